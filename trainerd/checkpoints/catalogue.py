@@ -1,0 +1,30 @@
+"""The read-only view of all checkpoints of a run directory, from their manifests. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+from trainerd.checkpoints import manifest, statefile
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.rundir import RunDirectory
+
+
+def resume_order(rundir: RunDirectory) -> list[int]:
+    """The steps at which a start may resume, in the order in which they are to be tried.
+
+    Newest first. Where `checkpoint` lists the newest and yet names an older one, a person edited it to go back:
+    from that one downwards. Where the newest is not in it, the process died between the manifest and that file.
+    """
+    steps = rundir.steps()
+    written = statefile.read(rundir.checkpoint_state, rundir.basename)
+    if not steps or written is None or steps[0] not in written.listed or written.named not in steps:
+        return steps
+    return [step for step in steps if step <= written.named]
+
+
+def newest(rundir: RunDirectory) -> Manifest | None:
+    """The checkpoint at which the next start will resume, if its files verify; None where there is none."""
+    for step in resume_order(rundir):
+        try:
+            return manifest.read(rundir.manifest(step))
+        except DamagedError:
+            continue
+    return None

@@ -1,0 +1,111 @@
+"""The manifest: what makes a checkpoint exist, and what its files are checked against."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainerd.files import sha256
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One file of a checkpoint: its size in bytes and its SHA-256, as `sha256sum` prints it."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileRecord:
+        """Read a file and record it."""
+        return cls(path.stat().st_size, sha256(path))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One checkpoint.
+
+    Attributes:
+      step: its global step.
+      at: when its snapshot was taken, in seconds since 1970 (UTC).
+      reason: why it was written.
+      metrics: the last value of each metric at that boundary.
+      files: each file's name, in the run directory, to its record.
+    """
+
+    step: int
+    at: float
+    reason: str
+    metrics: dict[str, float]
+    files: dict[str, FileRecord]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all its files."""
+        return sum(record.bytes for record in self.files.values())
+
+    def to_bytes(self) -> bytes:
+        """The manifest as it stands on disk: JSON, with a checksum of itself as the last field."""
+        content = {"format": FORMAT} | asdict(self)
+        content["metrics"] = {k: v if math.isfinite(v) else None for k, v in self.metrics.items()}
+        content["checksum"] = _checksum(content)
+        return json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"
+
+
+class DamagedError(Exception):
+    """A checkpoint does not verify. The message names the file and says why."""
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def read(path: Path) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+      DamagedError: it is not one.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+        stated = content.pop("checksum")
+        if content.pop("format") != FORMAT:
+            raise DamagedError(f"{path.name}: written by another version of trainerd")
+        if _checksum({"format": FORMAT} | content) != stated:
+            raise DamagedError(f"{path.name}: its checksum does not match")
+        metrics = {k: math.nan if v is None else float(v) for k, v in content["metrics"].items()}
+        files = {name: FileRecord(**record) for name, record in content["files"].items()}
+        manifest = Manifest(int(content["step"]), float(content["at"]), content["reason"], metrics, files)
+    except OSError as error:
+        raise DamagedError(f"{path.name}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DamagedError(f"{path.name}: not a manifest ({type(error).__name__})") from error
+    if any(Path(name).name != name for name in manifest.files):
+        raise DamagedError(f"{path.name}: names a file outside the run directory")
+    return manifest
+
+
+def verify(manifest: Manifest, folder: Path) -> None:
+    """Compare every file of a checkpoint with its record.
+
+    Raises:
+      DamagedError: the first file that is missing or differs.
+    """
+    for name, record in manifest.files.items():
+        path = folder / name
+        try:
+            if path.is_symlink() or not path.is_file():
+                raise DamagedError(f"{name}: missing")
+            size = path.stat().st_size
+            if size != record.bytes:
+                raise DamagedError(f"{name}: {size} bytes where {record.bytes} were written")
+            if sha256(path) != record.sha256:
+                raise DamagedError(f"{name}: its content is not what was written (SHA-256)")
+        except OSError as error:
+            raise DamagedError(f"{name}: {error.strerror}") from error

@@ -1,0 +1,58 @@
+"""Finding the checkpoint to resume from: newest first, verified before it is believed."""
+
+from __future__ import annotations
+
+import logging
+
+from trainerd.checkpoints import catalogue, manifest
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.errors import DataError
+from trainerd.rundir import RunDirectory
+
+log = logging.getLogger(__name__)
+
+
+def newest_verified(rundir: RunDirectory, store: CheckpointStore) -> Manifest | None:
+    """The newest checkpoint whose files are what was written. Damaged ones before it go to quarantine.
+
+    Returns:
+      Its manifest, or None where the run directory holds no checkpoint: the run is new.
+
+    Raises:
+      DataError: checkpoints exist and none verifies; nothing was touched.
+    """
+    damaged: dict[int, str] = {}
+    for step in catalogue.resume_order(rundir):
+        try:
+            found = manifest.read(rundir.manifest(step))
+            manifest.verify(found, rundir.path)
+        except DamagedError as error:
+            damaged[step] = str(error)
+            continue
+        for bad, why in damaged.items():
+            store.quarantine(bad, why)
+        return found
+    _refuse_to_start_over(rundir, damaged)
+    return None
+
+
+def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str]) -> None:
+    """Raise where checkpoints exist: a run is never started again from step 0 over somebody's work."""
+    if damaged:
+        reasons = "\n".join(f"  step {step}: {why}" for step, why in damaged.items())
+        raise DataError(
+            f"none of the {len(damaged)} checkpoints in {rundir.path} verifies:\n{reasons}\n"
+            "Nothing was touched. Bring one back from a backup, or choose another `logdir` to start anew."
+        )
+    if steps := rundir.steps():
+        raise DataError(
+            f"{rundir.checkpoint_state} names a step from which no checkpoint can be used, while those of steps "
+            f"{', '.join(map(str, steps))} exist. Name one of them in it, or delete that file."
+        )
+    if found := rundir.foreign_checkpoints():
+        raise DataError(
+            f"{rundir.path} holds checkpoints that have no manifest, {found[-1]} among them: they are another "
+            "program's, or their manifests were removed. trainerd does not start from step 0 over them. "
+            "Choose another `logdir`, or move them away."
+        )

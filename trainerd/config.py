@@ -1,0 +1,285 @@
+"""trainerd.toml to a frozen Config: every key, its type, unit and default in one place.
+
+A key is one line here: its annotation is what validates it, and docs/config.md lists what stands here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from trainerd.errors import ConfigError
+
+_NAME = "trainerd.toml"
+
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Positive = Annotated[int, Meta(ge=1, le=2**62)]
+
+
+def _key(default: Any, unit: str, text: str) -> Any:
+    """One key: its default, its unit, and what it does."""
+    factory = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**factory, metadata={"unit": unit, "text": text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When checkpoints are written, and how many are kept."""
+
+    save_model_secs: Seconds = _key(600.0, "s", "Seconds between checkpoints. 0: none on a clock.")
+    save_model_steps: Count = _key(0, "steps", "Steps between checkpoints. 0: none by steps.")
+    keep_last: Positive = _key(5, "checkpoints", "How many of the newest checkpoints are kept.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryConfig:
+    """What is written for TensorBoard, and when."""
+
+    save_summaries_secs: Seconds = _key(
+        120.0, "s", "Seconds between summaries: histograms of the weights, kernels, the job's own. 0: none."
+    )
+    metrics_secs: Seconds = _key(
+        10.0, "s", "Seconds between points of the metrics' curves (loss, accuracy, …). 0: none on a clock."
+    )
+    metrics_steps: Count = _key(
+        0, "steps", "Steps between points of those curves; the loop need not stop for them. 0: none by steps."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """When the job's `evaluate` runs."""
+
+    evaluate_secs: Seconds = _key(600.0, "s", "Seconds between evaluations. 0: none on a clock.")
+    evaluate_steps: Count = _key(0, "steps", "Steps between evaluations. 0: none by steps.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogConfig:
+    """How long what is not a step may take before systemd is allowed to end the process.
+
+    Steps themselves have `WatchdogSec=` of the unit.
+    """
+
+    first_step_secs: Seconds = _key(
+        1800.0, "s", "From the start until the first step is done: import, restore, compilation."
+    )
+    evaluate_secs: Seconds = _key(3600.0, "s", "One evaluation, or one writing of summaries.")
+    save_secs: Seconds = _key(300.0, "s", "A save in which no byte gets written.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConfig:
+    """What is logged."""
+
+    level: Literal["debug", "info", "warning", "error"] = _key("info", "", "The least level that is logged.")
+    progress_secs: Seconds = _key(60.0, "s", "Seconds between lines of progress. 0: none.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What one trainerd.toml says. Paths are absolute."""
+
+    entry: Annotated[str, Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$")] = _key(
+        MISSING, "", "The job: `module:attribute`. The config's folder is on the import path."
+    )
+    logdir: Annotated[str, Meta(min_length=1)] = _key(
+        MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
+    )
+    max_steps: Positive | None = _key(None, "steps", "Where training ends. Left out: train for ever.")
+    target: str | None = _key(
+        None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".'
+    )
+    stop_on_nan: bool = _key(
+        True, "", "Stop when the loss is NaN or infinite, and never save variables that hold a NaN."
+    )
+    input_position: Literal["exact", "restart"] = _key(
+        "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins it anew."
+    )
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    summary: SummaryConfig = field(default_factory=SummaryConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    path: Path | None = None
+    folder: Path = field(default_factory=Path.cwd)
+
+    @property
+    def rundir(self) -> Path:
+        """The run directory, absolute."""
+        return (self.folder / Path(self.logdir).expanduser()).absolute()
+
+    def parsed_target(self) -> Target | None:
+        """The target, or None where training does not end at one."""
+        return None if self.target is None else Target.parse(self.target)
+
+
+_NOT_KEYS = {"path", "folder"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric's value at which training has done what it was for."""
+
+    metric: str
+    at_least: bool
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read "NAME >= NUMBER" or "NAME <= NUMBER".
+
+        Raises:
+          ValueError: it is neither.
+        """
+        match = re.fullmatch(r"\s*([\w/.-]+)\s*(>=|<=)\s*(\S+)\s*", text)
+        if not match:
+            raise ValueError('expected "NAME >= NUMBER" or "NAME <= NUMBER"')
+        return cls(match[1], match[2] == ">=", float(match[3]))
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'>=' if self.at_least else '<='} {self.value:g}"
+
+    def is_met_by(self, metrics: dict[str, float]) -> bool:
+        """Whether these metrics reach it."""
+        if self.metric not in metrics:
+            return False
+        value = metrics[self.metric]
+        return value >= self.value if self.at_least else value <= self.value
+
+
+def load(path: Path) -> Config:
+    """Read a config file.
+
+    Raises:
+      ConfigError: it cannot be read, or holds mistakes; all of them are in the message.
+    """
+    path = path.absolute()
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {path}. `trainerd init DIR` writes one to start from.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}. Strings need quotes: logdir = \"runs/a\".") from None
+    return parse(data, path=path)
+
+
+def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None = None) -> Config:
+    """Validate what a config file holds.
+
+    Args:
+      data: the tables and keys, as tomllib gives them.
+      path: the file, for messages; None where there is none.
+      folder: what relative paths start from; the file's own folder where it is left out.
+
+    Raises:
+      ConfigError: with every mistake in its message.
+    """
+    mistakes: list[str] = []
+    config = _table(Config, data, "", mistakes)
+    if not mistakes:
+        mistakes += _target_mistakes(config)
+    if mistakes:
+        where = str(path) if path else "the configuration"
+        raise ConfigError("\n".join([f"{where} has {_count(mistakes)}:", *(f"  {m}" for m in mistakes)]))
+    return replace(config, path=path, folder=folder or (path.parent if path else Path.cwd()))
+
+
+def _count(mistakes: list[str]) -> str:
+    return "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+
+
+def _target_mistakes(config: Config) -> list[str]:
+    try:
+        config.parsed_target()
+    except ValueError as error:
+        return [f"target: {error}, got {config.target!r}"]
+    return []
+
+
+def _table(cls: type[Any], data: dict[str, Any], prefix: str, mistakes: list[str]) -> Any:
+    """Read one table into its dataclass, and append what is wrong with it to `mistakes`."""
+    types = get_type_hints(cls, include_extras=True)
+    keys = {f.name: f for f in fields(cls) if f.name not in _NOT_KEYS}
+    mistakes += [_unknown(prefix, name, value, keys) for name, value in data.items() if name not in keys]
+    values: dict[str, Any] = {}
+    for name, key in keys.items():
+        where = prefix + name
+        if name not in data:
+            if key.default is MISSING and key.default_factory is MISSING:
+                mistakes.append(f"{where}: missing. {key.metadata['text']}")
+        elif is_dataclass(types[name]):
+            if isinstance(data[name], dict):
+                values[name] = _table(types[name], data[name], f"{where}.", mistakes)
+            else:
+                mistakes.append(f"{where}: expected a table, [{where}], got {data[name]!r}")
+        else:
+            values[name] = _value(types[name], data[name], where, key.metadata["unit"], mistakes)
+    return None if mistakes else cls(**values)
+
+
+def _value(kind: Any, value: Any, where: str, unit: str, mistakes: list[str]) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        of_unit = f" (in {unit})" if unit else ""
+        mistakes.append(f"{where}: {_plain(kind, str(error))}{of_unit}, got {value!r}")
+        return None
+
+
+def _plain(kind: Any, message: str) -> str:
+    """msgspec's message in the words of a person who writes TOML."""
+    if choices := [c for c in get_args(kind) if isinstance(c, str)]:
+        return "expected one of " + ", ".join(f'"{c}"' for c in choices)
+    if "matching regex" in message:
+        return 'expected "module:attribute"'
+    message = message.split(", got ")[0].replace(" | null", "")
+    words = {"`int`": "a whole number", "`float`": "a number", "`str`": "a string", "`bool`": "true or false"}
+    for name, word in words.items():
+        message = message.replace(name, word)
+    return message[0].lower() + message[1:]
+
+
+def _unknown(prefix: str, name: str, value: object, keys: dict[str, Any]) -> str:
+    """The message for a key that does not exist, with the nearest right one."""
+    everywhere = {f"{prefix}{key}": key for key in keys}
+    everywhere |= {where: where.rpartition(".")[2] for where, _, _ in every_key()}
+    same = [where for where, key in everywhere.items() if key == name]
+    near = difflib.get_close_matches(name, keys, n=1, cutoff=0.5)
+    if same:
+        hint = f" Did you mean `{same[0]}`?"
+    elif near:
+        hint = f" Did you mean `{prefix}{near[0]}`?"
+    else:
+        far = difflib.get_close_matches(name, list(everywhere.values()), n=1, cutoff=0.6)
+        hint = f" Did you mean `{next(w for w, k in everywhere.items() if k == far[0])}`?" if far else ""
+    kind = "table" if isinstance(value, dict) else "key"
+    return f"{prefix}{name}: there is no such {kind}.{hint}"
+
+
+def every_key() -> list[tuple[str, Any, Any]]:
+    """Every key as (its name with its table, its type, its dataclass field), in the order of the file."""
+    found: list[tuple[str, Any, Any]] = []
+    for cls, prefix in ((Config, ""), *((t, f"{n}.") for n, t in _tables().items())):
+        types = get_type_hints(cls, include_extras=True)
+        found += [
+            (prefix + f.name, types[f.name], f)
+            for f in fields(cls)
+            if f.name not in _NOT_KEYS and not is_dataclass(types[f.name])
+        ]
+    return found
+
+
+def _tables() -> dict[str, type[Any]]:
+    types = get_type_hints(Config)
+    return {f.name: types[f.name] for f in fields(Config) if is_dataclass(types[f.name])}

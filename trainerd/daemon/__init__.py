@@ -1,0 +1,1 @@
+"""One process's life: lock, detach, signals, logs, systemd, watchdog."""

@@ -1,0 +1,82 @@
+"""The lock of a run directory: an flock that the kernel gives back however the process ends.
+
+The file names the process that holds it, with its start time, so that a signal never goes to another process
+which has got its pid since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from trainerd.errors import InUseError
+from trainerd.files import storage
+from trainerd.rundir import RunDirectory
+from trainerd.state import is_process, process_identity
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds, or held, a lock; see `state.State` for the fields."""
+
+    pid: int
+    create_time: float
+    uptime_at_start: float
+
+    def is_alive(self) -> bool:
+        """Whether it is running still."""
+        return is_process(self.pid, self.uptime_at_start)
+
+
+@contextlib.contextmanager
+def hold(rundir: RunDirectory) -> Iterator[IO[str]]:
+    """Hold the lock of a run directory while the block runs. A child process that inherits the file holds it too.
+
+    Raises:
+      InUseError: another process holds it.
+      StorageError: the file cannot be made.
+    """
+    with storage(f"make {rundir.lock}"):
+        descriptor = os.open(rundir.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        file = os.fdopen(descriptor, "r+")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUseError(_in_use(rundir)) from None
+        yield file
+
+
+def name_holder(file: IO[str], pid: int) -> Holder:
+    """Write which process holds the lock. Called after the fork, by the process that stays."""
+    created, uptime = process_identity(pid)
+    holder = Holder(pid, created, uptime)
+    with storage(f"write {file.name}"):
+        file.seek(0)
+        file.write(json.dumps(holder.__dict__) + "\n")
+        file.truncate()
+        file.flush()
+    return holder
+
+
+def read_holder(rundir: RunDirectory) -> Holder | None:
+    """The process that the lock's file names, if it is alive; None otherwise."""
+    try:
+        holder = Holder(**json.loads(rundir.lock.read_text()))
+        return holder if holder.is_alive() else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _in_use(rundir: RunDirectory) -> str:
+    holder = read_holder(rundir)
+    who = f"process {holder.pid}" if holder else "another process"
+    return (
+        f"{who} trains in {rundir.path}. `trainerd status` shows it, `trainerd pause` stops it; for a second run "
+        "set another `logdir`."
+    )

@@ -1,0 +1,228 @@
+"""One process's life: begin, load, restore, train, end. `trainerd run`, the daemon and the systemd unit all run it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import IO
+
+from trainerd import config as configs
+from trainerd.checkpoints import catalogue
+from trainerd.config import Config
+from trainerd.daemon import lock, logs
+from trainerd.daemon.periodic import called_every
+from trainerd.daemon.signals import SignalThread, handled, terminal_check
+from trainerd.daemon.statefile import StateFile
+from trainerd.daemon.systemd import Notifier
+from trainerd.daemon.watchdog import Watchdog, interval_from_environment
+from trainerd.errors import ConfigError, JobError, TrainerdError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.contract import Session
+from trainerd.state import Phase, State
+from trainerd.supervisor import requests
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.recording import Events
+from trainerd.supervisor.reporter import Observer, Reporter
+from trainerd.supervisor.supervisor import Outcome, Supervisor, reached
+
+log = logging.getLogger(__name__)
+
+BEAT_SECS = 0.5
+
+
+class TrainerProcess:
+    """Trains one run in this process until it is paused or finished.
+
+    Args:
+      config: what to train.
+      overrides: what the command line changed of it, applied again at a reload.
+      observers: told of every change of the state.
+      capture: whether the process has no terminal: what it prints goes to the log.
+      terminal: what shows log records to a person, where that is not standard error or the journal.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        overrides: Callable[[Config], Config] = lambda config: config,
+        observers: list[Observer] | None = None,
+        capture: bool = False,
+        terminal: logging.Handler | None = None,
+    ) -> None:
+        self._config = config
+        self._overrides = overrides
+        self._rundir = RunDirectory(config.rundir)
+        self._observers = observers or []
+        self._capture = capture
+        self._terminal = terminal
+        self._flag = Flag()
+
+    # ------------------------------------------------------------------ a life, top to bottom
+
+    def run(self) -> Outcome:
+        """Take the lock and train.
+
+        Raises:
+          TrainerdError: what ended the run, after it was logged and written to state.json.
+        """
+        self._rundir.create()
+        with lock.hold(self._rundir) as file:
+            return self.run_locked(file)
+
+    def run_locked(self, file: IO[str]) -> Outcome:
+        """Train, holding the lock already; see `run`."""
+        holder = lock.name_holder(file, os.getpid())
+        state = State(**holder.__dict__, logdir=str(self._rundir.path), job=self._config.entry)
+        if (before := catalogue.newest(self._rundir)) is not None:
+            state = replace(state, step=before.step, metrics=dict(before.metrics))
+        state = replace(state, max_steps=self._config.max_steps)
+        self._notifier = Notifier()
+        self._state_file = StateFile(self._rundir.state)
+        self._watchdog: Watchdog | None = None
+        observers = [self._state_file.observe, self._notifier.observe, self._observe_watchdog, *self._observers]
+        self._reporter = Reporter(state, observers)
+        signals = SignalThread(self._flag, terminal_is_gone=terminal_check())
+        with (
+            logs.logging_to(
+                self._rundir.log,
+                level=self._config.log.level,
+                state=lambda: self._reporter.state,
+                capture=self._capture,
+                terminal=self._terminal,
+            ),
+            handled(signals),
+        ):
+            return self._live()
+
+    def _live(self) -> Outcome:
+        try:
+            self._begin()
+            with called_every(BEAT_SECS, self._beat, name="watchdog"):
+                outcome = self._load_and_train()
+        except TrainerdError as error:
+            self._fail(error)
+            raise
+        except BaseException as error:
+            self._fail(error)
+            log.exception("an error of trainerd's own")
+            raise
+        log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
+        self._reporter.update(phase=outcome.phase)
+        return outcome
+
+    def _begin(self) -> None:
+        """Say that we start. Requests left over from before this start are void."""
+        self._reporter.update(phase=Phase.STARTING)
+        log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
+        if requests.consume_pause(self._rundir):
+            log.warning("removed a pause file from before this start: %s", self._rundir.pause)
+        if self._rundir.save.exists():
+            requests.consume_save(self._rundir)
+        now = time.monotonic()
+        interval = interval_from_environment()
+        self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now)
+
+    def _load_and_train(self) -> Outcome:
+        """Each part may take long; a pause that is asked for in between is granted before the next."""
+        state = self._reporter.state
+        if (over := reached(self._config, state.step, state.metrics)) is not None and state.step > 0:
+            return over
+        session = self._load()
+        if self._flag.wants(Request.PAUSE):
+            return self._paused_early()
+        supervisor = Supervisor(
+            self._config,
+            session,
+            self._rundir,
+            flag=self._flag,
+            reporter=self._reporter,
+            events=_events(self._rundir),
+            reload=self._reload,
+        )
+        assert self._watchdog is not None
+        self._watchdog.save_progress = supervisor.store.progress
+        with self._reporter.phase(Phase.RESTORING):
+            supervisor.restore()
+        if self._flag.wants(Request.PAUSE):
+            return self._paused_early()
+        return supervisor.train()
+
+    def _load(self) -> Session:
+        """Import the job, and TensorFlow with it."""
+        quiet_tensorflow()
+        os.chdir(self._config.folder)
+        from trainerd.sessions.load import open_session
+
+        return open_session(self._config)
+
+    def _paused_early(self) -> Outcome:
+        requests.consume_pause(self._rundir)
+        return Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
+
+    # ------------------------------------------------------------------ while it lives
+
+    def _reload(self) -> Config | None:
+        """Read the config again. A wrong one changes nothing."""
+        self._notifier.reloading()
+        try:
+            return self._read_again()
+        except ConfigError as error:
+            log.error("the configuration was not read again: %s", error, extra={"event": "reload-failed"})
+            return None
+        finally:
+            self._notifier.reloaded()
+
+    def _read_again(self) -> Config | None:
+        if self._config.path is None:
+            log.info("there is no configuration file to read again", extra={"event": "reload"})
+            return None
+        new = self._overrides(configs.load(self._config.path))
+        for name in ("entry", "logdir", "input_position", "stop_on_nan"):
+            if getattr(new, name) != getattr(self._config, name):
+                log.warning("%s has changed; that takes a pause and a start", name, extra={"event": "reload"})
+                new = replace(new, **{name: getattr(self._config, name)})
+        self._config = new
+        logs.set_level(new.log.level)
+        if self._watchdog is not None:
+            self._watchdog.config = new.watchdog
+        self._reporter.hold(max_steps=new.max_steps)
+        return new
+
+    def _observe_watchdog(self, state: State) -> None:
+        if self._watchdog is not None:
+            self._watchdog.observe(state, time.monotonic())
+
+    def _beat(self) -> None:
+        self._state_file.flush()
+        if self._watchdog is not None:
+            self._watchdog.beat(time.monotonic())
+
+    def _fail(self, error: BaseException) -> None:
+        """Say why the run ended. Nothing here may hide the error itself."""
+        log.error("%s", full_message(error), extra={"event": "failed"})
+        with contextlib.suppress(TrainerdError):
+            self._reporter.update(phase=Phase.FAILED, error=str(error) or type(error).__name__)
+
+
+def _events(rundir: RunDirectory) -> Events:
+    from trainerd.events.writer import EventWriter
+
+    return EventWriter(rundir.path)
+
+
+def full_message(error: BaseException) -> str:
+    """An error for a person: its message, and the job's own traceback where it has one."""
+    details = error.details if isinstance(error, JobError) else ""
+    if not isinstance(error, TrainerdError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error}\n{details}" if details else str(error)
+
+
+def quiet_tensorflow() -> None:
+    """Keep TensorFlow's remarks at its import out of the terminal and the journal, unless they are asked for."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

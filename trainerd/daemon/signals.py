@@ -1,0 +1,141 @@
+"""Signals: the handlers only record; a thread raises the flag.
+
+Python runs its handlers between bytecodes of the main thread, which is inside TensorFlow's graph for seconds. The
+C-level handler, though, writes each signal's number to the file descriptor of `signal.set_wakeup_fd` at once. A
+thread reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from trainerd.supervisor.flag import Flag, Request
+
+log = logging.getLogger(__name__)
+
+STOP = (signal.SIGTERM, signal.SIGINT)
+HANDLED = (*STOP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+_F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 1 << 20
+
+
+def _record(number: int, frame: FrameType | None) -> None:
+    """The handler: the wakeup descriptor has recorded the signal already."""
+
+
+def die_of(number: int) -> None:
+    """End this process at once, as the signal does where nothing handles it. Nothing is saved."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+class SignalThread:
+    """Reads signals' numbers and does what they are for.
+
+    Args:
+      flag: what to raise.
+      terminal_is_gone: whether a SIGHUP means that the terminal was closed; then it pauses.
+      exit_now: called with the number of a second SIGTERM or SIGINT.
+    """
+
+    def __init__(
+        self,
+        flag: Flag,
+        *,
+        terminal_is_gone: Callable[[], bool] = lambda: False,
+        exit_now: Callable[[int], None] = die_of,
+    ) -> None:
+        self._flag = flag
+        self._terminal_is_gone = terminal_is_gone
+        self._exit_now = exit_now
+        self._stopping = False
+
+    def handle(self, number: int) -> None:
+        """Do what one signal is for."""
+        if number in STOP:
+            if self._stopping:
+                log.warning("a second %s: exiting now, without a save", signal.Signals(number).name)
+                self._exit_now(number)
+            self._pause(signal.Signals(number).name)
+        elif number == signal.SIGUSR1:
+            self._flag.raise_for(Request.SAVE)
+        elif number == signal.SIGUSR2:
+            log.warning("every thread's stack:\n%s", stacks(), extra={"event": "stacks"})
+        elif number == signal.SIGHUP:
+            if self._terminal_is_gone():
+                self._pause("the terminal was closed")
+            else:
+                self._flag.raise_for(Request.RELOAD)
+
+    def _pause(self, why: str) -> None:
+        self._stopping = True
+        log.info("pausing at the next step: %s", why, extra={"event": "pause"})
+        self._flag.raise_for(Request.PAUSE)
+
+    def run(self, descriptor: int) -> None:
+        """Handle what comes through the descriptor until a 0 comes."""
+        while True:
+            numbers = os.read(descriptor, 4096)
+            for number in numbers:
+                if number == 0:
+                    return
+                if number in HANDLED:
+                    self.handle(number)
+
+
+def stacks() -> str:
+    """The Python stack of every thread."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        return file.read()
+
+
+@contextlib.contextmanager
+def handled(thread: SignalThread) -> Iterator[None]:
+    """Handle signals while the block runs, and put the handlers back that were there before."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    with contextlib.suppress(OSError):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
+        fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)
+    os.set_blocking(writer, False)
+    runner = threading.Thread(target=thread.run, args=(reader,), name="trainerd-signals", daemon=True)
+    runner.start()
+    before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _record) for number in HANDLED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before_fd)
+        os.set_blocking(writer, True)
+        os.write(writer, b"\0")
+        runner.join()
+        os.close(reader)
+        os.close(writer)
+
+
+def terminal_check() -> Callable[[], bool]:
+    """A check of whether the terminal that standard input is now has been closed by the time it is called."""
+    if not sys.stdin or sys.stdin.closed or not sys.stdin.isatty():
+        return lambda: False
+    descriptor = sys.stdin.fileno()
+
+    def is_gone() -> bool:
+        try:
+            os.tcgetpgrp(descriptor)
+        except OSError:
+            return True
+        return False
+
+    return is_gone

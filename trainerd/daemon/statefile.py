@@ -1,0 +1,62 @@
+"""Writes state.json: at once where it matters, and at most a few times a second."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainerd.errors import StorageError
+from trainerd.state import State
+
+log = logging.getLogger(__name__)
+
+MIN_SECS = 0.25
+
+
+class StateFile:
+    """An observer that keeps state.json.
+
+    A state that comes too soon after the last one is written by the next `flush`. A write that fails is logged
+    once: the file is for looking at, and training does not depend on it.
+
+    Args:
+      path: the file.
+      timer: seconds on a clock that is never set.
+    """
+
+    def __init__(self, path: Path, *, timer: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._timer = timer
+        self._lock = threading.Lock()
+        self._pending: State | None = None
+        self._written_at = float("-inf")
+        self._failed = False
+
+    def observe(self, state: State) -> None:
+        """Write this state, now or at the next flush."""
+        with self._lock:
+            self._pending = state
+            if state.phase.is_over or self._timer() - self._written_at >= MIN_SECS:
+                self._write()
+
+    def flush(self) -> None:
+        """Write what waits. Called by another thread, a few times a second."""
+        with self._lock:
+            if self._pending is not None and self._timer() - self._written_at >= MIN_SECS:
+                self._write()
+
+    def _write(self) -> None:
+        assert self._pending is not None
+        self._written_at = self._timer()
+        try:
+            self._pending.write(self._path)
+        except StorageError as error:
+            if not self._failed:
+                log.warning("%s", error, extra={"event": "state-failed"})
+            self._failed = True
+        else:
+            self._failed = False
+        self._pending = None

@@ -1,0 +1,87 @@
+"""The error tree: each class owns an exit code, and each message says what was wrong, where, and what to do.
+
+The codes are those of sysexits.h, so that a shell or a systemd unit can tell them apart.
+"""
+
+
+class TrainerdError(Exception):
+    """The base of every error that trainerd raises on purpose. It is shown without a traceback."""
+
+    exit_code = 70
+    summary = "an error of trainerd's own"
+
+
+class UsageError(TrainerdError):
+    """The command line asks for something that does not exist or does not go together."""
+
+    exit_code = 64
+    summary = "the command line is wrong"
+
+
+class DataError(TrainerdError):
+    """Checkpoints exist and none can be used."""
+
+    exit_code = 65
+    summary = "checkpoints exist, and none of them can be used"
+
+
+class EntryError(TrainerdError):
+    """The job cannot be had: its entry does not import, raises, or gives something that is no job."""
+
+    exit_code = 69
+    summary = "the job could not be loaded"
+
+
+class NotRunningError(TrainerdError):
+    """A command needs a running trainer and there is none."""
+
+    exit_code = 69
+    summary = "no trainer runs in the run directory"
+
+
+class JobError(TrainerdError):
+    """The job failed while it trained.
+
+    Attributes:
+      step: the last step that was completed.
+      sound: whether the state is that of a boundary, so that it may be saved.
+      details: the job's own traceback, or an empty string.
+    """
+
+    exit_code = 70
+    summary = "the job failed while it trained"
+
+    def __init__(self, message: str, *, step: int, sound: bool, details: str = "") -> None:
+        super().__init__(message)
+        self.step = step
+        self.sound = sound
+        self.details = details
+
+
+class StorageError(TrainerdError):
+    """The run directory cannot be read or written."""
+
+    exit_code = 74
+    summary = "the run directory could not be read or written"
+
+
+class InUseError(TrainerdError):
+    """Another process trains in this run directory."""
+
+    exit_code = 75
+    summary = "another process trains in the run directory"
+
+
+class ConfigError(TrainerdError):
+    """trainerd.toml is wrong. Holds every mistake that was found, not the first."""
+
+    exit_code = 78
+    summary = "the configuration is wrong"
+
+
+def every_class() -> list[type[TrainerdError]]:
+    """All error classes, the base first, in the order of their definition."""
+    found: list[type[TrainerdError]] = [TrainerdError]
+    for cls in found:
+        found.extend(cls.__subclasses__())
+    return found

@@ -1,0 +1,1 @@
+"""Jobs that ship with trainerd."""

@@ -1,0 +1,77 @@
+"""A small convolutional network that learns to read handwritten digits. See digits.md for the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import trainerd
+
+HELD_OUT = 360
+BATCH = 32
+
+
+def load() -> tuple[np.ndarray, np.ndarray]:
+    """The pixels in 0 to 1, float32, shape [1797, 8, 8, 1], and the digits, int64, shape [1797]."""
+    table = np.loadtxt(Path(__file__).with_name("digits.csv.gz"), delimiter=",", dtype=np.float32)
+    return table[:, :-1].reshape(-1, 8, 8, 1) / 16.0, table[:, -1].astype(np.int64)
+
+
+def build_model() -> keras.Model:
+    """Two convolutions and two dense layers; 20,000 parameters."""
+    return keras.Sequential(
+        [
+            keras.layers.Input((8, 8, 1)),
+            keras.layers.Conv2D(16, 3, padding="same", activation="relu", name="first"),
+            keras.layers.Conv2D(32, 3, padding="same", activation="relu", name="second"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.5, seed=1),
+            keras.layers.Dense(32, activation="relu", name="hidden"),
+            keras.layers.Dense(10, name="digit"),
+        ]
+    )
+
+
+def job() -> trainerd.Job:
+    """Train on 1,437 digits; hold out the last 360, which other people wrote."""
+    keras.utils.set_random_seed(1)
+    images, digits = load()
+    train, held_out = (images[:-HELD_OUT], digits[:-HELD_OUT]), (images[-HELD_OUT:], digits[-HELD_OUT:])
+    dataset = tf.data.Dataset.from_tensor_slices(train).shuffle(2000, seed=1).repeat().batch(BATCH)
+
+    model = build_model()
+    optimizer = keras.optimizers.Adam(learning_rate=1e-4)
+    optimizer.build(model.trainable_variables)
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def train_step(batch: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            logits = model(x, training=True)
+            loss = loss_of(y, logits)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+        return {"loss": loss, "accuracy": _accuracy(y, logits)}
+
+    @tf.function
+    def measure() -> dict[str, tf.Tensor]:
+        x, y = held_out
+        logits = model(x, training=False)
+        return {"loss": loss_of(y, logits), "accuracy": _accuracy(y, logits)}
+
+    return trainerd.Job(
+        train_step,
+        dataset=dataset,
+        state={"model": model, "optimizer": optimizer},
+        evaluate=lambda: {name: float(value) for name, value in measure().items()},
+        export=lambda directory: model.export(directory, verbose=False),
+    )
+
+
+def _accuracy(digits: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """The part of the digits that were read right."""
+    return tf.reduce_mean(tf.cast(tf.argmax(logits, axis=1) == digits, tf.float32))

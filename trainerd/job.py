@@ -1,0 +1,34 @@
+"""What a user hands to trainerd: a training step, its data, and the state that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to train. Build it inside the function that `entry` names.
+
+    Args:
+      train_step: one step of ordinary TensorFlow 2. Called with one batch (one element of `dataset`), or with
+        nothing where there is no dataset. Returns a dict of name to scalar tensor, one scalar (it is named
+        "loss"), or None. trainerd makes it a `tf.function`; one that is already is taken as it is.
+      dataset: a `tf.data.Dataset`, or None. Where it ends, training ends; end it with `.repeat()` to go on.
+      state: what `tf.train.Checkpoint(**state)` can track: models, optimizers, variables, generators. All of
+        it is saved and restored; what is not in it starts anew after a pause.
+      evaluate: called at a boundary on the evaluation schedule; returns a dict of name to number. The figures
+        appear as `val_NAME`.
+      summaries: called at a boundary on the summary schedule, with trainerd's writer as the default one:
+        write `tf.summary.scalar(...)` and the like. `tf.summary.experimental.get_step()` is the global step.
+      export: called with a directory, writes the model for use elsewhere.
+    """
+
+    train_step: Callable[..., Any]
+    dataset: Any = None
+    state: Mapping[str, Any] = field(default_factory=dict)
+    evaluate: Callable[[], Mapping[str, Any]] | None = None
+    summaries: Callable[[], None] | None = None
+    export: Callable[[Path], None] | None = None

@@ -1,0 +1,98 @@
+"""The only place that spells a path inside a run directory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainerd.files import storage
+
+CHECKPOINT_BASENAME = "model.ckpt"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """All that one run leaves on disk, under one folder (`logdir`).
+
+    Args:
+      path: the folder, absolute.
+      basename: the first part of every checkpoint's name.
+    """
+
+    path: Path
+    basename: str = CHECKPOINT_BASENAME
+
+    def create(self) -> None:
+        """Make the folder, and its parents, where they are missing."""
+        with storage(f"make the run directory {self.path}"):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def lock(self) -> Path:
+        """The file whose flock says that a process trains here; it names that process."""
+        return self.path / "lock"
+
+    @property
+    def state(self) -> Path:
+        """What the process that trains says of itself, for `trainerd status`."""
+        return self.path / "state.json"
+
+    @property
+    def pause(self) -> Path:
+        """Touch it: save and exit at the next boundary."""
+        return self.path / "pause"
+
+    @property
+    def save(self) -> Path:
+        """Touch it: save at the next boundary and go on."""
+        return self.path / "save"
+
+    @property
+    def log(self) -> Path:
+        """The log of all that trained here, whatever started it."""
+        return self.path / "trainerd.log"
+
+    @property
+    def checkpoint_state(self) -> Path:
+        """TensorFlow's text file that names the newest checkpoint."""
+        return self.path / "checkpoint"
+
+    @property
+    def quarantine(self) -> Path:
+        """Where checkpoints go that do not verify."""
+        return self.path / "quarantine"
+
+    def prefix(self, step: int) -> Path:
+        """What TensorFlow calls the checkpoint of a step: the path without `.index`."""
+        return self.path / f"{self.basename}-{step}"
+
+    def manifest(self, step: int) -> Path:
+        """The file that makes the checkpoint of a step exist."""
+        return self.path / f"{self.basename}-{step}.json"
+
+    def staging(self, step: int) -> Path:
+        """Where the checkpoint of a step is written before it is published."""
+        return self.path / f".saving-{step}"
+
+    def stagings(self) -> list[Path]:
+        """Every staging folder there is: after a start, what a killed save left."""
+        if not self.path.is_dir():
+            return []
+        found = (entry for entry in self.path.glob(".saving-*") if re.fullmatch(r"\.saving-\d+", entry.name))
+        return sorted(entry for entry in found if entry.is_dir() and not entry.is_symlink())
+
+    def steps(self) -> list[int]:
+        """The steps that have a manifest's file, newest first."""
+        if not self.path.is_dir():
+            return []
+        pattern = re.compile(re.escape(self.basename) + r"-(\d+)\.json")
+        matches = (pattern.fullmatch(entry.name) for entry in self.path.iterdir())
+        return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+    def foreign_checkpoints(self) -> list[str]:
+        """Names of TensorFlow checkpoints here that have no manifest: another program's."""
+        if not self.path.is_dir():
+            return []
+        indexes = (entry.name for entry in self.path.glob("*.index"))
+        return sorted(name for name in indexes if not (self.path / f"{name[:-6]}.json").exists())

@@ -1,0 +1,63 @@
+"""The traceback of the job alone: what a user needs of an error, without the frames of trainerd and TensorFlow."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+_OURS = str(Path(__file__).resolve().parent.parent)
+_EXAMPLES = str(Path(_OURS, "examples"))
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>.+)$')
+
+
+def _is_the_users(file: str) -> bool:
+    if file.startswith(_EXAMPLES):
+        return True
+    return not file.startswith((_OURS, *_LIBRARIES, "<frozen", "/tmp/__autograph_generated_file"))
+
+
+def job_traceback(error: BaseException) -> str:
+    """An exception's type, message and cause, with those frames only that lie in the user's own files."""
+    parts: list[str] = []
+    for one in _chain(error):
+        frames = [f for f in traceback.extract_tb(one.__traceback__) if _is_the_users(f.filename)]
+        text = "Traceback (most recent call last):\n" + "".join(traceback.format_list(frames)) if frames else ""
+        if isinstance(one, SyntaxError):
+            parts.append(text + "".join(traceback.format_exception_only(one)))
+        else:
+            parts.append(f"{text}{type(one).__name__}: {own_message(str(one))}\n")
+    return "\nwhich led to:\n\n".join(parts).rstrip("\n")
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The exception and what caused it, the first cause first."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return chain[::-1]
+
+
+def own_message(message: str) -> str:
+    """TensorFlow's message of an op that failed, with those of its stack frames that are the user's.
+
+    The message of an op that ran in a graph lists where the op was made, a frame a line, most of them TensorFlow's.
+    """
+    kept: list[str] = []
+    drop_source = False
+    for line in message.splitlines():
+        frame = _FRAME.match(line)
+        if frame:
+            drop_source = not _is_the_users(frame["file"])
+            if not drop_source:
+                kept.append(line)
+        elif drop_source and line.startswith("    "):
+            continue
+        elif not re.match(r"^\s*\[\[\{\{node|^\s*\[\[.*\]\]|.*\[Op:__inference|^\s*$", line):
+            drop_source = False
+            kept.append(line)
+    return "\n".join(kept)

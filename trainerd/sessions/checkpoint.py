@@ -1,0 +1,69 @@
+"""The state of a TensorFlow 2 job as a checkpoint in TensorFlow's own format."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.errors import EntryError
+
+
+@dataclass(frozen=True)
+class FunctionSnapshot:
+    """The state at one boundary. Reads the variables when it is written, so it must be written before a step.
+
+    Attributes:
+      step: the global step of the boundary.
+      checkpoint: tracks the state.
+      refuse_nan: whether a variable that holds a NaN must not be saved.
+    """
+
+    step: int
+    checkpoint: tf.train.Checkpoint
+    refuse_nan: bool = True
+
+    def write(self, prefix: Path) -> None:
+        """Write `prefix.index` and `prefix.data-*`."""
+        try:
+            self.checkpoint.write(str(prefix))
+        except tf.errors.ResourceExhaustedError as error:
+            raise OSError(errno.ENOSPC, "No space left on device") from error
+        except tf.errors.OpError as error:
+            raise OSError(errno.EIO, str(error).splitlines()[0]) from error
+        if self.refuse_nan:
+            _require_no_nan(prefix)
+
+
+def _require_no_nan(prefix: Path) -> None:
+    """Read back what was written, and refuse it where a variable holds a NaN."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    for key, dtype in sorted(reader.get_variable_to_dtype_map().items()):
+        if dtype.is_floating and np.isnan(np.min(reader.get_tensor(key))):
+            name = key.split("/.ATTRIBUTES")[0]
+            raise UnsoundError(f"the variable {name!r} holds a NaN")
+
+
+def require_saveable(iterator: Any) -> None:
+    """Refuse an input whose position TensorFlow cannot save: it would be found out at the first checkpoint.
+
+    Raises:
+      EntryError: with what to write instead.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
+        try:
+            tf.train.Checkpoint(iterator=iterator).write(str(Path(folder) / "input"))
+        except tf.errors.OpError as error:
+            raise EntryError(
+                "the dataset's position cannot be saved, so a pause would lose it:\n"
+                f"  {str(error).splitlines()[0]}\n"
+                "Write it without from_generator and without stateful random ops in `map` (use "
+                "tf.random.stateless_* with a seed from Dataset.random), or set `input_position = \"restart\"` to "
+                "begin the dataset anew at every start."
+            ) from error

@@ -1,0 +1,115 @@
+"""What every session does, and what it needs of a flag. Imports nothing of its own package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainerd.checkpoints.snapshot import Snapshot
+
+
+class StopFlag(Protocol):
+    """The flag, as a session sees it."""
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether the loop's attention is wanted at the next boundary."""
+        ...
+
+    def bind(self, mirror: Callable[[bool], None]) -> None:
+        """Have `mirror` called with the flag's value, now and whenever it changes, from any thread."""
+        ...
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What `run_until` did.
+
+    Attributes:
+      first: the global step of the first row; `first - 1` was the boundary before.
+      names: the metrics, one a column.
+      rows: one row a step, float64, shape [steps, metrics].
+      ended: whether the input has no more batches.
+    """
+
+    first: int
+    names: Sequence[str]
+    rows: NDArray[np.float64]
+    ended: bool = False
+
+    def last(self) -> dict[str, float]:
+        """The metrics of the last step; empty where no step was run."""
+        return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}
+
+
+class Session(Protocol):
+    """A model that is ready to be trained. Only the loop calls it, and only between `run_until`s."""
+
+    @property
+    def step(self) -> int:
+        """The global step: how many steps have been done over the run's whole life."""
+        ...
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether `evaluate` gives figures."""
+        ...
+
+    def bind(self, flag: StopFlag) -> None:
+        """Look at this flag after every step from now on."""
+        ...
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps until the flag is raised, `limit` is reached, the input ends, or the loss is not finite.
+
+        It may return earlier, at any boundary. Where the flag is raised already it runs no step.
+
+        Args:
+          limit: the global step to stop at.
+
+        Raises:
+          JobError: a step failed.
+        """
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """The state at this boundary. It must be written before the next step is run."""
+        ...
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint into the model.
+
+        Raises:
+          DataError: it does not fit the job.
+        """
+        ...
+
+    def evaluate(self) -> dict[str, float]:
+        """The job's own figures of its quality, at this boundary.
+
+        Raises:
+          JobError: the job's `evaluate` failed.
+        """
+        ...
+
+    def weights(self) -> Mapping[str, Any]:
+        """The trainable variables' values by name, as tensors that later steps do not change."""
+        ...
+
+    def write_summaries(self) -> None:
+        """Call the job's own summaries. The default summary writer is set.
+
+        Raises:
+          JobError: the job's `summaries` failed.
+        """
+        ...
+
+    def graph(self) -> Any:
+        """The graph of one step, for TensorBoard; None where there is none."""
+        ...

@@ -1,0 +1,75 @@
+"""From `entry = "module:attribute"` to a Job. Importing the user's module imports TensorFlow, if it does."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from trainerd.errors import EntryError, TrainerdError
+from trainerd.job import Job
+from trainerd.sessions.blame import job_traceback
+
+
+def load_job(entry: str, folder: Path) -> Job:
+    """Import a module and build the job that its attribute describes.
+
+    Args:
+      entry: "module:attribute"; the attribute is a Job, or a function without arguments that returns one.
+      folder: put first on the import path.
+
+    Raises:
+      EntryError: any of this fails, with the job's own traceback.
+    """
+    module_name, _, attribute = entry.partition(":")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    found = _import(module_name, entry, folder)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
+        found = getattr(found, name)
+    job = _call(found, entry) if callable(found) else found
+    if not isinstance(job, Job):
+        raise EntryError(f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job is needed.")
+    return job
+
+
+def _import(module_name: str, entry: str, folder: Path) -> object:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise EntryError(
+                f"entry = {entry!r}: there is no module {error.name!r}. It was looked for in {folder} and among "
+                f"the packages of {sys.prefix}."
+            ) from None
+        raise EntryError(f"entry = {entry!r} does not import:\n{job_traceback(error)}") from error
+    except TrainerdError:
+        raise
+    except Exception as error:
+        raise EntryError(f"entry = {entry!r} does not import:\n{job_traceback(error)}") from error
+    except SystemExit as error:
+        raise EntryError(f"entry = {entry!r}: importing it ended with exit({error.code!r}).") from error
+
+
+def _call(build: object, entry: str) -> object:
+    try:
+        return build()  # type: ignore[operator]
+    except TrainerdError:
+        raise
+    except Exception as error:
+        raise EntryError(f"entry = {entry!r} raised while it built the job:\n{job_traceback(error)}") from error
+    except SystemExit as error:
+        raise EntryError(f"entry = {entry!r}: building the job ended with exit({error.code!r}).") from error
+
+
+def _near(module: object, name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, dir(module), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _what(value: object) -> str:
+    return "None (does it end with `return trainerd.Job(...)`?)" if value is None else f"a {type(value).__name__}"

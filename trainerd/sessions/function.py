@@ -1,0 +1,230 @@
+"""Steps of a TensorFlow 2 function, run inside the graph: a `while` that looks at the flag after every step.
+
+Calling a small `tf.function` from Python costs a few hundred microseconds; an iteration of a `while` in a graph
+costs a few. So the loop itself is a `tf.function`, and Python sees the boundaries only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.job import Job
+from trainerd.sessions.blame import job_traceback
+from trainerd.sessions.checkpoint import FunctionSnapshot, require_saveable
+from trainerd.sessions.contract import Steps, StopFlag
+from trainerd.sessions.metrics import as_row, layout
+
+ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
+RESERVED = ("global_step", "iterator")
+
+
+class FunctionSession:
+    """A `trainerd.Job`, ready to be trained.
+
+    Args:
+      job: what to train.
+      exact_input: whether the dataset's position is part of the state.
+      stop_on_nan: whether to stop after a step whose loss is not finite.
+
+    Raises:
+      EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
+    """
+
+    def __init__(self, job: Job, *, exact_input: bool = True, stop_on_nan: bool = True) -> None:
+        self._job = job
+        self._stop_on_nan = stop_on_nan
+        with tf.device("CPU:0"):
+            self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
+            self._flag = tf.Variable(False, trainable=False, name="flag")
+            # The step that is under way: differs from the global step where one was cut short by an error.
+            self._entered = tf.Variable(0, dtype=tf.int64, trainable=False, name="entered")
+        tf.summary.experimental.set_step(self._global_step)
+        self._iterator = _iterate(job.dataset)
+        self._step = self._trace()
+        self._exact_input = exact_input and self._iterator is not None
+        self._checkpoint = self._make_checkpoint()
+        self._run = self._make_loop()
+
+    # ------------------------------------------------------------------ the contract
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return int(self._global_step.numpy())
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether the job has an `evaluate`."""
+        return self._job.evaluate is not None
+
+    def bind(self, flag: StopFlag) -> None:
+        """Have the graph's own flag follow this one."""
+        flag.bind(self._flag.assign)
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps in the graph until the flag is raised, or another of the contract's reasons."""
+        before = self.step
+        ended = False
+        try:
+            self._run(tf.constant(min(limit, before + ROWS), tf.int64))
+        except tf.errors.OutOfRangeError as error:
+            if self.step != int(self._entered.numpy()):
+                raise self._failure(error) from error
+            ended = True
+        except Exception as error:
+            raise self._failure(error) from error
+        count = self.step - before
+        rows = self._rows.value()[:count].numpy().astype(np.float64)
+        return Steps(before + 1, self._names, rows, ended)
+
+    def snapshot(self) -> FunctionSnapshot:
+        """The state at this boundary."""
+        return FunctionSnapshot(self.step, self._checkpoint, refuse_nan=self._stop_on_nan)
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint into the model, the optimizer, the input and the global step."""
+        try:
+            status = self._checkpoint.read(str(prefix))
+            if self._exact_input or self._iterator is None:
+                status.assert_consumed()
+            else:
+                status.assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            raise DataError(
+                f"{prefix} does not fit the job: its files are sound, but its variables are others than the job's. "
+                f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+            ) from error
+        self._entered.assign(self._global_step)
+
+    def evaluate(self) -> dict[str, float]:
+        """Call the job's `evaluate`."""
+        if self._job.evaluate is None:
+            return {}
+        figures = self._call_at_boundary(self._job.evaluate, "evaluate")
+        try:
+            return {str(name): float(value) for name, value in figures.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            message = f"evaluate must return a dict of name to number, and returned {figures!r}"
+            raise JobError(message, step=self.step, sound=True) from error
+
+    def weights(self) -> Mapping[str, Any]:
+        """The values of the trainable variables. On a CPU they share the variables' memory until a step writes."""
+        found: dict[str, Any] = {}
+        for part, value in self._job.state.items():
+            for variable in _trainable(value):
+                name = getattr(variable, "path", None) or variable.name.removesuffix(":0")
+                name = name if name not in found else f"{part}/{name}"
+                found[name] = tf.convert_to_tensor(variable)
+        return found
+
+    def write_summaries(self) -> None:
+        """Call the job's `summaries`."""
+        if self._job.summaries is not None:
+            self._call_at_boundary(self._job.summaries, "summaries")
+
+    def graph(self) -> Any:
+        """The graph of one step."""
+        return self._step.graph
+
+    # ------------------------------------------------------------------ building
+
+    def _trace(self) -> Any:
+        """The job's step as one concrete function, from a batch to a row of metrics."""
+        step = self._job.train_step
+        if not hasattr(step, "get_concrete_function"):
+            step = tf.function(step)
+        batch = [] if self._iterator is None else [self._iterator.element_spec]
+        try:
+            traced = step.get_concrete_function(*batch)
+        except Exception as error:
+            raise EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}") from error
+        self._names, self._dtype = layout(traced.structured_outputs)
+        with tf.device("CPU:0"):
+            shape = [ROWS, len(self._names)]
+            self._rows = tf.Variable(tf.zeros(shape, self._dtype), trainable=False, name="metrics")
+
+        def step_to_row(*batch: Any) -> tf.Tensor:
+            return as_row(traced(*batch), self._names, self._dtype)
+
+        return tf.function(step_to_row, autograph=False).get_concrete_function(*batch)
+
+    def _make_loop(self) -> Callable[[tf.Tensor], None]:
+        """The loop: runs until the global step is `limit`, the flag is raised, or the loss is not finite.
+
+        Iterations never overlap (parallel_iterations=1): what the flag finds is a boundary.
+        """
+        iterator, step, rows = self._iterator, self._step, self._rows
+        loss = self._names.index("loss") if self._stop_on_nan and "loss" in self._names else None
+
+        @tf.function(autograph=False)
+        def run(limit: tf.Tensor) -> None:
+            first = self._global_step.read_value()
+
+            def wanted(now: tf.Tensor, sound: tf.Tensor) -> tf.Tensor:
+                return (now < limit) & sound & ~self._flag.read_value()
+
+            def one_step(now: tf.Tensor, sound: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                batch = [] if iterator is None else [next(iterator)]
+                with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+                    entered = self._entered.assign(now + 1, read_value=False)
+                with tf.control_dependencies([entered]):
+                    row = step(*batch)
+                with tf.control_dependencies([row]):  # the call as a whole, with all that it assigns
+                    rows.scatter_nd_update([[now - first]], [row])
+                    self._global_step.assign(now + 1, read_value=False)
+                    if loss is not None:
+                        sound = tf.math.is_finite(row[loss])
+                return now + 1, sound
+
+            tf.while_loop(wanted, one_step, (first, tf.constant(True)), parallel_iterations=1)
+
+        return run  # type: ignore[no-any-return]
+
+    def _make_checkpoint(self) -> tf.train.Checkpoint:
+        if taken := [name for name in RESERVED if name in self._job.state]:
+            raise EntryError(f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it.")
+        parts = dict(self._job.state) | {"global_step": self._global_step}
+        if self._exact_input:
+            require_saveable(self._iterator)
+            parts["iterator"] = self._iterator
+        try:
+            return tf.train.Checkpoint(**parts)
+        except (ValueError, TypeError) as error:
+            raise EntryError(f"the job's state cannot be saved by tf.train.Checkpoint: {error}") from error
+
+    # ------------------------------------------------------------------ failing
+
+    def _failure(self, error: Exception) -> JobError:
+        """The error for a step that failed. Where its batch did not come, the state is still that of a boundary."""
+        done = self.step
+        sound = int(self._entered.numpy()) == done
+        what = "the dataset failed to give the batch of" if sound and self._iterator is not None else "the job failed in"
+        return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=job_traceback(error))
+
+    def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:
+        try:
+            return function()
+        except Exception as error:
+            message = f"the job's {name} failed after step {self.step}"
+            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
+
+
+def _iterate(dataset: Any) -> Any:
+    if dataset is None:
+        return None
+    if not isinstance(dataset, tf.data.Dataset):
+        raise EntryError(f"the job's dataset is a {type(dataset).__name__}, where a tf.data.Dataset is needed.")
+    return iter(dataset)
+
+
+def _trainable(value: Any) -> list[Any]:
+    """The trainable variables of one part of the state."""
+    if isinstance(value, tf.Variable):
+        return [value] if value.trainable else []
+    return list(getattr(value, "trainable_variables", ()))

@@ -1,0 +1,57 @@
+"""What a training step returns, as one row of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.errors import EntryError
+
+
+def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
+    """The names of a step's metrics, and a type that holds them all.
+
+    Args:
+      outputs: what the step returned when it was traced: a dict of scalars, one scalar, or None.
+
+    Returns:
+      The names in the order of a row, and float32, or float64 where a metric needs it.
+
+    Raises:
+      EntryError: the step returned something else.
+    """
+    metrics = _as_dict(outputs)
+    for name, value in metrics.items():
+        if not isinstance(name, str) or not name:
+            raise EntryError(f"train_step returned a metric named {name!r}; names are strings.")
+        shape = getattr(value, "shape", None)
+        if shape is None or not (value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool):
+            raise EntryError(f"train_step returned {value!r} for {name!r}; a metric is a number.")
+        if shape.rank != 0:
+            raise EntryError(
+                f"train_step returned a tensor of shape {shape} for {name!r}; a metric is a scalar. "
+                "Reduce it: tf.reduce_mean(...)."
+            )
+    wide = any(v.dtype == tf.float64 or (v.dtype.is_integer and v.dtype.size > 2) for v in metrics.values())
+    return tuple(metrics), tf.float64 if wide else tf.float32
+
+
+def as_row(outputs: Any, names: tuple[str, ...], dtype: tf.DType) -> tf.Tensor:
+    """A step's metrics as a tensor of shape [metrics]."""
+    metrics = _as_dict(outputs)
+    if not names:
+        return tf.zeros([0], dtype)
+    return tf.stack([tf.cast(metrics[name], dtype) for name in names])
+
+
+def _as_dict(outputs: Any) -> dict[str, Any]:
+    if outputs is None:
+        return {}
+    if isinstance(outputs, dict):
+        return outputs
+    if isinstance(outputs, tf.Tensor | tf.TensorSpec):
+        return {"loss": outputs}
+    raise EntryError(
+        f"train_step returned a {type(outputs).__name__}; return a dict of name to scalar tensor, one scalar, or None."
+    )

@@ -1,0 +1,60 @@
+"""The one flag: what a signal, a file, a timer or a service raises to get the loop's attention."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+
+
+class Request(enum.Enum):
+    """What the flag was raised for."""
+
+    PAUSE = "pause"  # save and exit
+    SAVE = "save"  # save and go on
+    RELOAD = "reload"  # read the config again
+    TICK = "tick"  # a service is due
+
+
+class Flag:
+    """Raised from any thread, looked at after every step, taken at a boundary. Nothing raised is lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: set[Request] = set()
+        self._mirror: Callable[[bool], None] = lambda raised: None
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether the loop's attention is wanted."""
+        return bool(self._requests)
+
+    def wants(self, request: Request) -> bool:
+        """Whether it was raised for this and has not been taken since."""
+        return request in self._requests
+
+    def bind(self, mirror: Callable[[bool], None]) -> None:
+        """Have `mirror` called with the flag's value, now and whenever it changes.
+
+        It is called under the flag's lock, so that the mirror never shows an older value than the flag.
+        """
+        with self._lock:
+            self._mirror = mirror
+            mirror(bool(self._requests))
+
+    def raise_for(self, request: Request) -> None:
+        """Raise it. Raising it again for the same request before it is taken changes nothing."""
+        with self._lock:
+            if request in self._requests:
+                return
+            self._requests.add(request)
+            if len(self._requests) == 1:
+                self._mirror(True)
+
+    def take(self) -> set[Request]:
+        """Lower it and return what it was raised for. A request that comes later raises it anew."""
+        with self._lock:
+            taken, self._requests = self._requests, set()
+            if taken:
+                self._mirror(False)
+            return taken

@@ -1,0 +1,39 @@
+"""The files that ask for something: consumed when they are served, so that each asks once."""
+
+from __future__ import annotations
+
+import logging
+
+from trainerd.rundir import RunDirectory
+
+log = logging.getLogger(__name__)
+
+_LIMIT = 64 * 1024
+
+
+def consume_pause(rundir: RunDirectory) -> bool:
+    """Remove the `pause` file. Whether there was one."""
+    try:
+        rundir.pause.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        log.warning("cannot remove %s: %s. Remove it before the next start.", rundir.pause, error.strerror)
+    return True
+
+
+def consume_save(rundir: RunDirectory) -> list[str]:
+    """Remove the `save` file. The ids that its writers left in it, one a line, for the answer."""
+    taken = rundir.save.with_name(".save.taken")
+    try:
+        # Renamed first: who writes to it from now on makes a new one, and is not overlooked.
+        rundir.save.rename(taken)
+        with taken.open(encoding="utf-8", errors="replace") as file:
+            ids = file.read(_LIMIT).split()
+        taken.unlink()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        log.warning("cannot read or remove %s: %s. Remove it by hand.", rundir.save, error.strerror)
+        return []
+    return ids

@@ -1,0 +1,264 @@
+"""The Supervisor: runs the loop and its services until the run is paused or finished."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainerd.checkpoints import restore
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.config import Config
+from trainerd.errors import JobError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.contract import Session, Steps
+from trainerd.state import Answer, Phase
+from trainerd.supervisor import requests
+from trainerd.supervisor.checkpointing import Checkpointing
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.recording import Events, Recording
+from trainerd.supervisor.reporter import Reporter
+from trainerd.supervisor.schedule import Mark, Schedule
+from trainerd.supervisor.services import Service
+from trainerd.supervisor.ticker import Ticker
+
+log = logging.getLogger(__name__)
+
+REPORT_SECS = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended: the phase that it left the run in, and why, for a person."""
+
+    phase: Phase
+    why: str
+
+
+class Supervisor:
+    """Runs the loop over one session.
+
+    Args:
+      config: the schedules, where training ends, and what is kept.
+      session: the model, ready to train.
+      rundir: where all of the run goes.
+      flag: raised by signals; the files and the clock raise it too.
+      reporter: told of every change.
+      events: what is written for TensorBoard.
+      reload: reads the config again when the flag was raised for that; None where it is wrong.
+      timer: seconds on a clock that is never set.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        session: Session,
+        rundir: RunDirectory,
+        *,
+        flag: Flag,
+        reporter: Reporter,
+        events: Events,
+        reload: Callable[[], Config | None] = lambda: None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._session = session
+        self._rundir = rundir
+        self._flag = flag
+        self._reporter = reporter
+        self._reload = reload
+        self._timer = timer
+        self.store = CheckpointStore(rundir, timer=timer)
+        self._checkpointing = Checkpointing(rundir, self.store, reporter)
+        self._recording = Recording(reporter, events, timer=timer)
+        self._ticker = Ticker(flag, rundir, timer=timer)
+        self._services: list[Service] = []
+
+    # ------------------------------------------------------------------ a run's life, top to bottom
+
+    def restore(self) -> None:
+        """Read the newest checkpoint that verifies into the session; none where the run is new.
+
+        Raises:
+          DataError: checkpoints exist and none can be used.
+        """
+        self.store.clean()
+        found = restore.newest_verified(self._rundir, self.store)
+        if found is None:
+            log.info("a new run: nothing to restore in %s", self._rundir.path, extra={"event": "new"})
+            return
+        self._session.restore(self._rundir.prefix(found.step))
+        self._checkpointing.resumed(found)
+        log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
+
+    def train(self) -> Outcome:
+        """Run the loop until the run is paused or finished, and save.
+
+        Raises:
+          JobError: a step failed. The state of the last boundary was saved where it is sound.
+          StorageError: the save at the end could not be written.
+        """
+        self._session.bind(self._flag)
+        self._start_services()
+        try:
+            with self._ticker:
+                return self._end(self._reached() or self._loop())
+        except JobError as error:
+            if error.sound and error.step > self._checkpointing.saved_step:
+                self._checkpointing.try_to_save(self._session, "failure")
+            raise
+        finally:
+            self._recording.close()
+
+    def _loop(self) -> Outcome:
+        """Steps and services, until one of them ends the run. The first step is run alone: it compiles."""
+        before, begun = self._session.step, False
+        while True:
+            if (outcome := self._serve(self._flag.take())) is not None:
+                return outcome
+            steps = self._session.run_until(self._limit() if begun else before + 1)
+            if not begun and self._session.step > before:
+                self._begin(before)
+                begun = True
+            self._record(steps)
+            self._run_services()
+            if (outcome := self._over(steps)) is not None:
+                return outcome
+
+    def _begin(self, step: int) -> None:
+        """The first step is done: this run really trains."""
+        self._reporter.update(phase=Phase.TRAINING, step=self._session.step)
+        log.info("training; the first step was %d", step + 1, extra={"event": "training"})
+        self._recording.begin(self._session, step)
+
+    def _end(self, outcome: Outcome) -> Outcome:
+        """Evaluate what is finished, save, and say so."""
+        session, finished = self._session, outcome.phase is Phase.FINISHED
+        if not finished:
+            self._reporter.update(phase=Phase.PAUSING)
+        if session.step > self._checkpointing.saved_step:
+            self._recording.write_metrics()
+            if finished:
+                self._recording.evaluate(session)
+                self._recording.summarize(session)
+            self._checkpointing.save(session, "finish" if finished else "pause")
+        self._recording.report()
+        return outcome
+
+    # ------------------------------------------------------------------ requests
+
+    def _serve(self, taken: set[Request]) -> Outcome | None:
+        """Serve what the flag was raised for. The outcome where that ends the run."""
+        if Request.RELOAD in taken:
+            self._apply(self._reload())
+        if Request.PAUSE in taken:
+            requests.consume_pause(self._rundir)
+            self._answer_saves(requests.consume_save(self._rundir), "pause")
+            return Outcome(Phase.PAUSED, "paused on request")
+        if Request.SAVE in taken:
+            self._answer_saves(requests.consume_save(self._rundir), "request")
+        self._ticker.set_due(min(service.next_time for service in self._services))
+        return None
+
+    def _answer_saves(self, ids: list[str], reason: str) -> None:
+        """Save, and answer those who wait for it. At a pause the save itself comes later, unless one waits."""
+        if reason == "pause" and not ids:
+            return
+        error = self._checkpointing.try_to_save(self._session, reason)
+        if ids:
+            step = None if error else self._session.step
+            self._reporter.update(answer=Answer(ids, step, str(error) if error else None))
+
+    def _apply(self, config: Config | None) -> None:
+        """Take over what may change without a stop."""
+        if config is not None:
+            self._config = config
+            self._set_schedules()
+            log.info("the configuration was read again", extra={"event": "reload"})
+
+    # ------------------------------------------------------------------ what is over
+
+    def _over(self, steps: Steps) -> Outcome | None:
+        if steps.ended:
+            why = f"the dataset ended after step {self._session.step}; end it with .repeat() to train for longer"
+            return Outcome(Phase.FINISHED, why)
+        return self._reached()
+
+    def _reached(self) -> Outcome | None:
+        """Whether training is at its end; a run that was started again may have been before its first step."""
+        return reached(self._config, self._session.step, self._reporter.state.metrics)
+
+    # ------------------------------------------------------------------ services
+
+    def _start_services(self) -> None:
+        """Make the services, in the order in which those due at one boundary are done: saving comes last."""
+        recording, session = self._recording, self._session
+        actions: dict[str, Callable[[], float | None]] = {
+            "metrics": recording.write_metrics,
+            "evaluate": lambda: recording.evaluate(session),
+            "summary": lambda: recording.summarize(session),
+            "step counter": recording.count_steps,
+            "report": recording.report,
+            "progress": recording.log_progress,
+            "checkpoint": self._save_on_schedule,
+        }
+        mark = Mark(session.step, self._timer())
+        self._services = [Service(name, action, Schedule(), mark) for name, action in actions.items()]
+        self._set_schedules()
+
+    def _set_schedules(self) -> None:
+        config = self._config
+        schedules = {
+            "metrics": Schedule(secs=config.summary.metrics_secs),
+            "evaluate": Schedule(config.evaluate.evaluate_secs, config.evaluate.evaluate_steps),
+            "summary": Schedule(secs=config.summary.save_summaries_secs),
+            "step counter": Schedule(secs=config.summary.save_summaries_secs),
+            "report": Schedule(secs=REPORT_SECS),
+            "progress": Schedule(secs=config.log.progress_secs),
+            "checkpoint": Schedule(config.checkpoint.save_model_secs, config.checkpoint.save_model_steps),
+        }
+        for service in self._services:
+            service.schedule = schedules[service.name]
+        self.store.keep_last = config.checkpoint.keep_last
+        self._recording.metrics_steps = config.summary.metrics_steps
+
+    def _run_services(self) -> None:
+        mark = Mark(self._session.step, self._timer())
+        for service in self._services:
+            if service.is_due(mark):
+                service.run(mark)
+
+    def _save_on_schedule(self) -> float | None:
+        failed = self._checkpointing.try_to_save(self._session, "schedule")
+        return self._checkpointing.retry_secs() if failed else None
+
+    def _limit(self) -> int:
+        """The step at which the loop must be at a boundary, whatever the flag."""
+        limits = [service.next_step for service in self._services]
+        limit = min([*limits, self._config.max_steps or math.inf])
+        return int(limit) if limit < math.inf else 2**62
+
+    def _record(self, steps: Steps) -> None:
+        """Keep what the steps measured; stop where the loss is no number."""
+        self._recording.steps(steps, self._session)
+        loss = steps.last().get("loss", 0.0)
+        if self._config.stop_on_nan and not math.isfinite(loss):
+            step = self._session.step
+            raise JobError(
+                f"the loss became {loss} in step {step}, and nothing was saved after that. Look at the learning "
+                f"rate and the data. The next start resumes from {self._checkpointing.resume_point}.",
+                step=step,
+                sound=False,
+            )
+
+
+def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:
+    """Whether a run with these figures is at the end that its config sets."""
+    target = config.parsed_target()
+    if target is not None and target.is_met_by(metrics):
+        return Outcome(Phase.FINISHED, f"the target {target} is reached at step {step}")
+    if config.max_steps is not None and step >= config.max_steps:
+        return Outcome(Phase.FINISHED, f"max_steps = {config.max_steps} is reached")
+    return None
