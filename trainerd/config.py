@@ -170,7 +170,7 @@ def load(path: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}. Strings need quotes: logdir = \"runs/a\".") from None
+        raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: logdir = "runs/a".') from None
     return parse(data, path=path)
 
 

@@ -84,7 +84,7 @@ class State:
       last_checkpoint: the newest durable checkpoint; None before the first.
       memory_bytes: the resident memory of the process.
       warnings: what a person should look at.
-      error: why the run failed; None otherwise.
+      error, exit_code: why the run failed, and what the process exits with; None otherwise.
       logdir, job: the run directory, and the entry that is trained.
       answer: the reply to the last request that had an id.
       at: when this was written, in seconds since 1970 (UTC).
@@ -102,6 +102,7 @@ class State:
     memory_bytes: int = 0
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
+    exit_code: int | None = None
     logdir: str = ""
     job: str = ""
     answer: Answer | None = None

@@ -111,7 +111,12 @@ def _terminal_handler() -> logging.Handler:
 
 @contextlib.contextmanager
 def logging_to(
-    path: Path, *, level: str, state: Callable[[], State], capture: bool, terminal: logging.Handler | None = None
+    path: Path,
+    *,
+    level: str,
+    state: Callable[[], State],
+    capture: bool,
+    terminal: logging.Handler | None = None,
 ) -> Iterator[None]:
     """Send the logs of trainerd, and warnings of all others, where they belong while the block runs.
 

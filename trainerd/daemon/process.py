@@ -13,7 +13,7 @@ from typing import IO
 from trainerd import config as configs
 from trainerd.checkpoints import catalogue
 from trainerd.config import Config
-from trainerd.daemon import lock, logs
+from trainerd.daemon import lock, logs, quiet
 from trainerd.daemon.periodic import called_every
 from trainerd.daemon.signals import SignalThread, handled, terminal_check
 from trainerd.daemon.statefile import StateFile
@@ -62,6 +62,11 @@ class TrainerProcess:
         self._terminal = terminal
         self._flag = Flag()
 
+    @property
+    def state(self) -> State:
+        """What the run says of itself now."""
+        return self._reporter.state
+
     # ------------------------------------------------------------------ a life, top to bottom
 
     def run(self) -> Outcome:
@@ -76,6 +81,7 @@ class TrainerProcess:
 
     def run_locked(self, file: IO[str]) -> Outcome:
         """Train, holding the lock already; see `run`."""
+        leftover = self._consume_leftovers()
         holder = lock.name_holder(file, os.getpid())
         state = State(**holder.__dict__, logdir=str(self._rundir.path), job=self._config.entry)
         if (before := catalogue.newest(self._rundir)) is not None:
@@ -84,7 +90,12 @@ class TrainerProcess:
         self._notifier = Notifier()
         self._state_file = StateFile(self._rundir.state)
         self._watchdog: Watchdog | None = None
-        observers = [self._state_file.observe, self._notifier.observe, self._observe_watchdog, *self._observers]
+        observers = [
+            self._state_file.observe,
+            self._notifier.observe,
+            self._observe_watchdog,
+            *self._observers,
+        ]
         self._reporter = Reporter(state, observers)
         signals = SignalThread(self._flag, terminal_is_gone=terminal_check())
         with (
@@ -97,11 +108,11 @@ class TrainerProcess:
             ),
             handled(signals),
         ):
-            return self._live()
+            return self._live(leftover)
 
-    def _live(self) -> Outcome:
+    def _live(self, leftover: bool) -> Outcome:
         try:
-            self._begin()
+            self._begin(leftover)
             with called_every(BEAT_SECS, self._beat, name="watchdog"):
                 outcome = self._load_and_train()
         except TrainerdError as error:
@@ -115,14 +126,20 @@ class TrainerProcess:
         self._reporter.update(phase=outcome.phase)
         return outcome
 
-    def _begin(self) -> None:
-        """Say that we start. Requests left over from before this start are void."""
+    def _consume_leftovers(self) -> bool:
+        """Requests from before this start are void: who starts a run wants it to train.
+
+        Done before the lock names us: who asks for something from then on is heard.
+        """
+        requests.consume_save(self._rundir)
+        return requests.consume_pause(self._rundir)
+
+    def _begin(self, leftover: bool) -> None:
+        """Say that we start."""
         self._reporter.update(phase=Phase.STARTING)
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
-        if requests.consume_pause(self._rundir):
+        if leftover:
             log.warning("removed a pause file from before this start: %s", self._rundir.pause)
-        if self._rundir.save.exists():
-            requests.consume_save(self._rundir)
         now = time.monotonic()
         interval = interval_from_environment()
         self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now)
@@ -154,11 +171,10 @@ class TrainerProcess:
 
     def _load(self) -> Session:
         """Import the job, and TensorFlow with it."""
-        quiet_tensorflow()
         os.chdir(self._config.folder)
-        from trainerd.sessions.load import open_session
-
-        return open_session(self._config)
+        with quiet.stderr_to(self._rundir.log):
+            from trainerd.sessions import load
+        return load.open_session(self._config)
 
     def _paused_early(self) -> Outcome:
         requests.consume_pause(self._rundir)
@@ -206,7 +222,10 @@ class TrainerProcess:
         """Say why the run ended. Nothing here may hide the error itself."""
         log.error("%s", full_message(error), extra={"event": "failed"})
         with contextlib.suppress(TrainerdError):
-            self._reporter.update(phase=Phase.FAILED, error=str(error) or type(error).__name__)
+            code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
+            self._reporter.update(
+                phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=code
+            )
 
 
 def _events(rundir: RunDirectory) -> Events:
@@ -221,8 +240,3 @@ def full_message(error: BaseException) -> str:
     if not isinstance(error, TrainerdError):
         return f"{type(error).__name__}: {error}"
     return f"{error}\n{details}" if details else str(error)
-
-
-def quiet_tensorflow() -> None:
-    """Keep TensorFlow's remarks at its import out of the terminal and the journal, unless they are asked for."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

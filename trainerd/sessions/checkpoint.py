@@ -64,6 +64,6 @@ def require_saveable(iterator: Any) -> None:
                 "the dataset's position cannot be saved, so a pause would lose it:\n"
                 f"  {str(error).splitlines()[0]}\n"
                 "Write it without from_generator and without stateful random ops in `map` (use "
-                "tf.random.stateless_* with a seed from Dataset.random), or set `input_position = \"restart\"` to "
+                'tf.random.stateless_* with a seed from Dataset.random), or set `input_position = "restart"` to '
                 "begin the dataset anew at every start."
             ) from error

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from trainerd.config import Config
 from trainerd.sessions.contract import Session
 from trainerd.sessions.entry import load_job
+from trainerd.sessions.function import FunctionSession
+
+# TensorFlow looks for devices when it is first used, and remarks on those it does not find; better here than
+# among the lines of the run.
+tf.config.list_logical_devices()
 
 
 def open_session(config: Config) -> Session:
@@ -14,8 +21,5 @@ def open_session(config: Config) -> Session:
       EntryError: the job cannot be had, or cannot be trained.
     """
     job = load_job(config.entry, config.folder)
-    from trainerd.sessions.function import FunctionSession
-
-    return FunctionSession(
-        job, exact_input=config.input_position == "exact", stop_on_nan=config.stop_on_nan
-    )
+    exact = config.input_position == "exact"
+    return FunctionSession(job, exact_input=exact, stop_on_nan=config.stop_on_nan)

@@ -1,0 +1,50 @@
+# Everything runs in a virtual environment of its own, .venv, which is made on first use.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help run test lint types systemd-test bench clean
+
+help:
+	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
+	@echo "make test          the tests"
+	@echo "make lint types    ruff and mypy"
+	@echo "make systemd-test  tests that boot a real systemd; needs root and systemd-container"
+	@echo "make bench         measure what is claimed, beside its peers"
+
+.venv/.run: setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trainerd needs Python 3.11 or newer; set PYTHON=")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing into .venv (a minute or two, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/.test: .venv/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+.venv/.bench: .venv/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+run: .venv/.run
+	@$(BIN)/trainerd run
+
+test: .venv/.test
+	$(PYTEST) -n auto tests/unit tests/process tests/tensorflow
+
+systemd-test: .venv/.test
+	$(PYTEST) tests/systemd
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.test
+	$(BIN)/mypy
+
+bench: .venv/.bench
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

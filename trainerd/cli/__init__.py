@@ -1,0 +1,40 @@
+"""The `trainerd` command. The only place where errors become exit codes. It never imports TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from trainerd.cli.group import cli
+from trainerd.errors import TrainerdError, UsageError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    try:
+        code = cli.main(arguments, prog_name="trainerd", standalone_mode=False)
+    except click.UsageError as error:
+        click.echo(f"trainerd: {error.format_message()}\n{_see_help(error)}", err=True)
+        sys.exit(UsageError.exit_code)
+    except TrainerdError as error:
+        click.echo(f"trainerd: {_full(error)}", err=True)
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a pipe has gone, as with `trainerd logs | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _see_help(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx else "trainerd"
+    return f"See `{command} --help`."
+
+
+def _full(error: TrainerdError) -> str:
+    details = getattr(error, "details", "")
+    return f"{error}\n{details}" if details else str(error)

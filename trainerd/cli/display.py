@@ -1,0 +1,89 @@
+"""The live display of `trainerd run` on a terminal."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from trainerd.cli.text import seconds, size
+from trainerd.state import State
+
+_STYLE = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
+
+
+class _AboveDisplay(logging.Handler):
+    """Prints log records above the live display."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "event", "") == "progress":
+            return  # The display shows it.
+        when = time.strftime("%H:%M:%S", time.localtime(record.created))
+        text = Text.assemble((f"{when} ", "dim"), (record.getMessage(), _STYLE.get(record.levelno, "")))
+        self._console.print(text, highlight=False)
+
+
+class Display:
+    """Shows the last state it was given; `handler` prints log records above it."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._state = State()
+        self.handler: logging.Handler = _AboveDisplay(self._console)
+        self._live = Live(
+            get_renderable=self.render, console=self._console, refresh_per_second=4, redirect_stderr=False
+        )
+
+    def __enter__(self) -> Display:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def observe(self, state: State) -> None:
+        """Show this state from now on."""
+        self._state = state
+
+    def render(self) -> RenderableType:
+        """The display of the present state."""
+        return render(self._state, time.time())
+
+
+def render(state: State, now: float) -> RenderableType:
+    """One state as a table.
+
+    Args:
+      state: what is shown.
+      now: seconds since 1970 (UTC), for the age of the last checkpoint.
+    """
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    of = f" of {state.max_steps:,}" if state.max_steps else ""
+    table.add_row(str(state.phase), f"step {state.step:,}{of}")
+    for name, value in state.metrics.items():
+        table.add_row(name, f"{value:.5g}")
+    rate = f"{state.steps_per_sec:,.0f} steps/s" if state.steps_per_sec else "–"
+    eta = f", {seconds(state.eta_secs)} left" if state.eta_secs is not None else ""
+    table.add_row("rate", rate + eta)
+    if (saved := state.last_checkpoint) is not None:
+        table.add_row("saved", f"step {saved.step:,}, {seconds(max(0.0, now - saved.at))} ago")
+    else:
+        table.add_row("saved", "not yet")
+    table.add_row("memory", size(state.memory_bytes))
+    for warning in state.warnings:
+        table.add_row("warning", Text(warning, style="yellow"))
+    parts: list[RenderableType] = [table]
+    if state.max_steps:
+        parts.append(ProgressBar(total=state.max_steps, completed=state.step, width=60))
+    return Group(*parts, Text("Ctrl-C saves and exits.", style="dim"))

@@ -1,0 +1,97 @@
+"""The options that commands share, and what they choose: a config, or a run directory."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainerd import config as configs
+from trainerd.config import Config
+from trainerd.errors import UsageError
+from trainerd.rundir import RunDirectory
+
+Command = Callable[..., Any]
+
+_DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits.toml"
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help="The config. Default: ./trainerd.toml.",
+)
+logdir_option = click.option(
+    "--logdir", type=click.Path(path_type=Path), help="The run directory, in place of the config's."
+)
+max_steps_option = click.option(
+    "--max-steps", type=click.IntRange(min=1), help="Train until this step, whatever the config says."
+)
+forever_option = click.option("--forever", is_flag=True, help="Train on, past `max_steps` and `target`.")
+
+
+def load_config(config_path: Path | None) -> Config:
+    """The config that is meant: the one named, the one here, or the digits job.
+
+    Raises:
+      ConfigError: it is wrong.
+    """
+    if config_path is not None:
+        return configs.load(config_path / "trainerd.toml" if config_path.is_dir() else config_path)
+    if Path("trainerd.toml").exists():
+        return configs.load(Path("trainerd.toml"))
+    return configs.parse(tomllib.loads(_DIGITS.read_text(encoding="utf-8")), folder=Path.cwd())
+
+
+def overrides(logdir: Path | None, max_steps: int | None, forever: bool) -> Callable[[Config], Config]:
+    """What the command line changes of a config, as a function, so that a reload can do it again.
+
+    Raises:
+      UsageError: the options contradict each other.
+    """
+    if forever and max_steps is not None:
+        raise UsageError("--forever and --max-steps contradict each other.")
+
+    def apply(config: Config) -> Config:
+        if logdir is not None:
+            config = replace(config, logdir=str(logdir.absolute()))
+        if max_steps is not None:
+            config = replace(config, max_steps=max_steps, target=None)
+        return replace(config, max_steps=None, target=None) if forever else config
+
+    return apply
+
+
+def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
+    """The run directory that a command is to look at.
+
+    Raises:
+      ConfigError: the config is wrong.
+    """
+    return RunDirectory(logdir.absolute() if logdir is not None else load_config(config_path).rundir)
+
+
+def command_line(command: str, config_path: Path | None = None, logdir: Path | None = None) -> str:
+    """How a person types a command for the same run."""
+    program = "trainerd" if shutil.which("trainerd") else _program()
+    parts = [program, *command.split()]
+    if config_path is not None:
+        parts += ["--config", str(config_path)]
+    if logdir is not None:
+        parts += ["--logdir", str(logdir)]
+    return shlex.join(parts)
+
+
+def _program() -> str:
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
+        return f"{sys.executable} -m trainerd"
+    return str(program.relative_to(Path.cwd())) if program.is_relative_to(Path.cwd()) else str(program)

@@ -1,0 +1,39 @@
+"""`trainerd run`: train in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.summary import summary
+from trainerd.daemon.process import TrainerProcess
+
+
+@click.command("run")
+@options.config_option
+@options.logdir_option
+@options.max_steps_option
+@options.forever_option
+def command(config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool) -> None:
+    """Train in the foreground, from where the run left off.
+
+    Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
+    """
+    overrides = options.overrides(logdir, max_steps, forever)
+    config = overrides(options.load_config(config_path))
+    if click.get_text_stream("stderr").isatty():
+        from trainerd.cli.display import Display
+
+        display = Display()
+        with display:
+            process = TrainerProcess(
+                config, overrides=overrides, observers=[display.observe], terminal=display.handler
+            )
+            outcome = process.run()
+    else:
+        process = TrainerProcess(config, overrides=overrides)
+        outcome = process.run()
+    for line in summary(outcome, process.state, config_path, logdir):
+        click.echo(line)

@@ -1,0 +1,28 @@
+"""`trainerd save`: write a checkpoint now and go on training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options, steer
+from trainerd.errors import StorageError
+
+
+@click.command("save")
+@options.config_option
+@options.logdir_option
+@click.option("--wait", is_flag=True, help="Return when the checkpoint is on disk.")
+def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
+    """Write a checkpoint at the next step and go on training. The same as `touch LOGDIR/save`."""
+    rundir = options.find_rundir(config_path, logdir)
+    holder = steer.require_running(rundir)
+    if not wait:
+        steer.append(rundir.save, "")
+        click.echo(f"asked process {holder.pid} to save")
+        return
+    answer = steer.ask_for_save(rundir, holder)
+    if answer.step is None:
+        raise StorageError(str(answer.error))
+    click.echo(f"saved step {answer.step}: {rundir.prefix(answer.step)}")

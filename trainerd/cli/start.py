@@ -1,0 +1,22 @@
+"""`trainerd start`: train as a daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.daemon.detach import start
+
+
+@click.command("start")
+@options.config_option
+@options.logdir_option
+@options.max_steps_option
+@options.forever_option
+def command(config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool) -> None:
+    """Train in the background. Returns when the first step is done, or with the error that prevented it."""
+    overrides = options.overrides(logdir, max_steps, forever)
+    config = overrides(options.load_config(config_path))
+    click.echo(start(config, overrides))

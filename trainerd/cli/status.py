@@ -1,0 +1,106 @@
+"""`trainerd status`: how a run is doing, from its state.json."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from trainerd.checkpoints import catalogue
+from trainerd.cli import options
+from trainerd.cli.text import seconds, size
+from trainerd.daemon.lock import read_holder
+from trainerd.errors import NotRunningError
+from trainerd.rundir import RunDirectory
+from trainerd.state import Phase, State, read_state
+
+
+@click.command("status")
+@options.config_option
+@options.logdir_option
+@click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print state.json's fields, and `running`.")
+def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json: bool) -> None:
+    """Show how a run is doing: phase, step, metrics, rate, last checkpoint, memory.
+
+    Quick: it reads one file, and imports no TensorFlow.
+    """
+    rundir = options.find_rundir(config_path, logdir)
+    while True:
+        state, running = look(rundir)
+        if watch and not as_json:
+            click.clear()
+        click.echo(json.dumps(state.to_json() | {"running": running}) if as_json else text(state, running))
+        if not watch:
+            return
+        time.sleep(1.0)
+
+
+def look(rundir: RunDirectory) -> tuple[State, bool]:
+    """The state of a run, and whether a process trains it.
+
+    Raises:
+      NotRunningError: nothing has ever been trained there.
+    """
+    state = read_state(rundir.state)
+    running = read_holder(rundir) is not None
+    if state is None and not running:
+        saved = catalogue.newest(rundir)
+        if saved is None:
+            raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `trainerd run` does.")
+        # state.json is gone or damaged: what the manifests say is all there is to say.
+        metrics = dict(saved.metrics)
+        return State(
+            Phase.PAUSED, step=saved.step, metrics=metrics, logdir=str(rundir.path), at=saved.at
+        ), False
+    state = state or State(logdir=str(rundir.path))
+    return state, running
+
+
+def text(state: State, running: bool) -> str:
+    """A state for a person."""
+    rows = [("phase", describe(state, running))]
+    of = f" of {state.max_steps:,}" if state.max_steps else ""
+    rows.append(("step", f"{state.step:,}{of}"))
+    rows += [(name, f"{value:.5g}") for name, value in state.metrics.items()]
+    if running and state.steps_per_sec:
+        rows.append(("rate", f"{state.steps_per_sec:,.4g} steps/s"))
+    if running and state.eta_secs is not None:
+        rows.append(("left", seconds(state.eta_secs)))
+    if (saved := state.last_checkpoint) is not None:
+        age = seconds(max(0.0, time.time() - saved.at))
+        rows.append(("saved", f"step {saved.step:,}, {age} ago ({saved.reason}, {size(saved.bytes)})"))
+    if running:
+        rows.append(("memory", size(state.memory_bytes)))
+    rows += [("warning", warning) for warning in state.warnings]
+    if state.error:
+        rows.append(("error", state.error))
+    rows += [("job", state.job), ("logdir", state.logdir)]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def describe(state: State, running: bool) -> str:
+    """The phase, and what to know of the process."""
+    if running:
+        return f"{state.phase} (pid {state.pid})"
+    if state.phase.is_over:
+        return str(state.phase)
+    saved = state.last_checkpoint
+    resume = f"step {saved.step}" if saved else "the beginning"
+    return f"not running: it ended while {state.phase}, without a save; the next start resumes from {resume}"
+
+
+def present(rundir: RunDirectory) -> State:
+    """The state of a run that must be running.
+
+    Raises:
+      NotRunningError: it is not.
+    """
+    if read_holder(rundir) is None:
+        raise NotRunningError(f"nothing trains in {rundir.path}. `trainerd start` starts it.")
+    state, _ = look(rundir)
+    return replace(state)

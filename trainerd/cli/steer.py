@@ -1,0 +1,71 @@
+"""How commands ask a running trainer for something: files in the run directory, and an answer in state.json."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from trainerd.daemon.lock import Holder, read_holder
+from trainerd.errors import NotRunningError
+from trainerd.files import storage
+from trainerd.rundir import RunDirectory
+from trainerd.state import Answer, read_state
+
+POLL_SECS = 0.05
+_AGAIN_SECS = 5.0
+
+
+def require_running(rundir: RunDirectory) -> Holder:
+    """The process that trains.
+
+    Raises:
+      NotRunningError: there is none.
+    """
+    holder = read_holder(rundir)
+    if holder is None:
+        raise NotRunningError(f"nothing trains in {rundir.path}. `trainerd start` starts it.")
+    return holder
+
+
+def append(path: Path, line: str) -> None:
+    """Append a line to a file that asks for something, making it where it is not there."""
+    with storage(f"write {path}"):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+
+def ask_for_save(
+    rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float], None] = time.sleep
+) -> Answer:
+    """Ask for a checkpoint that begins after now, and wait until it is durable or has failed.
+
+    Raises:
+      NotRunningError: the process ended before it answered.
+    """
+    request = uuid.uuid4().hex
+    append(rundir.save, request + "\n")
+    gone_for = 0.0
+    while True:
+        alive = holder.is_alive()
+        state = read_state(rundir.state)
+        if state is not None and state.answer is not None and request in state.answer.ids:
+            return state.answer
+        if not alive:
+            raise NotRunningError(f"process {holder.pid} ended before it saved. `trainerd status` says why.")
+        # Another request's answer can take the place of ours in state.json before we have read it: ask again.
+        gone_for = 0.0 if rundir.save.exists() else gone_for + POLL_SECS
+        if gone_for > _AGAIN_SECS:
+            append(rundir.save, request + "\n")
+        sleep(POLL_SECS)
+
+
+def wait_for_end(holder: Holder, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Wait until the process has ended."""
+    while holder.is_alive():
+        sleep(POLL_SECS)

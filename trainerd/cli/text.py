@@ -1,0 +1,26 @@
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+
+def size(count: float) -> str:
+    """Bytes with a unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def seconds(count: float) -> str:
+    """A span of time."""
+    if count < 10:
+        return f"{count:.1f} s"
+    if count < 120:
+        return f"{count:.0f} s"
+    minutes, hours = int(count // 60), int(count // 3600)
+    if hours < 2:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{hours} h {minutes % 60:02d} min"
+    return f"{hours // 24} d {hours % 24} h"

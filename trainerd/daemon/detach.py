@@ -1,0 +1,116 @@
+"""Starting a daemon: the parent waits until training has really begun, or knows why it has not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import IO, Any
+
+import daemon
+
+from trainerd.config import Config
+from trainerd.daemon import lock
+from trainerd.daemon.process import TrainerProcess, full_message
+from trainerd.errors import TrainerdError
+from trainerd.rundir import RunDirectory
+from trainerd.state import Phase, State
+
+
+class StartError(TrainerdError):
+    """The daemon could not begin; its own exit code says why."""
+
+    summary = "the daemon could not begin"
+
+
+def start(config: Config, overrides: Callable[[Config], Config]) -> str:
+    """Start a daemon that trains, and wait until it does.
+
+    The lock is taken before the fork, so that of many starts at once all but one fail here.
+
+    Returns:
+      A line for the person who started it.
+
+    Raises:
+      TrainerdError: what prevented it.
+    """
+    rundir = RunDirectory(config.rundir)
+    rundir.create()
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    with lock.hold(rundir) as file:
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            _become_daemon(config, overrides, file, writer)
+    # Closing the file here does not give the lock back: the daemon has it too.
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as pipe:
+        message = pipe.read()
+    os.waitpid(child, 0)
+    return _result(message, rundir)
+
+
+def _result(message: str, rundir: RunDirectory) -> str:
+    if not message:
+        raise StartError(f"the daemon died before training began. Its last words are in {rundir.log}.")
+    result = json.loads(message)
+    if "error" in result:
+        error = StartError(result["error"])
+        error.exit_code = result["code"]
+        raise error
+    return str(result["text"])
+
+
+class _Parent:
+    """The pipe to the process that waits for us."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def observe(self, state: State) -> None:
+        """Tell it that training has begun."""
+        if state.phase is Phase.TRAINING:
+            self.tell({"text": f"training in the background: pid {state.pid}, step {state.step}"})
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Tell it once; it stops waiting then. One that does not wait any more is not an error."""
+        if self._descriptor is None:
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        try:
+            os.write(descriptor, json.dumps(message).encode())
+        except BrokenPipeError:
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _become_daemon(config: Config, overrides: Callable[[Config], Config], file: IO[str], writer: int) -> None:
+    """Detach, train, and end this process. Never returns: the caller's frames belong to the parent."""
+    code = 70
+    parent = _Parent(writer)
+    try:
+        umask = os.umask(0o077)
+        context = daemon.DaemonContext(
+            detach_process=True,
+            umask=umask,
+            working_directory=str(config.folder),
+            files_preserve=[file, writer],
+            signal_map={},
+        )
+        context.open()
+        process = TrainerProcess(config, overrides=overrides, observers=[parent.observe], capture=True)
+        outcome = process.run_locked(file)
+        parent.tell({"text": f"{outcome.phase}: {outcome.why}"})
+        code = 0
+    except TrainerdError as error:
+        parent.tell({"error": full_message(error), "code": error.exit_code})
+        code = error.exit_code
+    except BaseException:
+        parent.tell({"error": traceback.format_exc(), "code": code})
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
