@@ -95,9 +95,7 @@ class Config:
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
     )
     max_steps: Positive | None = _key(None, "steps", "Where training ends. Left out: train for ever.")
-    target: str | None = _key(
-        None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".'
-    )
+    target: str | None = _key(None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".')
     stop_on_nan: bool = _key(
         True, "", "Stop when the loss is NaN or infinite, and never save variables that hold a NaN."
     )
@@ -186,7 +184,7 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
       ConfigError: with every mistake in its message.
     """
     mistakes: list[str] = []
-    config = _table(Config, data, "", mistakes)
+    config: Config = _table(Config, data, "", mistakes)
     if not mistakes:
         mistakes += _target_mistakes(config)
     if mistakes:

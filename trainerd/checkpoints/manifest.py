@@ -46,8 +46,8 @@ class Manifest:
     files: dict[str, FileRecord]
 
     @property
-    def bytes(self) -> int:
-        """The size of all its files."""
+    def size(self) -> int:
+        """The size of all its files, in bytes."""
         return sum(record.bytes for record in self.files.values())
 
     def to_bytes(self) -> bytes:

@@ -69,7 +69,7 @@ class CheckpointStore:
             path=str(self._rundir.prefix(step)),
             reason=reason,
             seconds=self._timer() - started,
-            bytes=manifest.bytes,
+            bytes=manifest.size,
             at=self._clock(),
         )
 
@@ -98,9 +98,7 @@ class CheckpointStore:
                 if temporary.is_file() and not temporary.is_symlink():
                     temporary.unlink()
 
-    def _stage(
-        self, snapshot: Snapshot, staging: Path, at: float, reason: str, metrics: dict[str, float]
-    ) -> Manifest:
+    def _stage(self, snapshot: Snapshot, staging: Path, at: float, reason: str, metrics: dict[str, float]) -> Manifest:
         """Write all files of a checkpoint, its manifest among them, and put them on disk."""
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()

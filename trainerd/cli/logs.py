@@ -17,9 +17,7 @@ from trainerd.errors import NotRunningError
 @options.config_option
 @options.logdir_option
 @click.option("-f", "--follow", is_flag=True, help="Go on showing lines as they are written, until Ctrl-C.")
-@click.option(
-    "-n", "--lines", type=click.IntRange(min=0), default=50, show_default=True, help="How many lines."
-)
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=50, show_default=True, help="How many lines.")
 def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: int) -> None:
     """Show the end of the run's log. Under systemd `journalctl -u trainerd` has the same lines, with fields."""
     path = options.find_rundir(config_path, logdir).log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -23,14 +24,12 @@ def command(config_path: Path | None, logdir: Path | None, max_steps: int | None
     """
     overrides = options.overrides(logdir, max_steps, forever)
     config = overrides(options.load_config(config_path))
-    if click.get_text_stream("stderr").isatty():
+    if sys.stderr.isatty():
         from trainerd.cli.display import Display
 
-        display = Display()
-        with display:
-            process = TrainerProcess(
-                config, overrides=overrides, observers=[display.observe], terminal=display.handler
-            )
+        with Display() as display:
+            handler = display.handler
+            process = TrainerProcess(config, overrides=overrides, observers=[display.observe], terminal=handler)
             outcome = process.run()
     else:
         process = TrainerProcess(config, overrides=overrides)

@@ -53,9 +53,7 @@ def look(rundir: RunDirectory) -> tuple[State, bool]:
             raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `trainerd run` does.")
         # state.json is gone or damaged: what the manifests say is all there is to say.
         metrics = dict(saved.metrics)
-        return State(
-            Phase.PAUSED, step=saved.step, metrics=metrics, logdir=str(rundir.path), at=saved.at
-        ), False
+        return State(Phase.PAUSED, step=saved.step, metrics=metrics, logdir=str(rundir.path), at=saved.at), False
     state = state or State(logdir=str(rundir.path))
     return state, running
 

@@ -40,9 +40,7 @@ def append(path: Path, line: str) -> None:
             os.close(descriptor)
 
 
-def ask_for_save(
-    rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float], None] = time.sleep
-) -> Answer:
+def ask_for_save(rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float], None] = time.sleep) -> Answer:
     """Ask for a checkpoint that begins after now, and wait until it is durable or has failed.
 
     Raises:

@@ -45,9 +45,9 @@ class LogFile(RotatingFileHandler):
         """A full disk must not fill the journal with tracebacks of logging; the line is lost."""
 
     def _redirect(self) -> None:
-        if self._capture:
-            for stream in (1, 2):
-                os.dup2(self.stream.fileno(), stream)
+        if self._capture and self.stream is not None:
+            for descriptor in (1, 2):
+                os.dup2(self.stream.fileno(), descriptor)
 
 
 class JournalHandler(logging.Handler):

@@ -99,6 +99,7 @@ class TrainerProcess:
         self._reporter = Reporter(state, observers)
         signals = SignalThread(self._flag, terminal_is_gone=terminal_check())
         with (
+            contextlib.closing(self._notifier),
             logs.logging_to(
                 self._rundir.log,
                 level=self._config.log.level,
@@ -223,9 +224,7 @@ class TrainerProcess:
         log.error("%s", full_message(error), extra={"event": "failed"})
         with contextlib.suppress(TrainerdError):
             code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
-            self._reporter.update(
-                phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=code
-            )
+            self._reporter.update(phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=code)
 
 
 def _events(rundir: RunDirectory) -> Events:

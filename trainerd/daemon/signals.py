@@ -105,9 +105,7 @@ def stacks() -> str:
 def handled(thread: SignalThread) -> Iterator[None]:
     """Handle signals while the block runs, and put the handlers back that were there before."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    with contextlib.suppress(
-        OSError
-    ):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
+    with contextlib.suppress(OSError):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
         fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)
     os.set_blocking(writer, False)
     runner = threading.Thread(target=thread.run, args=(reader,), name="trainerd-signals", daemon=True)

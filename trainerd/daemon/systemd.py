@@ -35,6 +35,12 @@ class Notifier:
         except OSError as error:
             log.warning("cannot notify systemd: %s", error)
 
+    def close(self) -> None:
+        """Nothing more will be sent."""
+        if self._sender is not None:
+            self._sender.socket.close()
+            self._sender = None
+
     def observe(self, state: State) -> None:
         """Tell what the run says of itself. READY comes with the first step, or with a run that was over already."""
         lines = [f"STATUS={status_line(state)}"]

@@ -24,9 +24,7 @@ def job_traceback(error: BaseException) -> str:
     parts: list[str] = []
     for one in _chain(error):
         frames = [f for f in traceback.extract_tb(one.__traceback__) if _is_the_users(f.filename)]
-        text = (
-            "Traceback (most recent call last):\n" + "".join(traceback.format_list(frames)) if frames else ""
-        )
+        text = "Traceback (most recent call last):\n" + "".join(traceback.format_list(frames)) if frames else ""
         if isinstance(one, SyntaxError):
             parts.append(text + "".join(traceback.format_exception_only(one)))
         else:

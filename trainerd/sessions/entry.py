@@ -27,9 +27,7 @@ def load_job(entry: str, folder: Path) -> Job:
     found = _import(module_name, entry, folder)
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise EntryError(
-                f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}"
-            )
+            raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
         found = getattr(found, name)
     job = _call(found, entry) if callable(found) else found
     if not isinstance(job, Job):
@@ -61,9 +59,7 @@ def _call(build: object, entry: str) -> object:
     except TrainerdError:
         raise
     except Exception as error:
-        raise EntryError(
-            f"entry = {entry!r} raised while it built the job:\n{job_traceback(error)}"
-        ) from error
+        raise EntryError(f"entry = {entry!r} raised while it built the job:\n{job_traceback(error)}") from error
     except SystemExit as error:
         raise EntryError(f"entry = {entry!r}: building the job ended with exit({error.code!r}).") from error
 
@@ -76,8 +72,4 @@ def _near(module: object, name: str) -> str:
 
 
 def _what(value: object) -> str:
-    return (
-        "None (does it end with `return trainerd.Job(...)`?)"
-        if value is None
-        else f"a {type(value).__name__}"
-    )
+    return "None (does it end with `return trainerd.Job(...)`?)" if value is None else f"a {type(value).__name__}"

@@ -67,7 +67,8 @@ class FakeSession:
 
     def run_until(self, limit: int) -> Steps:
         """Run steps in Python."""
-        first, rows = self.step + 1, []
+        first = self.step + 1
+        rows: list[list[float]] = []
         while self.step < limit and not self._raised.is_set():
             if self.step == self._ends_at:
                 return Steps(first, ("loss", "p"), self._table(rows), ended=True)

@@ -188,9 +188,7 @@ class FunctionSession:
 
     def _make_checkpoint(self) -> tf.train.Checkpoint:
         if taken := [name for name in RESERVED if name in self._job.state]:
-            raise EntryError(
-                f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it."
-            )
+            raise EntryError(f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it.")
         parts = dict(self._job.state) | {"global_step": self._global_step}
         if self._exact_input:
             require_saveable(self._iterator)
@@ -207,9 +205,7 @@ class FunctionSession:
         done = self.step
         sound = int(self._entered.numpy()) == done
         what = (
-            "the dataset failed to give the batch of"
-            if sound and self._iterator is not None
-            else "the job failed in"
+            "the dataset failed to give the batch of" if sound and self._iterator is not None else "the job failed in"
         )
         return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=job_traceback(error))
 
@@ -225,9 +221,7 @@ def _iterate(dataset: Any) -> Any:
     if dataset is None:
         return None
     if not isinstance(dataset, tf.data.Dataset):
-        raise EntryError(
-            f"the job's dataset is a {type(dataset).__name__}, where a tf.data.Dataset is needed."
-        )
+        raise EntryError(f"the job's dataset is a {type(dataset).__name__}, where a tf.data.Dataset is needed.")
     return iter(dataset)
 
 

@@ -49,7 +49,7 @@ class Checkpointing:
     def resumed(self, found: Manifest) -> None:
         """The run goes on from this checkpoint."""
         path = str(self._rundir.prefix(found.step))
-        self._last = LastCheckpoint(found.step, path, found.reason, 0.0, found.bytes, found.at)
+        self._last = LastCheckpoint(found.step, path, found.reason, 0.0, found.size, found.at)
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
 
     def save(self, session: Session, reason: str) -> None:

@@ -25,9 +25,7 @@ class Reporter:
       clock: seconds since 1970 (UTC).
     """
 
-    def __init__(
-        self, state: State, observers: list[Observer], *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, state: State, observers: list[Observer], *, clock: Callable[[], float] = time.time) -> None:
         self.state = state
         self._observers = observers
         self._clock = clock

@@ -123,8 +123,10 @@ class Supervisor:
                 self._begin(before)
                 begun = True
             self._record(steps)
-            self._run_services()
             if (outcome := self._over(steps)) is not None:
+                return outcome
+            self._run_services()
+            if (outcome := self._reached()) is not None:  # an evaluation may have met the target
                 return outcome
 
     def _begin(self, step: int) -> None:

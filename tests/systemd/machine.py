@@ -1,0 +1,396 @@
+"""A throw-away machine with a real systemd, for tests: systemd-nspawn over an overlay of this machine's `/`.
+
+Nothing is mounted where others see it: the overlay lives in a mount namespace of its own, which ends with its last
+process. What is left to remove is a folder in memory and a control group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PREFIX = Path("/opt/trainerd")  # where the machine has trainerd's virtual environment
+TRAINERD = PREFIX / "bin" / "trainerd"
+REBOOTS = 133  # what systemd-nspawn exits with when the machine inside wants to be started again
+TOOLS = ("systemd-nspawn", "systemd-analyze", "nsenter", "unshare", "setpriv", "strace")
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_HIERARCHIES = ("systemd", "unified", "memory", "pids", "cpu", "cpuacct")
+_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "SYSTEMD_PAGER": "",
+    "SYSTEMD_COLORS": "0",
+}
+_JOURNALD = """\
+[Journal]
+Storage=persistent
+RateLimitBurst=0
+SystemMaxUse=64M
+"""
+# Runs in a mount namespace of its own: mount the overlay, and become nspawn.
+_START = """\
+set -e
+for procs in $CGROUPS; do echo $$ > "$procs"; done
+mount -t overlay trainerd-test -o "lowerdir=/,upperdir=$FOLDER/upper,workdir=$FOLDER/work" "$FOLDER/root"
+exec systemd-nspawn --directory="$FOLDER/root" --machine="$NAME" --register=no --keep-unit --private-network \\
+    --link-journal=no --resolv-conf=off --timezone=off --console=read-only "$@" --boot
+"""
+
+Value = TypeVar("Value")
+
+
+class MachineError(Exception):
+    """The machine cannot be had, or did not do what was expected in time."""
+
+
+def wait_for(what: str, look: Callable[[], Value | None], *, seconds: float = 60.0, poll: float = 0.1) -> Value:
+    """Look again and again until there is something to see.
+
+    Args:
+      what: what is waited for, for the message.
+      look: returns what was waited for; None, or something else that is false, where it is not there yet.
+      seconds: how long to look.
+      poll: the seconds between two looks.
+
+    Raises:
+      MachineError: it did not come.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := look():
+            return found
+        if time.monotonic() > deadline:
+            raise MachineError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(poll)
+
+
+def interpreter() -> Path:
+    """The distribution's Python of the version that runs now, which an unprivileged service can execute.
+
+    Raises:
+      MachineError: there is none.
+    """
+    path = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
+    if not path.exists():
+        raise MachineError(
+            f"these tests run trainerd as a user without rights, by the distribution's Python, with the packages of "
+            f"{sys.prefix}; {path} is missing. Install it, or make the virtual environment with the distribution's."
+        )
+    return path
+
+
+def require() -> None:
+    """Check that a machine can be had here.
+
+    Raises:
+      MachineError: what is missing, and what to do.
+    """
+    if os.geteuid() != 0:
+        raise MachineError("these tests boot a systemd of their own, and that needs root")
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        raise MachineError(f"missing: {', '.join(missing)}. `apt-get install systemd systemd-container strace`.")
+    interpreter()
+
+
+class Machine:
+    """One machine. `boot` it, use it, and `destroy` it; as a context manager it does so itself.
+
+    Args:
+      name: tells it apart from other machines here.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/dev/shm"))
+        self._cgroups = _own_cgroups(name)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Machine:
+        try:
+            _prepare(self._folder)
+            self.boot()
+        except BaseException:
+            self.destroy()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.destroy()
+
+    # ------------------------------------------------------------------ power
+
+    def boot(self) -> None:
+        """Start it, and wait until it is up."""
+        for cgroup in self._cgroups:
+            cgroup.mkdir(exist_ok=True)
+        environment = os.environ | {
+            "FOLDER": str(self._folder),
+            "NAME": self.name,
+            "CGROUPS": " ".join(str(cgroup / "cgroup.procs") for cgroup in self._cgroups),
+        }
+        # Dies with the process that runs the tests, however that ends.
+        command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "slave"]
+        packages = f"--bind-ro={_packages()}:{PREFIX}/packages"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "sh", "-c", _START, "sh", packages],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        wait_for("the machine to be up", self._is_up)
+
+    def reboot(self) -> None:
+        """`systemctl reboot`. What was written stays; the processes and /run do not."""
+        assert self._process is not None
+        self.run("systemctl", "reboot")
+        if (code := self._process.wait(timeout=60)) != REBOOTS:
+            raise MachineError(f"the machine ended with {code} at a reboot:\n{self._last_words()}")
+        self.boot()
+
+    def destroy(self) -> None:
+        """Switch it off and remove what it leaves. May be called again."""
+        self._power_off()
+        for pid in self._left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        with contextlib.suppress(MachineError):
+            wait_for("the last process to end", lambda: not self._left(), seconds=10)
+        for cgroup in self._cgroups:
+            _remove_cgroup(cgroup)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(Path("/run/systemd/nspawn/propagate") / self.name, ignore_errors=True)
+
+    def _power_off(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        if (first := self._first_process()) is not None:
+            self._kill_hung_services()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(first, 34 + 4)  # SIGRTMIN+4: power off
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _kill_hung_services(self) -> None:
+        """No test needs a save at the very end."""
+        with contextlib.suppress(MachineError, subprocess.SubprocessError):
+            self.run("systemctl", "kill", "-s", "KILL", "trainerd*", check=False)
+
+    def _left(self) -> set[int]:
+        """The processes in the machine's control groups."""
+        found: set[int] = set()
+        for cgroup in self._cgroups:
+            for procs in cgroup.rglob("cgroup.procs"):
+                with contextlib.suppress(OSError):
+                    found |= {int(pid) for pid in procs.read_text().split()}
+        return found - {0}
+
+    # ------------------------------------------------------------------ use
+
+    def run(
+        self,
+        *command: str | Path,
+        check: bool = True,
+        timeout: float = 120.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in it, as root.
+
+        Args:
+          command: the program and its arguments.
+          check: whether to raise where it fails.
+          timeout: seconds.
+          environment: set on top of a clean one.
+
+        Raises:
+          MachineError: it failed.
+        """
+        first = self._first_process()
+        if first is None:
+            raise MachineError(f"the machine is not running:\n{self._last_words()}")
+        words = ["nsenter", "--target", str(first), "--all", "--", *map(str, command)]
+        variables = _ENVIRONMENT | dict(environment or {})
+        # `nsenter` itself is found with our own PATH; the command inside with the machine's.
+        done = subprocess.run(
+            words, env=variables, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+        )
+        if check and done.returncode:
+            text = " ".join(map(str, command))
+            raise MachineError(f"`{text}` failed with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def output(self, *command: str | Path) -> str:
+        """What a command prints to standard output, without the white space at its ends."""
+        return self.run(*command).stdout.strip()
+
+    def path(self, inside: str | Path) -> Path:
+        """A file of the machine, seen from here."""
+        first = self._first_process()
+        if first is None:
+            raise MachineError(f"the machine is not running:\n{self._last_words()}")
+        return Path(f"/proc/{first}/root") / Path(inside).relative_to("/")
+
+    def write(self, inside: str | Path, text: str) -> None:
+        """Write a file of the machine that everyone can read, with the folders above it."""
+        path = self.path(inside)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o644)
+
+    def outer_pid(self, inner: int) -> int:
+        """The pid that a process of the machine has here."""
+        for pid in self._left():
+            with contextlib.suppress(OSError):
+                status = Path(f"/proc/{pid}/status").read_text()
+                line = next(line for line in status.splitlines() if line.startswith("NSpid:"))
+                if int(line.split()[-1]) == inner and len(line.split()) == 3:
+                    return pid
+        raise MachineError(f"the machine has no process {inner}")
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            return self._log.read_text(errors="replace")[-2000:]
+        return "(it left no log)"
+
+    def _first_process(self) -> int | None:
+        """The pid, here, of the machine's PID 1: the child of nspawn. Another one after each boot."""
+        if self._process is None or self._process.poll() is not None:
+            return None
+        pid = self._process.pid
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return None
+        return int(children[0]) if children else None
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise MachineError(f"the machine did not boot:\n{self._last_words()}")
+        if self._first_process() is None:
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = self.run("systemctl", "is-system-running", check=False, timeout=10)
+            return done.stdout.strip() in ("running", "degraded")
+        return False
+
+
+# ---------------------------------------------------------------------- control groups
+
+
+def _own_cgroups(name: str) -> list[Path]:
+    """A control group in every hierarchy: two machines in one would take each other's services for their own."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS / name]
+    return [_CGROUPS / hierarchy / name for hierarchy in _HIERARCHIES if (_CGROUPS / hierarchy).is_dir()]
+
+
+def _remove_cgroup(cgroup: Path) -> None:
+    folders = sorted((folder for folder in cgroup.rglob("*") if folder.is_dir()), reverse=True)
+    for folder in [*folders, cgroup]:
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()
+
+
+# ---------------------------------------------------------------------- the overlay
+
+
+def _prepare(folder: Path) -> None:
+    """What the machine has in place of this one's: no units of ours, an own journal, and trainerd installed."""
+    for name in ("upper", "work", "root"):
+        (folder / name).mkdir(mode=0o755)
+    folder.chmod(0o755)
+    upper = folder / "upper"
+    _prepare_etc(upper / "etc")
+    _replace(upper / "var" / "log" / "journal")
+    # Runs of this machine itself are none of the tests' business.
+    for name in ("var/lib/trainerd", "var/cache/trainerd", "etc/trainerd", str(PREFIX.relative_to("/"))):
+        _replace(upper / name)
+    _install(upper / PREFIX.relative_to("/"))
+
+
+def _prepare_etc(etc: Path) -> None:
+    """An /etc in which nothing of this machine starts."""
+    system = etc / "systemd" / "system"
+    _replace(system)
+    (system / "console-getty.service").symlink_to("/dev/null")
+    (system / "default.target").symlink_to("/usr/lib/systemd/system/multi-user.target")
+    for level in range(7):  # services of old, which systemd would generate units for
+        _replace(etc / f"rc{level}.d")
+    for name in ("fstab", "machine-id"):
+        (etc / name).write_text("")
+    journald = etc / "systemd" / "journald.conf.d" / "tests.conf"
+    journald.parent.mkdir(parents=True)
+    journald.write_text(_JOURNALD)
+
+
+def _replace(folder: Path) -> None:
+    """An empty folder in the overlay, which hides the one below it."""
+    folder.mkdir(parents=True, mode=0o755)
+    os.setxattr(folder, "trusted.overlay.opaque", b"y")
+
+
+def _packages() -> Path:
+    """The site-packages that the tests run with."""
+    return Path(sys.prefix) / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
+def _install(prefix: Path) -> None:
+    """What `pip install` of this checkout leaves in a virtual environment of the distribution's Python."""
+    site = prefix / "lib" / _packages().parent.name / "site-packages"
+    site.mkdir(parents=True)
+    (prefix / "packages").mkdir()
+    (site / "packages.pth").write_text(f"{PREFIX}/packages\n")
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(CHECKOUT / "trainerd", site / "trainerd", ignore=ignore)
+    shutil.copytree(CHECKOUT / "systemd", prefix / "share" / "trainerd" / "systemd")
+    python = interpreter()
+    (prefix / "pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
+    (prefix / "bin").mkdir()
+    (prefix / "bin" / "python").symlink_to(python)
+    script = prefix / "bin" / "trainerd"
+    script.write_text(f"#!{PREFIX}/bin/python\nfrom trainerd.cli import main\n\nmain()\n")
+    _open_to_all(prefix)
+    script.chmod(0o755)
+
+
+def _open_to_all(folder: Path) -> None:
+    """Let every user read a tree, whatever this checkout's own permissions are."""
+    for path in [folder, *folder.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@contextlib.contextmanager
+def machine() -> Iterator[Machine]:
+    """A booted machine for as long as the block runs.
+
+    Raises:
+      MachineError: there can be none here.
+    """
+    require()
+    with Machine(f"trainerd-test-{os.getpid()}") as booted:
+        yield booted

@@ -1,0 +1,53 @@
+"""Fixtures of the unit tests. None of them imports TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from trainerd.rundir import RunDirectory
+
+# Run directories that people really have.
+NAMES = ["plain", "with space", "quote'\"s", "ünïcödé-日本", "[glob]*?"]
+
+
+@pytest.fixture(params=NAMES)
+def odd_rundir(request: pytest.FixtureRequest, tmp_path: Path) -> RunDirectory:
+    """A run directory, once for each kind of name."""
+    rundir = RunDirectory(tmp_path / request.param)
+    rundir.create()
+    return rundir
+
+
+@pytest.fixture
+def rundir(tmp_path: Path) -> RunDirectory:
+    """A run directory."""
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    return rundir
+
+
+@dataclass
+class FakeTime:
+    """A clock that moves when a test says so."""
+
+    now: float = 1000.0
+    on_sleep: list[Callable[[], None]] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Move on, and do what is to happen next."""
+        self.now += seconds
+        if self.on_sleep:
+            self.on_sleep.pop(0)()
+
+
+@pytest.fixture
+def clock() -> FakeTime:
+    """A clock."""
+    return FakeTime()

@@ -1,0 +1,233 @@
+"""The store, the catalogue, retention and restore, over a session without TensorFlow."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from trainerd.checkpoints import catalogue, manifest, restore, retention, statefile, store
+from trainerd.checkpoints.manifest import DamagedError
+from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.checkpoints.statefile import StateFile
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.errors import DataError, StorageError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSnapshot
+
+
+def publish(rundir: RunDirectory, *steps: int, keep_last: int = 100) -> CheckpointStore:
+    made = CheckpointStore(rundir, keep_last=keep_last)
+    for step in steps:
+        made.publish(FakeSnapshot(step, float(2 * step)), reason="test", metrics={"loss": 1.0 / step})
+    return made
+
+
+def test_a_publish_leaves_data_manifest_and_state_file(odd_rundir: RunDirectory) -> None:
+    saved = CheckpointStore(odd_rundir).publish(FakeSnapshot(7, 14.0), reason="r", metrics={"loss": float("nan")})
+    assert saved.step == 7 and saved.reason == "r" and saved.bytes > 0
+    assert sorted(p.name for p in odd_rundir.path.iterdir()) == [
+        "checkpoint",
+        "model.ckpt-7.data-00000-of-00001",
+        "model.ckpt-7.index",
+        "model.ckpt-7.json",
+    ]
+    found = manifest.read(odd_rundir.manifest(7))
+    manifest.verify(found, odd_rundir.path)
+    assert found.size == saved.bytes and found.metrics["loss"] != found.metrics["loss"]
+    assert 'model_checkpoint_path: "model.ckpt-7"' in odd_rundir.checkpoint_state.read_text()
+
+
+def test_an_unsound_snapshot_leaves_nothing(rundir: RunDirectory) -> None:
+    publish(rundir, 5)
+    before = sorted(os.listdir(rundir.path))
+    with pytest.raises(UnsoundError):
+        CheckpointStore(rundir).publish(FakeSnapshot(6, float("nan")), reason="r", metrics={})
+    assert sorted(os.listdir(rundir.path)) == before
+
+
+# Each of these is a step of a publish; the faults come at every one of them in turn.
+STEPS = ["mkdir", "fsync_file", "write_atomic", "fsync_directory", "replace"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("nth", range(6))
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_publish_that_fails_anywhere_harms_nothing(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, step: str, nth: int, code: int
+) -> None:
+    publish(rundir, 5)
+    calls = 0
+
+    def failing(name: str, real: object) -> object:
+        def call(*args: object, **kwargs: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == nth + 1:
+                raise OSError(code, os.strerror(code))
+            return real(*args, **kwargs)  # type: ignore[operator]
+
+        return call
+
+    target: object = Path if step in ("mkdir", "replace") else store
+    with monkeypatch.context() as patch:
+        patch.setattr(target, step, failing(step, getattr(target, step)))
+        try:
+            CheckpointStore(rundir).publish(FakeSnapshot(6, 12.0), reason="r", metrics={})
+        except StorageError as error:
+            assert "checkpoint of step 6" in str(error)
+        else:
+            assert calls <= nth, "the fault was swallowed"
+    fresh = CheckpointStore(rundir)
+    fresh.clean()
+    found = restore.newest_verified(rundir, fresh)
+    assert found is not None and found.step in (5, 6)
+    assert not rundir.stagings()
+    publish(rundir, 7)
+    assert catalogue.resume_order(rundir)[0] == 7
+
+
+def test_what_a_killed_save_left_is_cleaned_and_nothing_else(rundir: RunDirectory) -> None:
+    publish(rundir, 5)
+    staging = rundir.staging(6)
+    staging.mkdir()
+    # Killed after the data was renamed and before the manifest was.
+    record = manifest.FileRecord(1, "x")
+    staged = manifest.Manifest(6, 0.0, "r", {}, {"model.ckpt-6.index": record})
+    (staging / "model.ckpt-6.json").write_bytes(staged.to_bytes())
+    (rundir.path / "model.ckpt-6.index").write_text("half")
+    (rundir.path / "mine.txt").write_text("keep")
+    (rundir.path / ".saving-notes").mkdir()
+    CheckpointStore(rundir).clean()
+    names = os.listdir(rundir.path)
+    assert "model.ckpt-6.index" not in names and ".saving-6" not in names
+    assert "mine.txt" in names and ".saving-notes" in names and "model.ckpt-5.json" in names
+
+
+@pytest.mark.parametrize(
+    ("steps", "current", "keep", "gone"),
+    [
+        ([], 0, 5, []),
+        ([1, 2, 3], 3, 5, []),
+        ([1, 2, 3], 3, 1, [1, 2]),
+        ([10, 20, 30, 40], 40, 2, [10, 20]),
+        # The run went back to 20 and was saved at 25: 30 and 40 are not of its line, and stay.
+        ([10, 20, 25, 30, 40], 25, 2, [10]),
+    ],
+)
+def test_retention(steps: list[int], current: int, keep: int, gone: list[int]) -> None:
+    assert retention.deletable(steps, current=current, keep_last=keep) == gone
+
+
+def test_old_checkpoints_go_with_all_their_files(rundir: RunDirectory) -> None:
+    publish(rundir, 1, 2, 3, 4, keep_last=2)
+    assert rundir.steps() == [4, 3]
+    assert not [p for p in rundir.path.iterdir() if "ckpt-1" in p.name or "ckpt-2" in p.name]
+    assert statefile.read(rundir.checkpoint_state, rundir.basename) == StateFile(4, (3, 4))
+
+
+def test_resume_order_is_newest_first(rundir: RunDirectory) -> None:
+    publish(rundir, 9, 10, 100)
+    assert catalogue.resume_order(rundir) == [100, 10, 9]
+
+
+def test_a_hand_edited_state_file_goes_back(rundir: RunDirectory) -> None:
+    publish(rundir, 10, 20, 30)
+    text = rundir.checkpoint_state.read_text()
+    rundir.checkpoint_state.write_text(text.replace('path: "model.ckpt-30"', 'path: "model.ckpt-20"', 1))
+    assert catalogue.resume_order(rundir) == [20, 10]
+    # Training goes on from there, and the next start resumes on the new line.
+    publish(rundir, 25)
+    assert catalogue.resume_order(rundir) == [25, 20, 10]
+    # It passes a step that the old line had saved: the new one takes its place.
+    publish(rundir, 30)
+    assert catalogue.resume_order(rundir) == [30, 25, 20, 10]
+
+
+def test_a_manifest_that_the_state_file_does_not_know_is_the_newest(rundir: RunDirectory) -> None:
+    publish(rundir, 10, 20)
+    old = rundir.checkpoint_state.read_bytes()
+    publish(rundir, 30)
+    rundir.checkpoint_state.write_bytes(old)
+    assert catalogue.resume_order(rundir) == [30, 20, 10]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"garbage", b"\xff\xfe\x00", b'model_checkpoint_path: "model.ckpt-2', b'model_checkpoint_path: "../x-1"\n'],
+)
+def test_a_garbled_state_file_is_not_believed(rundir: RunDirectory, content: bytes) -> None:
+    publish(rundir, 10, 20)
+    rundir.checkpoint_state.write_bytes(content)
+    assert catalogue.resume_order(rundir) == [20, 10]
+    rundir.checkpoint_state.unlink()
+    assert catalogue.resume_order(rundir) == [20, 10]
+    rundir.checkpoint_state.mkdir()
+    assert catalogue.resume_order(rundir) == [20, 10]
+
+
+def damage(path: Path, kind: str) -> None:
+    """Damage a file in one of the ways in which files get damaged."""
+    content = bytearray(path.read_bytes())
+    if kind == "flip":
+        content[len(content) // 2] ^= 1
+    elif kind == "truncate":
+        del content[len(content) // 2 :]
+    elif kind == "zero":
+        content[:] = bytes(len(content))
+    elif kind == "empty":
+        content.clear()
+    path.unlink()
+    if kind != "delete":
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["flip", "truncate", "zero", "empty", "delete"])
+@pytest.mark.parametrize("suffix", [".data-00000-of-00001", ".index", ".json"])
+def test_damage_to_the_newest_falls_back(rundir: RunDirectory, kind: str, suffix: str) -> None:
+    made = publish(rundir, 10, 20)
+    damage(rundir.path / f"model.ckpt-20{suffix}", kind)
+    found = restore.newest_verified(rundir, made)
+    assert found is not None and found.step == 10
+    if not (kind == "delete" and suffix == ".json"):
+        assert rundir.quarantine.is_dir()
+        assert rundir.steps() == [10]
+
+
+def test_where_none_verifies_nothing_is_touched(rundir: RunDirectory) -> None:
+    made = publish(rundir, 10, 20)
+    for step in (10, 20):
+        damage(rundir.path / f"model.ckpt-{step}.index", "flip")
+    before = sorted(os.listdir(rundir.path))
+    with pytest.raises(DataError, match="none of the 2 checkpoints"):
+        restore.newest_verified(rundir, made)
+    assert sorted(os.listdir(rundir.path)) == before
+
+
+def test_checkpoints_of_another_program_are_not_started_over(rundir: RunDirectory) -> None:
+    (rundir.path / "model.ckpt-100.index").write_text("x")
+    with pytest.raises(DataError, match="no manifest"):
+        restore.newest_verified(rundir, CheckpointStore(rundir))
+
+
+def test_an_empty_run_directory_is_a_new_run(rundir: RunDirectory) -> None:
+    assert restore.newest_verified(rundir, CheckpointStore(rundir)) is None
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/b"])
+def test_a_manifest_never_names_a_file_outside(rundir: RunDirectory, name: str) -> None:
+    bad = manifest.Manifest(3, 0.0, "r", {}, {name: manifest.FileRecord(1, "x")})
+    rundir.manifest(3).write_bytes(bad.to_bytes())
+    with pytest.raises(DamagedError, match="outside"):
+        manifest.read(rundir.manifest(3))
+
+
+def test_a_symlink_is_not_followed(rundir: RunDirectory, tmp_path: Path) -> None:
+    made = publish(rundir, 3)
+    index = rundir.path / "model.ckpt-3.index"
+    index.rename(tmp_path / "elsewhere")
+    index.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="missing"):
+        restore.newest_verified(rundir, made)

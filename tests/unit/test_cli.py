@@ -1,0 +1,250 @@
+"""The command line: what a person gets wrong, and what it says then."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import FakeTime
+from trainerd.cli import main, steer
+from trainerd.cli.display import render
+from trainerd.cli.group import COMMANDS
+from trainerd.cli.summary import summary
+from trainerd.cli.text import seconds, size
+from trainerd.daemon import lock
+from trainerd.daemon.lock import Holder
+from trainerd.errors import NotRunningError, every_class
+from trainerd.rundir import RunDirectory
+from trainerd.state import Answer, LastCheckpoint, Phase, State
+from trainerd.supervisor.supervisor import Outcome
+
+Cli = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command in an empty folder; its exit code and all it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return int(ended.value.code or 0), printed.out + printed.err
+
+    return run
+
+
+def test_help_lists_every_command(cli: Cli) -> None:
+    code, text = cli("--help")
+    assert code == 0
+    for command in COMMANDS:
+        assert command in text
+        assert cli(command, "--help")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stauts"], "there is no command 'stauts'. Did you mean `status`?"),
+        (["run", "--max-step", "3"], "--max-steps"),
+        (["run", "--max-steps", "0"], "not in the range"),
+        (["run", "--max-steps", "9", "--forever"], "contradict each other"),
+        (["save", "now"], "unexpected extra argument"),
+    ],
+)
+def test_usage_errors_exit_with_64(cli: Cli, arguments: list[str], message: str) -> None:
+    code, text = cli(*arguments)
+    assert code == 64 and message in text
+
+
+def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
+    Path("trainerd.toml").write_text('entry = "a"\nlogdirr = "x"\n')
+    for command in ("run", "start", "check", "status"):
+        code, text = cli(command)
+        assert code == 78
+        assert "logdirr" in text and "entry" in text and "trainerd.toml has 3 mistakes" in text
+
+
+def test_a_config_that_is_not_there_exits_with_78(cli: Cli) -> None:
+    assert cli("run", "--config", "none.toml")[0] == 78
+
+
+def test_without_a_config_it_is_the_digits_job(cli: Cli, tmp_path: Path) -> None:
+    code, text = cli("status")
+    assert code == 69
+    assert f"nothing has been trained in {tmp_path}/runs/digits yet" in text
+
+
+def test_commands_that_steer_say_when_nothing_runs(cli: Cli) -> None:
+    assert cli("save", "--wait")[0] == 69
+    assert cli("logs")[0] == 69
+    code, text = cli("pause", "--wait")
+    assert code == 0 and "nothing to pause" in text
+
+
+def test_init_writes_a_job_and_never_replaces_one(cli: Cli) -> None:
+    code, text = cli("init", "a b")
+    assert code == 0 and "check --config 'a b/trainerd.toml'" in text
+    Path("a b/job.py").write_text("mine")
+    code, text = cli("init", "a b")
+    assert code == 64 and "already" in text
+    assert Path("a b/job.py").read_text() == "mine"
+
+
+def test_init_into_a_file_says_so(cli: Cli) -> None:
+    Path("f").touch()
+    assert cli("init", "f")[0] == 64
+    assert cli("init", "f/g")[0] == 74
+
+
+STATE = State(
+    phase=Phase.TRAINING,
+    pid=99999999,
+    step=1234,
+    max_steps=5000,
+    metrics={"loss": 0.25},
+    steps_per_sec=100.0,
+    last_checkpoint=LastCheckpoint(1000, "/r/model.ckpt-1000", "schedule", 0.5, 2048, 1.0),
+    memory_bytes=1 << 30,
+    warnings=["look here"],
+    logdir="/r",
+    job="a:b",
+)
+
+
+def test_status_of_a_run_that_died(cli: Cli, rundir: RunDirectory) -> None:
+    STATE.write(rundir.state)
+    code, text = cli("status", "--logdir", str(rundir.path))
+    assert code == 0
+    assert "not running: it ended while training, without a save; the next start resumes from step 1000" in text
+    assert "1,234 of 5,000" in text and "look here" in text
+
+
+def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
+    with lock.hold(odd_rundir) as file:
+        holder = lock.name_holder(file, os.getpid())
+        STATE.write(odd_rundir.state)
+        code, text = cli("status", "--logdir", str(odd_rundir.path))
+        assert code == 0 and "left" in text and "38 s" in text and "1.0 GiB" in text
+        code, text = cli("status", "--json", "--logdir", str(odd_rundir.path))
+        assert json.loads(text)["running"] is True
+    assert holder.is_alive()
+
+
+def test_status_json_has_the_fields_that_are_promised(cli: Cli, rundir: RunDirectory) -> None:
+    STATE.write(rundir.state)
+    found = json.loads(cli("status", "--json", "--logdir", str(rundir.path))[1])
+    promised = (
+        "phase pid create_time step max_steps metrics steps_per_sec last_checkpoint memory_bytes warnings error "
+        "logdir job running"
+    )
+    assert set(promised.split()) <= set(found)
+    assert set("step path reason seconds bytes at".split()) == set(found["last_checkpoint"])
+
+
+def test_a_save_is_waited_for(rundir: RunDirectory, clock: FakeTime) -> None:
+    with lock.hold(rundir) as file:
+        holder = lock.name_holder(file, os.getpid())
+
+        def serve() -> None:
+            request = rundir.save.read_text().split()
+            rundir.save.unlink()
+            State(answer=Answer(request, 7, None)).write(rundir.state)
+
+        clock.on_sleep = [lambda: None, serve]
+        answer = steer.ask_for_save(rundir, holder, sleep=clock.sleep)
+    assert answer.step == 7
+
+
+def test_a_save_whose_answer_was_overtaken_is_asked_for_again(rundir: RunDirectory, clock: FakeTime) -> None:
+    with lock.hold(rundir) as file:
+        holder = lock.name_holder(file, os.getpid())
+
+        def serve_and_forget() -> None:
+            rundir.save.unlink()
+            State(answer=Answer(["another"], 7, None)).write(rundir.state)
+
+        def serve() -> None:
+            State(answer=Answer(rundir.save.read_text().split(), 9, None)).write(rundir.state)
+
+        clock.on_sleep = [serve_and_forget, *[lambda: None] * 110, serve]
+        assert steer.ask_for_save(rundir, holder, sleep=clock.sleep).step == 9
+
+
+def test_a_save_whose_process_dies_says_so(rundir: RunDirectory) -> None:
+    with pytest.raises(NotRunningError, match="ended before it saved"):
+        steer.ask_for_save(rundir, Holder(99999999, 0.0, 0.0), sleep=lambda s: None)
+
+
+def test_a_run_directory_that_cannot_be_made_exits_with_74(cli: Cli) -> None:
+    Path("file").touch()
+    code, text = cli("run", "--logdir", "file/run")
+    assert code == 74 and "cannot make the run directory" in text and "another `logdir`" in text
+
+
+def test_a_run_directory_in_use_exits_with_75(cli: Cli, rundir: RunDirectory) -> None:
+    with lock.hold(rundir) as file:
+        lock.name_holder(file, os.getpid())
+        for command in ("run", "start"):
+            code, text = cli(command, "--logdir", str(rundir.path))
+            assert code == 75 and f"process {os.getpid()} trains in" in text
+
+
+def test_exit_codes_are_those_of_the_design() -> None:
+    codes = {cls.__name__: cls.exit_code for cls in every_class() if cls.__module__ == "trainerd.errors"}
+    assert codes == {
+        "TrainerdError": 70,
+        "UsageError": 64,
+        "DataError": 65,
+        "EntryError": 69,
+        "NotRunningError": 69,
+        "JobError": 70,
+        "StorageError": 74,
+        "InUseError": 75,
+        "ConfigError": 78,
+    }
+
+
+def test_the_display_shows_what_a_person_watches() -> None:
+    from rich.console import Console
+
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console.print(render(STATE, now=61.0))
+    text = console.export_text()
+    console.file.close()
+    for part in ("step 1,234 of 5,000", "loss", "0.25", "100 steps/s", "38 s left", "step 1,000, 60 s ago", "1.0 GiB"):
+        assert part in text
+    assert "look here" in text
+
+
+@pytest.mark.parametrize(
+    ("phase", "parts"),
+    [
+        (Phase.PAUSED, ["go on at the next step", "tensorboard"]),
+        (Phase.FINISHED, ["--max-steps 2468", "--forever", "train for longer"]),
+    ],
+)
+def test_the_summary_says_what_to_do_next(phase: Phase, parts: list[str]) -> None:
+    text = "\n".join(summary(Outcome(phase, "why"), STATE, Path("c d.toml"), None))
+    assert "--config 'c d.toml'" in text and "why." in text
+    for part in parts:
+        assert part in text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])
+def test_sizes(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0.25, "0.2 s"), (75, "75 s"), (600, "10 min"), (3 * 3600 + 300, "3 h 05 min"), (4e5, "4 d 15 h")],
+)
+def test_spans_of_time(count: float, text: str) -> None:
+    assert seconds(count) == text

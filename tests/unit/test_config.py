@@ -1,0 +1,115 @@
+"""trainerd.toml: what is right, and every kind of wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from trainerd import config
+from trainerd.config import Target
+from trainerd.errors import ConfigError
+
+MINIMAL = 'entry = "job:job"\nlogdir = "runs/a"\n'
+
+
+def load(folder: Path, text: str) -> config.Config:
+    path = folder / "trainerd.toml"
+    path.write_text(text, encoding="utf-8")
+    return config.load(path)
+
+
+def mistakes(folder: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, text)
+    return str(caught.value).splitlines()
+
+
+def test_the_least_config_has_the_seeds_defaults(tmp_path: Path) -> None:
+    c = load(tmp_path, MINIMAL)
+    assert c.checkpoint.save_model_secs == 600 and c.summary.save_summaries_secs == 120
+    assert c.max_steps is None and c.target is None
+    assert c.rundir == tmp_path / "runs/a"
+
+
+def test_paths_start_at_the_configs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    c = load(tmp_path, 'entry = "a.b:c.d"\nlogdir = "/abs/ü x"\n')
+    assert c.rundir == Path("/abs/ü x")
+    assert c.folder == tmp_path
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    lines = mistakes(
+        tmp_path,
+        'entri = "a:b"\nlogdir = 3\nmax_steps = 0\nsave_model_secs = 1\n'
+        "[checkpoint]\nkeep_lst = 3\nsave_model_secs = -1\n[log]\nlevel = 'loud'\n",
+    )
+    assert lines[0].endswith("has 8 mistakes:")
+    text = "\n".join(lines)
+    for part in (
+        "entri: there is no such key. Did you mean `entry`?",
+        "entry: missing.",
+        "logdir: expected a string, got 3",
+        "max_steps: expected a whole number >= 1 (in steps), got 0",
+        "save_model_secs: there is no such key. Did you mean `checkpoint.save_model_secs`?",
+        "checkpoint.keep_lst: there is no such key. Did you mean `checkpoint.keep_last`?",
+        "checkpoint.save_model_secs: expected a number >= 0.0 (in s), got -1",
+        'log.level: expected one of "debug", "info", "warning", "error", got \'loud\'',
+    ):
+        assert part in text, text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("stop_on_nan = 1", "stop_on_nan: expected true or false, got 1"),
+        ("max_steps = true", "max_steps: expected a whole number (in steps), got True"),
+        ("max_steps = 1.5", "max_steps: expected a whole number (in steps), got 1.5"),
+        ("summary = 4", "summary: expected a table, [summary], got 4"),
+        ("target = 'accuracy'", 'target: expected "NAME >= NUMBER" or "NAME <= NUMBER", got \'accuracy\''),
+        ("target = 'accuracy >= high'", "target: could not convert string to float: 'high'"),
+        ("[checkpoint]\nsave_model_secs = nan", "checkpoint.save_model_secs: expected a number >= 0.0 (in s), got nan"),
+        ("[checkpoint]\nsave_model_secs = inf", "checkpoint.save_model_secs: expected a number <= 1000000000.0"),
+        ("[chekpoint]\nkeep_last = 1", "chekpoint: there is no such table. Did you mean `checkpoint`?"),
+        ("zzz = 1", "zzz: there is no such key."),
+    ],
+)
+def test_a_mistake(tmp_path: Path, line: str, message: str) -> None:
+    assert message in "\n".join(mistakes(tmp_path, MINIMAL + line + "\n"))
+
+
+@pytest.mark.parametrize("entry", ["job", "job:", ":job", "a b:c", "a:b:c", "a/b:c", "", "a.:b"])
+def test_an_entry_that_is_none(tmp_path: Path, entry: str) -> None:
+    assert 'entry: expected "module:attribute"' in mistakes(tmp_path, f'entry = "{entry}"\nlogdir = "r"\n')[1]
+
+
+@pytest.mark.parametrize("content", [b"logdir = runs", b"\xff\xfe", b"[", b"a = 1\na = 2"])
+def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "trainerd.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"trainerd\.toml"):
+        config.load(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="trainerd init"):
+        config.load(tmp_path / "none.toml")
+
+
+def test_a_config_is_frozen_and_every_key_is_described(tmp_path: Path) -> None:
+    c = load(tmp_path, MINIMAL)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        c.max_steps = 3  # type: ignore[misc]
+    for name, _, key in config.every_key():
+        assert key.metadata["text"].endswith("."), name
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "met"),
+    [("a >= 0.97", 0.97, True), ("a >= 0.97", 0.96, False), ("a<=1e-3", 0.001, True), ("a <= 1", float("nan"), False)],
+)
+def test_a_target(text: str, value: float, met: bool) -> None:
+    assert Target.parse(text).is_met_by({"a": value}) is met
+    assert not Target.parse(text).is_met_by({"b": 0.98})

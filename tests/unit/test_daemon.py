@@ -1,0 +1,302 @@
+"""Lock, signals, watchdog and notifications."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from trainerd.config import WatchdogConfig
+from trainerd.daemon import lock
+from trainerd.daemon.logs import LogFile
+from trainerd.daemon.signals import HANDLED, SignalThread, handled, stacks
+from trainerd.daemon.systemd import Notifier, status_line
+from trainerd.daemon.watchdog import Watchdog
+from trainerd.errors import InUseError, StorageError
+from trainerd.rundir import RunDirectory
+from trainerd.state import Phase, State
+from trainerd.supervisor.flag import Flag, Request
+
+# ---------------------------------------------------------------------- the lock
+
+
+def test_a_lock_has_one_holder(odd_rundir: RunDirectory) -> None:
+    with lock.hold(odd_rundir) as file:
+        lock.name_holder(file, os.getpid())
+        with pytest.raises(InUseError, match=f"process {os.getpid()} trains in"), lock.hold(odd_rundir):
+            pass
+        holder = lock.read_holder(odd_rundir)
+        assert holder is not None and holder.pid == os.getpid()
+    with lock.hold(odd_rundir):
+        pass
+
+
+@pytest.mark.parametrize("content", ["", "garbage", "123", '{"pid": 1}', "[]", '{"pid": "x"}'])
+def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: str) -> None:
+    rundir.lock.write_text(content)
+    assert lock.read_holder(rundir) is None
+    with lock.hold(rundir):
+        pass
+
+
+def test_a_pid_that_belongs_to_another_process_now_is_not_the_holder(rundir: RunDirectory) -> None:
+    with lock.hold(rundir) as file:
+        lock.name_holder(file, os.getpid())
+    content = json.loads(rundir.lock.read_text())
+    content["uptime_at_start"] -= 3600
+    rundir.lock.write_text(json.dumps(content))
+    assert lock.read_holder(rundir) is None
+
+
+def test_a_lock_that_cannot_be_made(rundir: RunDirectory, tmp_path: Path) -> None:
+    rundir.lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError), lock.hold(rundir):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_holder_whose_name_is_not_written_yet_is_respected(rundir: RunDirectory) -> None:
+    with rundir.lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(InUseError, match="another process"), lock.hold(rundir):
+            pass
+
+
+# ---------------------------------------------------------------------- signals
+
+
+def wait_until(true: object, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("number", "request_"),
+    [
+        (signal.SIGTERM, Request.PAUSE),
+        (signal.SIGINT, Request.PAUSE),
+        (signal.SIGUSR1, Request.SAVE),
+        (signal.SIGHUP, Request.RELOAD),
+    ],
+)
+def test_a_signal_raises_the_flag_and_handlers_are_put_back(number: int, request_: Request) -> None:
+    flag, before = Flag(), [signal.getsignal(n) for n in HANDLED]
+    with handled(SignalThread(flag)):
+        os.kill(os.getpid(), number)
+        wait_until(lambda: flag.is_raised)
+    assert flag.take() == {request_}
+    assert [signal.getsignal(n) for n in HANDLED] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_second_sigterm_exits_now() -> None:
+    flag, exits = Flag(), list[int]()
+    thread = SignalThread(flag, exit_now=exits.append)
+    thread.handle(signal.SIGTERM)
+    assert exits == []
+    thread.handle(signal.SIGINT)
+    assert exits == [signal.SIGINT]
+
+
+def test_a_hangup_of_a_closed_terminal_pauses() -> None:
+    flag = Flag()
+    SignalThread(flag, terminal_is_gone=lambda: True).handle(signal.SIGHUP)
+    assert flag.take() == {Request.PAUSE}
+
+
+def test_ten_thousand_signals_lose_no_kind_of_request() -> None:
+    flag, taken = Flag(), set[Request]()
+    with handled(SignalThread(flag)):
+        for i in range(10_000):
+            os.kill(os.getpid(), (signal.SIGUSR1, signal.SIGHUP)[i % 2])
+        os.kill(os.getpid(), signal.SIGTERM)
+        while Request.PAUSE not in taken:
+            taken |= flag.take()
+    assert taken == {Request.SAVE, Request.RELOAD, Request.PAUSE}
+
+
+def test_the_stacks_of_every_thread_are_shown() -> None:
+    stop = threading.Event()
+
+    def a_function_to_look_for() -> None:
+        stop.wait()
+
+    thread = threading.Thread(target=a_function_to_look_for)
+    thread.start()
+    try:
+        text = stacks()
+    finally:
+        stop.set()
+        thread.join()
+    assert "a_function_to_look_for" in text and "test_the_stacks_of_every_thread" in text
+
+
+# ---------------------------------------------------------------------- systemd
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
+    """A socket that hears what systemd would."""
+    heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    heard.bind(str(tmp_path / "notify"))
+    heard.setblocking(False)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    return heard
+
+
+def messages(manager: socket.socket) -> list[str]:
+    found = []
+    while True:
+        try:
+            found.append(manager.recv(4096).decode())
+        except BlockingIOError:
+            return found
+
+
+def test_ready_is_said_with_the_first_step_and_once(manager: socket.socket) -> None:
+    with manager:
+        notifier = Notifier()
+        assert "NOTIFY_SOCKET" not in os.environ
+        for phase in (Phase.STARTING, Phase.RESTORING, Phase.TRAINING, Phase.SAVING, Phase.TRAINING):
+            notifier.observe(State(phase=phase))
+        said = messages(manager)
+        notifier.close()
+    assert [m.startswith("READY=1\n") for m in said] == [False, False, True, False, False]
+    assert all("STATUS=" in m for m in said)
+
+
+def test_ready_is_said_by_a_run_that_was_over_before(manager: socket.socket) -> None:
+    with manager:
+        notifier = Notifier()
+        notifier.observe(State(phase=Phase.FINISHED))
+        notifier.close()
+        assert messages(manager)[0].startswith("READY=1")
+
+
+def test_a_failure_is_never_ready(manager: socket.socket) -> None:
+    with manager:
+        notifier = Notifier()
+        notifier.observe(State(phase=Phase.FAILED, error="why\nmore"))
+        notifier.close()
+        assert messages(manager) == ["STATUS=failed: step 0; why"]
+
+
+def test_without_systemd_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notifier = Notifier()
+    notifier.observe(State(phase=Phase.TRAINING))
+    notifier.close()
+
+
+def test_a_status_line_is_one_line() -> None:
+    state = State(
+        phase=Phase.TRAINING, step=5, max_steps=9, metrics={"loss": 0.25}, steps_per_sec=1234.5, warnings=["a\nb"]
+    )
+    assert status_line(state) == "training: step 5 of 9, loss 0.25, 1234 steps/s; a b"
+
+
+class Heard(Notifier):
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def send(self, text: str) -> None:
+        self.said.append(text.partition("=")[0])
+
+
+def watchdog(interval: float = 20.0, **config: float) -> tuple[Watchdog, Heard]:
+    heard = Heard()
+    return Watchdog(heard, interval, WatchdogConfig(**config), now=0.0), heard
+
+
+def test_life_signs_come_with_steps_and_end_with_them() -> None:
+    dog, heard = watchdog()
+    for now in range(1, 100):
+        dog.observe(State(phase=Phase.TRAINING, step=now), now)
+        dog.beat(now)
+    assert 15 <= heard.said.count("WATCHDOG") <= 25
+    heard.said.clear()
+    for now in range(100, 200):
+        dog.beat(now)
+    # The last step was at 99: until 109 the loop may be in the next one.
+    assert 1 <= heard.said.count("WATCHDOG") <= 3
+
+
+def test_boundaries_without_a_step_are_no_progress() -> None:
+    dog, heard = watchdog()
+    dog.observe(State(phase=Phase.TRAINING, step=5), 1.0)
+    for now in range(20, 100):
+        dog.observe(State(phase=Phase.TRAINING, step=5), now)
+        dog.beat(now)
+    assert "WATCHDOG" not in heard.said
+
+
+@pytest.mark.parametrize(
+    ("phase", "config"),
+    [(Phase.STARTING, "first_step_secs"), (Phase.RESTORING, "first_step_secs"), (Phase.EVALUATING, "evaluate_secs")],
+)
+def test_what_is_no_step_has_its_own_deadline(phase: Phase, config: str) -> None:
+    dog, heard = watchdog(**{config: 500.0})
+    dog.observe(State(phase=phase), 0.0)
+    for now in range(1, 1000):
+        dog.beat(now)
+    assert 90 <= heard.said.count("WATCHDOG") <= 110
+    assert 90 <= heard.said.count("EXTEND_TIMEOUT_USEC") <= 110
+
+
+def test_a_save_gets_time_only_while_bytes_are_written() -> None:
+    dog, heard = watchdog(save_secs=300.0)
+    written = 0
+    dog.save_progress = lambda: written
+    dog.observe(State(phase=Phase.SAVING), 0.0)
+    for now in range(1, 100):
+        written += 1
+        dog.beat(now)
+    assert heard.said.count("EXTEND_TIMEOUT_USEC") >= 18
+    heard.said.clear()
+    for now in range(100, 1000):
+        dog.beat(now)
+    assert heard.said.count("EXTEND_TIMEOUT_USEC") <= 2
+    assert heard.said.count("WATCHDOG") <= 61
+
+
+def test_without_a_watchdog_there_are_no_life_signs() -> None:
+    dog, heard = watchdog(interval=0.0)
+    for now in range(100):
+        dog.observe(State(phase=Phase.TRAINING, step=now), now)
+        dog.beat(now)
+    assert heard.said == []
+
+
+# ---------------------------------------------------------------------- logs
+
+
+def test_the_log_file_stays_small_and_takes_printed_lines_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import logging
+
+    monkeypatch.setattr("trainerd.daemon.logs.MAX_BYTES", 2000)
+    kept = [os.dup(1), os.dup(2)]
+    try:
+        handler = LogFile(tmp_path / "log", capture=True)
+        for i in range(400):
+            handler.emit(logging.makeLogRecord({"msg": f"line {i}", "levelname": "INFO"}))
+        os.write(2, b"printed by C++\n")
+        handler.close()
+    finally:
+        for number, descriptor in zip((1, 2), kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+    assert "printed by C++" in (tmp_path / "log").read_text()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log", "log.1", "log.2", "log.3"]

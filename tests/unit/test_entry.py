@@ -1,0 +1,106 @@
+"""From an entry to a job: everything that can be wrong with it, and the job's traceback alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainerd.errors import EntryError
+from trainerd.job import Job
+from trainerd.sessions.blame import job_traceback, own_message
+from trainerd.sessions.entry import load_job
+
+
+@pytest.fixture(autouse=True)
+def fresh_modules() -> Iterator[None]:
+    """Forget the modules that a test imported, and its folder."""
+    modules, path = set(sys.modules), sys.path[:]
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def load(folder: Path, source: str, entry: str = "myjob:job") -> Job:
+    (folder / "myjob.py").write_text(source, encoding="utf-8")
+    return load_job(entry, folder)
+
+
+def message(folder: Path, source: str, entry: str = "myjob:job") -> str:
+    with pytest.raises(EntryError) as caught:
+        load(folder, source, entry)
+    return str(caught.value)
+
+
+GOOD = "import trainerd\ndef job():\n    return trainerd.Job(lambda: None)\n"
+
+
+def test_a_function_an_attribute_and_a_job(tmp_path: Path) -> None:
+    source = GOOD + "class Jobs:\n    one = staticmethod(job)\nready = job()\n"
+    assert isinstance(load(tmp_path, source), Job)
+    assert isinstance(load(tmp_path, source, "myjob:Jobs.one"), Job)
+    assert isinstance(load(tmp_path, source, "myjob:ready"), Job)
+
+
+def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
+    folder = tmp_path / "ü 'x\""
+    folder.mkdir()
+    assert isinstance(load(folder, GOOD), Job)
+
+
+@pytest.mark.parametrize(
+    ("source", "entry", "parts"),
+    [
+        (GOOD, "nojob:job", ["there is no module 'nojob'", "looked for in"]),
+        (GOOD, "myjob:jib", ["has no 'jib'", "Did you mean 'job'?"]),
+        ("import nothing_like_it", "myjob:job", ["does not import", "ModuleNotFoundError", 'myjob.py", line 1']),
+        ("def job(:", "myjob:job", ["does not import", "SyntaxError", "line 1"]),
+        ("raise SystemExit(3)", "myjob:job", ["ended with exit(3)"]),
+        ("def job():\n    return [1]\n", "myjob:job", ["gave a list", "trainerd.Job is needed"]),
+        ("def job():\n    pass\n", "myjob:job", ["gave None", "return trainerd.Job"]),
+        ("job = 3\n", "myjob:job", ["gave a int"]),
+        ("def job():\n    raise SystemExit\n", "myjob:job", ["building the job ended with exit"]),
+        (
+            "def job():\n    return 1 / 0\n",
+            "myjob:job",
+            ["raised while it built", "line 2, in job", "ZeroDivisionError"],
+        ),
+        ("def job(x):\n    pass\n", "myjob:job", ["raised while it built", "TypeError", "'x'"]),
+    ],
+)
+def test_what_can_be_wrong(tmp_path: Path, source: str, entry: str, parts: list[str]) -> None:
+    text = message(tmp_path, source, entry)
+    for part in parts:
+        assert part in text, text
+    assert "trainerd/sessions" not in text
+
+
+def test_the_first_cause_is_shown_first() -> None:
+    try:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise ValueError("outer") from error
+    except ValueError as error:
+        text = job_traceback(error)
+    assert text.index("KeyError") < text.index("which led to") < text.index("ValueError: outer")
+
+
+def test_frames_of_tensorflow_are_left_out_of_its_messages() -> None:
+    site = next(p for p in sys.path if p.endswith("site-packages"))
+    text = (
+        "Graph execution error:\n\nDetected at node Assert defined at (most recent call last):\n"
+        f'  File "{site}/tensorflow/python/x.py", line 3, in apply\n    return internal(x)\n'
+        '  File "/home/me/job.py", line 12, in train_step\n    tf.debugging.assert_less(a, b)\n'
+        "assertion failed: [a is too large]\n\t [[{{node Assert}}]] [Op:__inference_run_3]\n"
+    )
+    assert own_message(text).splitlines() == [
+        "Graph execution error:",
+        "Detected at node Assert defined at (most recent call last):",
+        '  File "/home/me/job.py", line 12, in train_step',
+        "    tf.debugging.assert_less(a, b)",
+        "assertion failed: [a is too large]",
+    ]

@@ -1,0 +1,110 @@
+"""The house: who may import whom, and that TensorFlow stays out of where it does not belong."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trainerd
+
+ROOT = Path(trainerd.__file__).parent
+# From the ground up. A room imports from its own floor and from those below.
+FLOORS = [
+    {"errors"},
+    {"files", "config", "job"},
+    {"rundir", "state"},
+    {"sessions", "checkpoints", "events"},
+    {"supervisor"},
+    {"daemon"},
+    {"cli"},
+]
+FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+MODULES = sorted(p for p in ROOT.rglob("*.py") if p.name != "__main__.py" and p != ROOT / "__init__.py")
+NEEDS_TENSORFLOW = {
+    "sessions/function.py",
+    "sessions/metrics.py",
+    "sessions/checkpoint.py",
+    "sessions/load.py",
+    "events/eventfile.py",
+    "events/pictures.py",
+    "events/writer.py",
+    "examples/counter.py",
+    "examples/digits.py",
+    "examples/starter/job.py",
+}
+JOBS = ("tensorflow", "keras", "tensorboard")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports(path: Path, *, everywhere: bool) -> Iterator[str]:
+    """The modules that a file imports; those inside functions, and for types alone, only if `everywhere`."""
+    tree = ast.parse(path.read_text())
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        hidden = isinstance(node, ast.FunctionDef) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        )
+        if hidden and not everywhere:
+            skipped.update(ast.walk(node))
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_imports_run_one_way(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    if room == "examples":
+        return
+    for module in imports(path, everywhere=True):
+        parts = module.split(".")
+        if parts[0] == "trainerd" and len(parts) > 1 and parts[1] in FLOOR:
+            assert FLOOR[parts[1]] <= FLOOR[room], f"{name(path)} imports {module}, which is above it"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_tensorflow_is_imported_where_it_is_needed_and_nowhere_else(path: Path) -> None:
+    found = [module for module in imports(path, everywhere=True) if module.split(".")[0] in JOBS]
+    assert bool(found) == (name(path) in NEEDS_TENSORFLOW), found
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if name(p) not in NEEDS_TENSORFLOW], ids=name)
+def test_what_needs_no_tensorflow_imports_nothing_that_does(path: Path) -> None:
+    needing = {"trainerd." + n.removesuffix(".py").replace("/", ".") for n in NEEDS_TENSORFLOW}
+    for module in imports(path, everywhere=False):
+        assert module not in needing and module.rpartition(".")[0] not in needing, module
+
+
+def test_the_whole_cli_and_the_daemons_parent_load_without_tensorflow() -> None:
+    """What the walk above shows of files is shown here of a process."""
+    code = (
+        "import sys, trainerd, trainerd.daemon.detach, trainerd.daemon.process\n"
+        "from trainerd.cli.group import COMMANDS, cli\n"
+        "assert all(cli.get_command(None, c) for c in COMMANDS)\n"
+        "bad = [m for m in ('tensorflow', 'keras', 'tensorboard', 'numpy') if m in sys.modules]\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_importing_trainerd_changes_nothing() -> None:
+    code = (
+        "import signal, logging, os, threading\n"
+        "before = (signal.getsignal(15), logging.getLogger().handlers[:], dict(os.environ), threading.active_count())\n"
+        "import trainerd\n"
+        "after = (signal.getsignal(15), logging.getLogger().handlers[:], dict(os.environ), threading.active_count())\n"
+        "assert before == after\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,96 @@
+"""state.json: written whole, read by anyone, and honest about who is alive."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.conftest import FakeTime
+from trainerd.daemon.statefile import MIN_SECS, StateFile
+from trainerd.rundir import RunDirectory
+from trainerd.state import Answer, LastCheckpoint, Phase, State, is_process, process_identity, read_state
+
+FULL = State(
+    phase=Phase.TRAINING,
+    pid=1,
+    step=10,
+    max_steps=110,
+    metrics={"loss": 0.5, "bad": math.nan},
+    steps_per_sec=50.0,
+    last_checkpoint=LastCheckpoint(9, "/x/model.ckpt-9", "schedule", 0.1, 100, 5.0),
+    warnings=["w"],
+    answer=Answer(["a"], 9, None),
+)
+
+
+def test_a_state_survives_its_file(odd_rundir: RunDirectory) -> None:
+    FULL.write(odd_rundir.state)
+    found = read_state(odd_rundir.state)
+    assert found is not None and math.isnan(found.metrics["bad"])
+    assert replace(found, metrics={}) == replace(FULL, metrics={})
+    assert found.eta_secs == 2.0
+    assert json.loads(odd_rundir.state.read_text())["metrics"]["bad"] is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"phase": "dancing"}', b"\xff", b'{"step": 1}'])
+def test_a_damaged_state_tells_nothing(rundir: RunDirectory, content: bytes) -> None:
+    rundir.state.write_bytes(content)
+    assert read_state(rundir.state) is None
+
+
+def test_fields_of_another_version_are_ignored(rundir: RunDirectory) -> None:
+    FULL.write(rundir.state)
+    data = json.loads(rundir.state.read_text()) | {"from_the_future": 1}
+    rundir.state.write_text(json.dumps(data))
+    assert read_state(rundir.state) is not None
+
+
+def test_a_process_is_told_from_another_with_its_pid() -> None:
+    _, uptime = process_identity(os.getpid())
+    assert is_process(os.getpid(), uptime)
+    assert not is_process(os.getpid(), uptime - 10)
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    assert not is_process(child.pid, uptime)
+
+
+def test_the_file_is_written_a_few_times_a_second_at_most(rundir: RunDirectory, clock: FakeTime) -> None:
+    file = StateFile(rundir.state, timer=clock)
+
+    def written() -> int:
+        found = read_state(rundir.state)
+        assert found is not None
+        return found.step
+
+    for step in range(100):
+        file.observe(State(step=step))
+        clock.now += MIN_SECS / 200
+    assert written() == 0
+    file.flush()
+    assert written() == 0
+    clock.now += MIN_SECS
+    file.flush()
+    assert written() == 99
+    file.observe(State(step=100))
+    file.observe(State(step=101, phase=Phase.PAUSED))
+    assert written() == 101
+
+
+def test_a_state_that_cannot_be_written_is_logged_once(
+    rundir: RunDirectory, clock: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    rundir.state.mkdir()
+    file = StateFile(rundir.state, timer=clock)
+    for step in range(3):
+        file.observe(State(step=step))
+        clock.now += 1
+    assert len(caplog.records) == 1
+    rundir.state.rmdir()
+    file.observe(State(step=9))
+    assert read_state(rundir.state) is not None

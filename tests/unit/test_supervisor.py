@@ -1,0 +1,322 @@
+"""The loop over a session without TensorFlow: how a run is paused, saved, finished, and fails."""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from trainerd import config as configs
+from trainerd.checkpoints import catalogue, manifest
+from trainerd.config import Config
+from trainerd.errors import JobError, StorageError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.contract import Session
+from trainerd.sessions.fake import FakeSession
+from trainerd.state import Phase, State
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.reporter import Reporter
+from trainerd.supervisor.supervisor import Outcome, Supervisor
+
+
+@dataclass
+class FakeEvents:
+    """Keeps what is written for TensorBoard."""
+
+    points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    begun_at: int | None = None
+    summaries_at: list[int] = field(default_factory=list)
+    failing: bool = False
+    closed: bool = False
+
+    def begin(self, step: int, session: Session) -> None:
+        self.begun_at = step
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        if self.failing:
+            raise StorageError("no space")
+        self.points.append((step, dict(values)))
+
+    def summaries(self, session: Session) -> None:
+        self.summaries_at.append(session.step)
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Run:
+    """One run of the Supervisor, and all that can be seen of it."""
+
+    rundir: RunDirectory
+    keys: dict[str, Any] = field(default_factory=dict)
+    session: FakeSession = field(default_factory=FakeSession)
+    flag: Flag = field(default_factory=Flag)
+    events: FakeEvents = field(default_factory=FakeEvents)
+    states: list[State] = field(default_factory=list)
+    reload: Callable[[], Config | None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.config = configs.parse({"entry": "a:b", "logdir": str(self.rundir.path), **self.keys})
+        self.reporter = Reporter(State(), [self.states.append])
+        self.supervisor = Supervisor(
+            self.config,
+            self.session,
+            self.rundir,
+            flag=self.flag,
+            reporter=self.reporter,
+            events=self.events,
+            reload=lambda: self.reload(),
+        )
+
+    def train(self) -> Outcome:
+        self.supervisor.restore()
+        return self.supervisor.train()
+
+    def at_step(self, step: int, do: Callable[[], object]) -> None:
+        """Do something just before a step, as if from another thread."""
+
+        def on_step(now: int) -> None:
+            if now == step:
+                do()
+
+        self.session._on_step = on_step
+
+
+def saved(rundir: RunDirectory) -> list[tuple[int, str]]:
+    return [(s, manifest.read(rundir.manifest(s)).reason) for s in catalogue.resume_order(rundir)]
+
+
+def test_it_trains_to_max_steps_and_saves(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 100})
+    assert run.train() == Outcome(Phase.FINISHED, "max_steps = 100 is reached")
+    assert saved(rundir) == [(100, "finish")]
+    assert run.events.begun_at == 0 and run.events.closed
+    assert run.states[-1].step == 100 and run.states[-1].metrics["p"] == 200.0
+
+
+def test_a_pause_saves_at_that_very_step_and_the_next_start_goes_on(rundir: RunDirectory) -> None:
+    first = Run(rundir, {"max_steps": 100})
+    first.at_step(42, lambda: first.flag.raise_for(Request.PAUSE))
+    assert first.train().phase is Phase.PAUSED
+    assert saved(rundir) == [(42, "pause")]
+    second = Run(rundir, {"max_steps": 100})
+    assert second.train().phase is Phase.FINISHED
+    assert second.events.begun_at == 42
+    assert second.session.value == 200.0
+    assert saved(rundir)[0] == (100, "finish")
+
+
+def test_a_pause_before_the_first_step_saves_nothing(rundir: RunDirectory) -> None:
+    run = Run(rundir)
+    run.flag.raise_for(Request.PAUSE)
+    assert run.train().phase is Phase.PAUSED
+    assert saved(rundir) == []
+    assert run.events.begun_at is None
+
+
+def test_a_pause_file_is_consumed(rundir: RunDirectory) -> None:
+    run = Run(rundir)
+    run.at_step(5, rundir.pause.touch)
+    assert run.train().phase is Phase.PAUSED
+    assert not rundir.pause.exists()
+
+
+def test_a_save_is_of_that_step_and_training_goes_on(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50})
+    run.at_step(20, lambda: run.flag.raise_for(Request.SAVE))
+    run.train()
+    assert saved(rundir) == [(50, "finish"), (20, "request")]
+
+
+def test_a_save_with_an_id_is_answered(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50})
+
+    def ask() -> None:
+        rundir.save.write_text("my-id\n")
+        run.flag.raise_for(Request.SAVE)
+
+    run.at_step(20, ask)
+    run.train()
+    answer = run.states[-1].answer
+    assert answer is not None and (answer.ids, answer.step, answer.error) == (["my-id"], 20, None)
+
+
+def test_a_save_asked_for_together_with_a_pause_is_answered(rundir: RunDirectory) -> None:
+    run = Run(rundir)
+
+    def ask() -> None:
+        rundir.save.write_text("my-id\n")
+        run.flag.raise_for(Request.SAVE)
+        run.flag.raise_for(Request.PAUSE)
+
+    run.at_step(20, ask)
+    run.train()
+    answer = run.states[-1].answer
+    assert answer is not None and answer.step == 20
+    assert saved(rundir) == [(20, "pause")]
+
+
+def test_checkpoints_by_steps_fall_on_multiples(rundir: RunDirectory) -> None:
+    Run(rundir, {"max_steps": 25, "checkpoint": {"save_model_steps": 10}}).train()
+    assert saved(rundir) == [(25, "finish"), (20, "schedule"), (10, "schedule")]
+
+
+def test_a_finished_run_that_is_started_again_is_finished(rundir: RunDirectory) -> None:
+    Run(rundir, {"max_steps": 10}).train()
+    again = Run(rundir, {"max_steps": 10})
+    assert again.train().phase is Phase.FINISHED
+    assert again.session.step == 10 and again.events.begun_at is None
+    longer = Run(rundir, {"max_steps": 12})
+    longer.train()
+    assert longer.session.step == 12
+
+
+def test_a_target_ends_the_run(rundir: RunDirectory) -> None:
+    session = FakeSession(figures=lambda step: {"accuracy": step / 100})
+    keys = {"target": "val_accuracy >= 0.5", "evaluate": {"evaluate_steps": 10}}
+    outcome = Run(rundir, keys, session=session).train()
+    assert outcome.why == "the target val_accuracy >= 0.5 is reached at step 50"
+    assert manifest.read(rundir.manifest(50)).metrics["val_accuracy"] == 0.5
+
+
+def test_the_end_of_the_data_is_a_clean_end(rundir: RunDirectory) -> None:
+    outcome = Run(rundir, session=FakeSession(ends_at=7)).train()
+    assert outcome.phase is Phase.FINISHED and "the dataset ended after step 7" in outcome.why
+    assert saved(rundir) == [(7, "finish")]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_no_number_stops_with_its_step_and_saves_nothing(rundir: RunDirectory, value: float) -> None:
+    session = FakeSession(loss=lambda step: value if step == 13 else 1.0)
+    run = Run(rundir, {"checkpoint": {"save_model_steps": 5}}, session=session)
+    with pytest.raises(JobError, match=r"in step 13.*resumes from step 10") as caught:
+        run.train()
+    assert caught.value.exit_code == 70
+    assert saved(rundir) == [(10, "schedule"), (5, "schedule")]
+
+
+def test_a_nan_in_a_variable_is_never_saved(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 10})
+    run.at_step(4, lambda: setattr(run.session, "value", math.nan))
+    with pytest.raises(JobError, match="'value' holds a NaN after step 10"):
+        run.train()
+    assert saved(rundir) == []
+
+
+@pytest.mark.parametrize(("sound", "steps"), [(True, [(29, "failure")]), (False, [])])
+def test_a_job_that_raises_is_saved_where_it_is_sound(
+    rundir: RunDirectory, sound: bool, steps: list[tuple[int, str]]
+) -> None:
+    run = Run(rundir)
+
+    def boom() -> None:
+        raise JobError("the job failed in step 30", step=29, sound=sound)
+
+    run.at_step(30, boom)
+    with pytest.raises(JobError, match="step 30"):
+        run.train()
+    assert saved(rundir) == steps
+    assert run.events.closed
+
+
+def full_disk() -> Callable[[], None]:
+    """Make every fsync of a file fail, until the returned function is called."""
+
+    def fail(path: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr("trainerd.checkpoints.store.fsync_file", fail)
+    return patch.undo
+
+
+def test_a_full_disk_does_not_end_the_training(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 30, "checkpoint": {"save_model_steps": 10}})
+    space_is_back = full_disk()
+    run.at_step(25, space_is_back)
+    try:
+        assert run.train().phase is Phase.FINISHED
+    finally:
+        space_is_back()
+    warned = [s.warnings for s in run.states if s.warnings]
+    assert "the last save failed" in warned[0][0] and "Free some space" in warned[0][0]
+    assert run.states[-1].warnings == []
+    assert saved(rundir) == [(30, "finish")]
+
+
+def test_a_pause_on_a_full_disk_tells_the_truth(rundir: RunDirectory) -> None:
+    run = Run(rundir)
+    space_is_back = full_disk()
+    run.at_step(5, lambda: run.flag.raise_for(Request.PAUSE))
+    try:
+        with pytest.raises(StorageError) as caught:
+            run.train()
+    finally:
+        space_is_back()
+    assert caught.value.exit_code == 74
+
+
+def test_a_failed_save_answers_with_its_error(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 30})
+    space_is_back = full_disk()
+
+    def at(step: int) -> None:
+        if step == 10:
+            rundir.save.write_text("my-id")
+            run.flag.raise_for(Request.SAVE)
+        if step == 12:
+            space_is_back()
+
+    run.session._on_step = at
+    try:
+        run.train()
+    finally:
+        space_is_back()
+    answer = run.states[-1].answer
+    assert answer is not None and answer.step is None and "No space left" in str(answer.error)
+
+
+def test_curves_that_cannot_be_written_do_not_end_the_training(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
+    assert run.train().phase is Phase.FINISHED
+    assert "event files cannot be written" in run.states[-1].warnings[0]
+
+
+def test_points_of_the_curves_fall_on_multiples(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 35, "summary": {"metrics_steps": 10}})
+    run.train()
+    losses = [(step, values["loss"]) for step, values in run.events.points if "loss" in values]
+    assert losses == [(10, 1 / 10), (20, 1 / 20), (30, 1 / 30), (35, 1 / 35)]
+
+
+def test_a_reload_changes_schedules_without_a_stop(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 40})
+    keys = {"max_steps": 40, "checkpoint": {"save_model_steps": 10, "keep_last": 2}}
+    run.reload = lambda: configs.parse({"entry": "a:b", "logdir": str(rundir.path), **keys})
+    run.at_step(15, lambda: run.flag.raise_for(Request.RELOAD))
+    run.train()
+    assert [s for s, _ in saved(rundir)] == [40, 30]
+
+
+def test_a_wrong_config_at_a_reload_changes_nothing(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 40})
+    run.at_step(15, lambda: run.flag.raise_for(Request.RELOAD))
+    assert run.train().phase is Phase.FINISHED
+
+
+def test_phases_are_seen_in_their_order(rundir: RunDirectory) -> None:
+    session = FakeSession(figures=lambda step: {"accuracy": 0.1})
+    run = Run(rundir, {"max_steps": 10, "checkpoint": {"save_model_steps": 5}}, session=session)
+    run.train()
+    seen = [state.phase for state in run.states]
+    order = [phase for i, phase in enumerate(seen) if i == 0 or seen[i - 1] is not phase]
+    assert order[:3] == [Phase.TRAINING, Phase.SAVING, Phase.TRAINING]
+    assert Phase.EVALUATING in order

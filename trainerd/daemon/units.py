@@ -1,0 +1,132 @@
+"""systemd units: from a template that ships to the unit that fits this machine. Pure: nothing is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# What a user's own service manager honours. The sandbox and the directories of a system unit need root.
+FOR_USERS = frozenset(
+    {
+        "Description",
+        "StartLimitBurst",
+        "StartLimitIntervalSec",
+        "Type",
+        "NotifyAccess",
+        "ExecStart",
+        "ExecReload",
+        "KillMode",
+        "Restart",
+        "RestartSec",
+        "RestartPreventExitStatus",
+        "TimeoutStartSec",
+        "TimeoutStopSec",
+        "WatchdogSec",
+        "TimeoutAbortSec",
+        "OOMPolicy",
+        "LimitCORE",
+        "Environment",
+        "UMask",
+        "NoNewPrivileges",
+        "RestrictSUIDSGID",
+        "RestrictRealtime",
+        "LockPersonality",
+        "SystemCallArchitectures",
+        "WantedBy",
+    }
+)
+_USER_PREAMBLE = "# Trains in the background for one user, by that user's own service manager. See docs/systemd.md."
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One setting of a unit, with the comment that explains it.
+
+    Attributes:
+      name, value: the two sides of its `=`.
+      comment: the lines above it.
+    """
+
+    name: str
+    value: str
+    comment: tuple[str, ...] = ()
+
+
+def directives(unit: str) -> Iterator[Directive]:
+    """Every setting of a unit, in its order."""
+    comment: list[str] = []
+    for line in unit.splitlines():
+        if line.startswith("#"):
+            comment.append(line)
+            continue
+        name, equals, value = line.partition("=")
+        if equals:
+            yield Directive(name, value, tuple(comment))
+        comment = []
+
+
+def render(template: str, exec_start: str, *, user: bool = False) -> str:
+    """A template with its ExecStart set, and cut down to what a user's service manager honours where it is for one.
+
+    Args:
+      template: the text of a unit that ships.
+      exec_start: the whole command, quoted for systemd already.
+      user: whether it is for `systemctl --user`.
+    """
+    lines: list[str] = []
+    comment: list[str] = []
+    for line in template.splitlines():
+        if line.startswith("#"):
+            comment.append(line)
+            continue
+        name, equals, value = line.partition("=")
+        if equals and user and not _is_for_users(name, value):
+            comment = []
+            continue
+        if name == "ExecStart":
+            comment, line = ["# What runs: trainerd in the foreground."], f"ExecStart={exec_start}"
+        elif user and name == "WantedBy":
+            comment, line = ["# Start when this user's service manager starts."], "WantedBy=default.target"
+        lines += [*comment, line]
+        comment = []
+    text = "\n".join(lines) + "\n"
+    return _for_user(text) if user else text
+
+
+def _is_for_users(name: str, value: str) -> bool:
+    return name in FOR_USERS and not value.startswith("HOME=")
+
+
+def _for_user(text: str) -> str:
+    """Take the system's words out of a unit, and the headings whose settings are gone."""
+    body = text[text.index("[Unit]") :].replace("`systemctl ", "`systemctl --user ")
+    blocks = [block for block in body.split("\n\n") if not block.startswith("# ----") or "\n" in block.strip()]
+    return "\n\n".join([_USER_PREAMBLE, *(block.strip("\n") for block in blocks if block.strip())]) + "\n"
+
+
+def quote(argument: str) -> str:
+    """One argument of a command, as systemd reads it back. See systemd.service(5), "Command lines".
+
+    Raises:
+      ValueError: it holds a line break or another control character.
+    """
+    return _quoted(argument).replace("$", "$$")
+
+
+def quote_program(path: str) -> str:
+    """The program of a command, which systemd reads a little differently: it cannot hold a `$`.
+
+    Raises:
+      ValueError: systemd cannot run a program with this path.
+    """
+    if "$" in path:
+        raise ValueError(f"systemd cannot run a program with a $ in its path: {path}")
+    return _quoted(path)
+
+
+def _quoted(text: str) -> str:
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
+        raise ValueError(f"a unit cannot hold a path with a line break or a control character: {text!r}")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    plain = text.isascii() and all(letter.isalnum() or letter in "/._-+:=@,%$" for letter in text)
+    return escaped if plain and text else f'"{escaped}"'

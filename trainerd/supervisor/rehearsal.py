@@ -1,0 +1,66 @@
+"""A rehearsal: what a run does, once and in a scratch folder, to find out what would go wrong after hours."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainerd.checkpoints import restore
+from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.errors import DataError, JobError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.contract import Session
+from trainerd.supervisor.flag import Flag
+
+
+def rehearse(session: Session) -> Iterator[str]:
+    """Run one step, evaluate, save, and restore.
+
+    Yields:
+      A line for each thing that worked.
+
+    Raises:
+      TrainerdError: what did not.
+    """
+    session.bind(Flag())
+    yield from _step(session)
+    if session.has_evaluation:
+        yield f"evaluate: {_figures(session.evaluate())}"
+    session.write_summaries()
+    with tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch:
+        yield from _save_and_restore(session, RunDirectory(Path(scratch)))
+
+
+def _step(session: Session) -> Iterator[str]:
+    started = time.monotonic()
+    steps = session.run_until(session.step + 1)
+    if not len(steps.rows):
+        raise JobError("the dataset has no batch: not one step could be run.", step=0, sound=True)
+    yield f"first step: {_figures(steps.last()) or 'no metrics'} ({time.monotonic() - started:.2f} s with compilation)"
+    started = time.monotonic()
+    if len(session.run_until(session.step + 1).rows):
+        yield f"second step: {1000 * (time.monotonic() - started):.1f} ms"
+
+
+def _save_and_restore(session: Session, rundir: RunDirectory) -> Iterator[str]:
+    store, step = CheckpointStore(rundir), session.step
+    try:
+        saved = store.publish(session.snapshot(), reason="check", metrics={})
+    except UnsoundError as error:
+        raise JobError(f"{error} after {step} steps", step=step, sound=False) from None
+    yield f"save: {saved.bytes:,} bytes in {saved.seconds:.2f} s"
+    started = time.monotonic()
+    found = restore.newest_verified(rundir, store)
+    if found is None:
+        raise DataError("the checkpoint that was just written is not there.")
+    session.restore(rundir.prefix(found.step))
+    if session.step != step:
+        raise DataError(f"step {step} was saved and step {session.step} was restored.")
+    yield f"restore: step {step}, verified, in {time.monotonic() - started:.2f} s"
+
+
+def _figures(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
