@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainerd.errors import ConfigError
 from trainerd.files import storage
 
 CHECKPOINT_BASENAME = "model.ckpt"
@@ -24,7 +25,17 @@ class RunDirectory:
     basename: str = CHECKPOINT_BASENAME
 
     def create(self) -> None:
-        """Make the folder, and its parents, where they are missing."""
+        """Make the folder, and its parents, where they are missing.
+
+        Raises:
+          ConfigError: TensorFlow could not read what is written there.
+          StorageError: it cannot be made.
+        """
+        if bad := sorted(set(str(self.path)) & set("*?[\\")):
+            raise ConfigError(
+                f"logdir: {self.path} has {' and '.join(bad)} in it. TensorFlow reads the names of checkpoints as "
+                "patterns, and would not find them there. Choose another name."
+            )
         with storage(f"make the run directory {self.path}"):
             self.path.mkdir(parents=True, exist_ok=True)
 

@@ -227,7 +227,6 @@ class Machine:
             raise MachineError(f"the machine is not running:\n{self._last_words()}")
         words = ["nsenter", "--target", str(first), "--all", "--", *map(str, command)]
         variables = _ENVIRONMENT | dict(environment or {})
-        # `nsenter` itself is found with our own PATH; the command inside with the machine's.
         done = subprocess.run(
             words, env=variables, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
         )

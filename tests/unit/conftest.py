@@ -11,7 +11,7 @@ import pytest
 from trainerd.rundir import RunDirectory
 
 # Run directories that people really have.
-NAMES = ["plain", "with space", "quote'\"s", "ünïcödé-日本", "[glob]*?"]
+NAMES = ["plain", "with space", "quote'\"s", "ünïcödé-日本", "a#b%20&;$(c)"]
 
 
 @pytest.fixture(params=NAMES)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import errno
+import socket
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 
 from trainerd.cli import options
+from trainerd.errors import UsageError
+
+# TensorBoard asks whether this module exists, and where it does, leaves TensorFlow alone. A folder of event files can
+# be served without: it starts in one second, not five, and none of TensorFlow's remarks on the machine are printed.
+_WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 
 
 @click.command("tensorboard", context_settings={"ignore_unknown_options": True})
@@ -20,11 +28,51 @@ from trainerd.cli import options
 def command(config_path: Path | None, logdir: Path | None, host: str, port: int, more: tuple[str, ...]) -> None:
     """Serve a run directory in TensorBoard, on this machine only unless --host says otherwise.
 
-    What else is given goes to TensorBoard as it is.
+    A folder of several run directories shows them side by side. What else is given goes to TensorBoard as it is.
     """
-    rundir = options.find_rundir(config_path, logdir)
-    rundir.create()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    arguments = [sys.executable, "-m", "tensorboard.main", "--logdir", str(rundir.path)]
-    arguments += ["--host", host, "--port", str(port), "--reload_interval", "2", *more]
-    os.execv(sys.executable, arguments)
+    path = options.find_rundir(config_path, logdir).path
+    require_free(host, port)
+    if not path.is_dir():
+        click.echo(f"There is no {path} yet. It is shown as soon as something is trained there.", err=True)
+    arguments = ["--logdir", str(path), "--host", host, "--port", str(port), "--reload_interval", "2", *more]
+    sys.exit(serve(arguments))
+
+
+def require_free(host: str, port: int) -> None:
+    """Refuse a port that something listens on, before the seconds that TensorBoard takes to find out.
+
+    Raises:
+      UsageError: the port is taken.
+    """
+    if port == 0:
+        return
+    # What is wrong with the host, TensorBoard says itself.
+    with contextlib.suppress(socket.gaierror):
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(address)
+                except OSError as error:
+                    if error.errno == errno.EADDRINUSE:
+                        raise UsageError(
+                            f"port {port} of {host} is in use, perhaps by another TensorBoard: look at "
+                            f"http://{host}:{port}/, or take another with --port ({port + 1}, or 0 for any)."
+                        ) from None
+
+
+def serve(arguments: list[str]) -> int:
+    """Run TensorBoard in this process until Ctrl-C or SIGTERM ends it. Returns its exit code."""
+    sys.modules.setdefault(_WITHOUT_TENSORFLOW, ModuleType(_WITHOUT_TENSORFLOW))
+    from tensorboard import default, program
+    from tensorboard.plugins import base_plugin
+
+    server = program.TensorBoard(plugins=default.get_plugins())
+    try:
+        server.configure(argv=["tensorboard", *arguments])
+    except base_plugin.FlagsError as error:
+        raise UsageError(f"TensorBoard: {error}") from None
+    try:
+        return 0 if server.main() == 0 else 1
+    except KeyboardInterrupt:
+        return 0

@@ -6,35 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 # What a user's own service manager honours. The sandbox and the directories of a system unit need root.
-FOR_USERS = frozenset(
-    {
-        "Description",
-        "StartLimitBurst",
-        "StartLimitIntervalSec",
-        "Type",
-        "NotifyAccess",
-        "ExecStart",
-        "ExecReload",
-        "KillMode",
-        "Restart",
-        "RestartSec",
-        "RestartPreventExitStatus",
-        "TimeoutStartSec",
-        "TimeoutStopSec",
-        "WatchdogSec",
-        "TimeoutAbortSec",
-        "OOMPolicy",
-        "LimitCORE",
-        "Environment",
-        "UMask",
-        "NoNewPrivileges",
-        "RestrictSUIDSGID",
-        "RestrictRealtime",
-        "LockPersonality",
-        "SystemCallArchitectures",
-        "WantedBy",
-    }
-)
+_WHOLE = ("Description", "StartLimitBurst", "StartLimitIntervalSec", "WantedBy")
+_LIFE = ("Type", "NotifyAccess", "ExecStart", "ExecReload", "KillMode", "Restart", "RestartSec", "Environment")
+_ENDS = ("RestartPreventExitStatus", "TimeoutStartSec", "TimeoutStopSec", "TimeoutAbortSec", "WatchdogSec", "OOMPolicy")
+_LIMITS = ("LimitCORE", "UMask", "NoNewPrivileges", "RestrictSUIDSGID", "RestrictRealtime", "LockPersonality")
+FOR_USERS = frozenset((*_WHOLE, *_LIFE, *_ENDS, *_LIMITS, "SystemCallArchitectures"))
 _USER_PREAMBLE = "# Trains in the background for one user, by that user's own service manager. See docs/systemd.md."
 
 

@@ -2,97 +2,146 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-
-import tensorflow as tf
+from typing import Any
 
 from trainerd.errors import StorageError
-from trainerd.events.eventfile import EventFile
+from trainerd.events.background import Background
+from trainerd.events.eventfile import EventFile, remove_empty
 from trainerd.events.pictures import write_weights
 from trainerd.sessions.contract import Session
 
+log = logging.getLogger(__name__)
+
+PATIENCE_SECS = 2.0
+CLOSE_SECS = 30.0
+RETRY_SECS = 15.0
+MAX_RETRY_SECS = 600.0
+
 
 class EventWriter:
-    """Writes one event file for one process's part of a run.
+    """Writes the event file of one process's part of a run.
 
     The file is made when training has begun, so that a start that fails leaves none. An error of the background
-    thread is raised by the next call.
+    thread is raised by a later call, once, and the file that failed is given up: what was half written to it would
+    hide the rest. A new one is tried after a while, and goes on with the curves.
 
     Args:
       logdir: the run directory.
+      background: what writes.
+      timer: seconds on a clock that is never set.
     """
 
-    def __init__(self, logdir: Path) -> None:
+    def __init__(
+        self, logdir: Path, *, background: Background | None = None, timer: Callable[[], float] = time.monotonic
+    ) -> None:
         self._logdir = logdir
+        self._background = background or Background("trainerd-events", patience=PATIENCE_SECS)
+        self._timer = timer
+        self._is_open = False
+        # The background's own, from here on.
         self._file: EventFile | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainerd-events")
-        self._done: Future[None] | None = None
+        self._graph: Any = None
+        self._step = 0  # what is later than this in the files of before is void
+        self._failures = 0
+        self._retry_at = -float("inf")
 
     def begin(self, step: int, session: Session) -> None:
         """Make the file; void the steps after `step` in those of earlier processes; write the graph of a step."""
-        self._file = file = EventFile(self._logdir)
-        file.start(step + 1, time.time())
-        graph = session.graph()
-
-        def write_graph() -> None:
-            with file.writer.as_default():
-                tf.summary.graph(graph)
-            file.flush()
-
-        self._in_background(write_graph)
+        self._step, self._graph, self._is_open = step, session.graph(), True
+        self.flush()
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
         """Write figures of one step."""
-        if (file := self._file) is not None:
-            self._in_background(lambda: file.scalars(values, step, at))
+        self._in_background(lambda file: file.scalars(values, step, at))
 
     def summaries(self, session: Session) -> None:
-        """Write histograms, kernels and the job's own summaries, of this boundary."""
+        """Write histograms, kernels and the job's own summaries, of this boundary.
+
+        Weights are large, so those of one boundary at most wait to be written.
+        """
+        self.flush()
+        if not self._is_open:
+            return
+        if not self._background.wait(PATIENCE_SECS):
+            raise self._behind("a summary")
+        self._background.raise_first_error()
         if (file := self._file) is None:
             return
         weights, step = session.weights(), session.step
-
-        def write() -> None:
-            with file.writer.as_default():
-                write_weights(weights, step)
-            file.flush()
-
-        self._in_background(write)
         with file.writer.as_default(step=step):
             session.write_summaries()
 
+        def write(file: EventFile) -> None:
+            with file.writer.as_default():
+                write_weights(weights, step)
+            file.last_step = max(file.last_step, step)
+            file.flush()
+
+        self._in_background(write)
+
     def flush(self) -> None:
         """Show what was written so far to readers."""
-        if self._file is not None:
-            self._in_background(self._file.flush)
+        self._in_background(EventFile.flush)
 
     def close(self) -> None:
-        """Wait until everything is written."""
-        if self._file is not None:
-            self._in_background(self._file.close)
-        self._thread.shutdown(wait=True)
-        self._raise_what_failed()
-
-    def _in_background(self, write: Callable[[], None]) -> None:
-        self._raise_what_failed()
-        before = self._done
-
-        def after_the_one_before() -> None:
-            # Where that one failed, this one says so too, until a call of the loop has raised it.
-            if before is not None and before.done() and (error := before.exception()) is not None:
-                raise error
-            write()
-
-        self._done = self._thread.submit(after_the_one_before)
-
-    def _raise_what_failed(self) -> None:
-        done, error = self._done, None
-        if done is not None and done.done():
-            error, self._done = done.exception(), None
-        if isinstance(error, tf.errors.OpError):
-            raise StorageError(f"cannot write an event file in {self._logdir}: {str(error).splitlines()[0]}")
+        """Wait until everything is written; not for ever, where the disk hangs."""
+        if not self._is_open:
+            return
+        error: StorageError | None = None
+        try:
+            self._in_background(EventFile.close)
+        except StorageError as early:
+            error = early
+        self._is_open = False
+        if not self._background.close(CLOSE_SECS):
+            raise self._behind("the end of the curves")
         if error is not None:
             raise error
+        self._background.raise_first_error()
+
+    # ------------------------------------------------------------------ in the background
+
+    def _in_background(self, write: Callable[[EventFile], None]) -> None:
+        """Write later, and raise what has failed since the last call."""
+        if not self._is_open:
+            return
+        if not self._background.submit(lambda: self._write(write)):
+            raise self._behind("a point")
+        self._background.raise_first_error()
+
+    def _write(self, write: Callable[[EventFile], None]) -> None:
+        if self._file is None and self._timer() < self._retry_at:
+            return
+        try:
+            if self._file is None:
+                self._file = EventFile(self._logdir, self._step + 1, self._graph, timer=self._timer)
+            write(self._file)
+        except StorageError:
+            self._give_up()
+            raise
+        except Exception as error:
+            # A picture that cannot be drawn: neither the file's fault, nor a reason to end the training.
+            log.exception("an error of trainerd's own, in what it writes for TensorBoard")
+            raise StorageError(f"cannot write for TensorBoard: {type(error).__name__}: {error}") from error
+        self._failures = 0
+
+    def _give_up(self) -> None:
+        """Drop the file, and try another after a pause that doubles."""
+        if self._file is not None:
+            self._step = self._file.flushed_step
+            with contextlib.suppress(StorageError):
+                self._file.close()
+        self._file = None
+        remove_empty(self._logdir)
+        self._retry_at = self._timer() + min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures, 10))
+        self._failures += 1
+
+    def _behind(self, what: str) -> StorageError:
+        return StorageError(
+            f"the event file in {self._logdir} takes too long to write, so {what} was left out. Does the disk hang?"
+        )

@@ -176,7 +176,8 @@ class FunctionSession:
                 with tf.control_dependencies([entered]):
                     row = step(*batch)
                 with tf.control_dependencies([row]):  # the call as a whole, with all that it assigns
-                    rows.scatter_nd_update([[now - first]], [row])
+                    if self._names:
+                        rows.scatter_nd_update([[now - first]], [row])
                     self._global_step.assign(now + 1, read_value=False)
                     if loss is not None:
                         sound = tf.math.is_finite(row[loss])

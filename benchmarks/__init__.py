@@ -1,0 +1,1 @@
+"""What trainerd claims, measured beside its peers in one run: `python -m benchmarks`."""

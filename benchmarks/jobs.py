@@ -1,0 +1,101 @@
+"""The jobs that are timed. Each is what its peers run too: the same variables, the same step, the same data."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import trainerd
+from benchmarks.loss import LEARNING_RATE, TARGET
+
+SIDE = 128
+SECONDS = 0.05
+MATMULS = "TRAINERD_BENCH_MATMULS"
+
+
+def tiny() -> trainerd.Job:
+    """One parameter on its way to 3 by gradient descent. float64, so that the loss tells the step; see loss.py."""
+    w = tf.Variable(0.0, dtype=tf.float64, name="w")
+
+    def train_step() -> dict[str, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.square(w - TARGET)
+        w.assign_sub(LEARNING_RATE * tape.gradient(loss, w))
+        return {"loss": loss}
+
+    return trainerd.Job(train_step, state={"w": w})
+
+
+def tiny_keras_parts() -> tuple[keras.Model, tf.data.Dataset]:
+    """A Keras model of one parameter, and its data: the same example for ever."""
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    one = tf.ones((1, 1))
+    return model, tf.data.Dataset.from_tensors((one, TARGET * one)).repeat()
+
+
+def tiny_keras() -> trainerd.Job:
+    """What `compile("sgd", "mse")` and `fit` train, as a step function."""
+    model, dataset = tiny_keras_parts()
+    optimizer = keras.optimizers.SGD(LEARNING_RATE)
+    optimizer.build(model.trainable_variables)
+    loss_of = keras.losses.MeanSquaredError()
+
+    def train_step(batch: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch[1], model(batch[0], training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+        return {"loss": loss}
+
+    return trainerd.Job(train_step, dataset=dataset, state={"model": model, "optimizer": optimizer})
+
+
+def fifty_ms() -> trainerd.Job:
+    """A step of about 50 ms: a fixed number of small matrix products.
+
+    The work is fixed, not the time: a step that watched the clock would hide whatever the daemon's threads take
+    from it. How many products make 50 ms here is measured once (`calibrated`) and handed to both sides.
+    """
+    return _products(int(os.environ[MATMULS]))
+
+
+def calibrated() -> int:
+    """How many products take 50 ms on this machine now."""
+    count = 100
+    for _ in range(3):
+        count = max(1, round(count * SECONDS / _fastest(tf.function(_products(count).train_step))))
+    return count
+
+
+def _products(count: int) -> trainerd.Job:
+    # An orthogonal matrix keeps the numbers in the range where arithmetic takes its usual time.
+    turn = tf.constant(np.linalg.qr(np.random.default_rng(1).normal(size=(SIDE, SIDE)))[0], tf.float32)
+    x = tf.Variable(tf.eye(SIDE), name="x")
+
+    def train_step() -> dict[str, tf.Tensor]:
+        value = x.read_value()
+        _, value = tf.while_loop(
+            lambda i, value: i < count,
+            lambda i, value: (i + 1, tf.matmul(value, turn)),
+            (0, value),
+            parallel_iterations=1,
+        )
+        x.assign(value)
+        return {"loss": value[0, 0]}
+
+    return trainerd.Job(train_step, state={"x": x})
+
+
+def _fastest(step: Callable[[], object], rounds: int = 8) -> float:
+    step()
+    times = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begun)
+    return min(times)

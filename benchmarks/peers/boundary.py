@@ -1,0 +1,37 @@
+"""The tiny job behind the daemon's own signal handling: says when each signal's boundary was taken.
+
+It is what `trainerd run` does between a signal and a boundary: the handlers, the thread that reads them, the flag and
+the loop in the graph. What a boundary is then used for (a save) is left out. The parent sends SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks import jobs
+from benchmarks.peers.contract import say
+from trainerd.daemon.signals import SignalThread, handled
+from trainerd.sessions.function import FunctionSession
+from trainerd.supervisor.flag import Flag, Request
+
+FAR = 2**62
+
+
+def main() -> None:
+    """Train until SIGTERM."""
+    flag = Flag()
+    session = FunctionSession(jobs.tiny())
+    session.bind(flag)
+    session.run_until(1)
+    with handled(SignalThread(flag)):
+        say(ready=True)
+        while not flag.wants(Request.PAUSE):
+            session.run_until(FAR)
+            # CLOCK_MONOTONIC is one clock for all processes: the parent subtracts its own.
+            now = time.monotonic_ns()
+            if Request.SAVE in flag.take():
+                say(at=now, step=session.step)
+
+
+if __name__ == "__main__":
+    main()

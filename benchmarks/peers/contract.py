@@ -1,0 +1,47 @@
+"""What every peer does: get ready, then measure on request, in JSON on standard output, one object a line.
+
+    peer   → {"ready": true, ...}          built, compiled and warm; with what the other side needs to know
+    parent → 2.0                            on standard input: measure for so many seconds
+    peer   → {"steps": 5400, "seconds": 2.0003}
+
+Between requests it waits for its input, and so takes nothing from whoever is measured then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+WARM_UP_SECONDS = 0.5
+Measure = Callable[[float], tuple[int, float]]
+
+
+def serve(measure: Measure, **facts: Any) -> None:
+    """Warm up, then measure as often as it is asked for."""
+    measure(WARM_UP_SECONDS)
+    say(ready=True, **facts)
+    for line in sys.stdin:
+        steps, seconds = measure(float(line))
+        say(steps=steps, seconds=seconds)
+
+
+def stepping(step: Callable[[], object]) -> Measure:
+    """Measure a step by calling it until the time is over."""
+
+    def measure(seconds: float) -> tuple[int, float]:
+        steps, begun = 0, time.perf_counter()
+        end = begun + seconds
+        while (now := time.perf_counter()) < end:
+            step()
+            steps += 1
+        return steps, now - begun
+
+    return measure
+
+
+def say(**data: Any) -> None:
+    """One object to the parent."""
+    print(json.dumps(data), flush=True)

@@ -1,0 +1,75 @@
+"""Fixtures of the process tests: real processes, real signals, real files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.process.trainers import Forkserver, Trainer
+from trainerd.rundir import RunDirectory
+
+Start = Callable[..., Trainer]
+
+
+@pytest.fixture(scope="session")
+def forkserver() -> Iterator[Forkserver]:
+    """Makes trainers without importing TensorFlow each time."""
+    server = Forkserver()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with the jobs of these tests."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    shutil.copy(Path(__file__).with_name("jobs.py"), folder)
+    return folder
+
+
+def write_config(project: Path, entry: str = "jobs:counter", logdir: str = "run", more: str = "") -> Path:
+    """Write a trainerd.toml."""
+    path = project / "trainerd.toml"
+    path.write_text(f'entry = "{entry}"\nlogdir = "{logdir}"\n{more}', encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def start(forkserver: Forkserver, project: Path) -> Iterator[Start]:
+    """Start a `trainerd` command in the project's folder; what is left of it is killed."""
+    trainers: list[Trainer] = []
+
+    def go(*arguments: str, rundir: Path | None = None) -> Trainer:
+        output = project / f"output-{len(trainers)}"
+        output.touch()
+        request: dict[str, Any] = {"run": list(arguments), "cwd": str(project), "output": str(output)}
+        pid = forkserver.ask(request)
+        trainers.append(Trainer(forkserver, pid, RunDirectory(rundir or project / "run"), output))
+        return trainers[-1]
+
+    yield go
+    for trainer in trainers:
+        with contextlib.suppress(ProcessLookupError, psutil.Error):
+            os.killpg(trainer.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 20 MiB. Needs root: in CI its absence is a failure, elsewhere the test is left out."""
+    if os.geteuid() != 0 and not os.environ.get("CI"):
+        pytest.skip("needs root to mount a tmpfs")
+    path = tmp_path / "disk"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(path)], check=True)
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)

@@ -1,0 +1,164 @@
+"""Jobs for the process tests. Copied beside each test's config."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+import trainerd
+
+HERE = Path(__file__).parent
+
+
+def wait_for_file(name: str) -> None:
+    """Say that we wait, and wait until the test makes a file."""
+    (HERE / f"{name}.waiting").touch()
+    while not (HERE / name).exists():
+        time.sleep(0.01)
+
+
+def counter() -> trainerd.Job:
+    """p goes up by 2 a step."""
+    p = tf.Variable(0.0, dtype=tf.float64)
+    return trainerd.Job(lambda: {"p": p.assign_add(2.0)}, state={"p": p})
+
+
+def exact() -> trainerd.Job:
+    """All that a resume must not lose: weights, slots, RNG, a shuffled input in the middle of an epoch."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    w = tf.Variable(tf.zeros([8], tf.float64))
+    random = tf.random.Generator.from_seed(7)
+    optimizer = keras.optimizers.Adam(0.01)
+    w32 = keras.Variable(tf.zeros([8]), name="w32")
+    optimizer.build([w32])
+    dataset = tf.data.Dataset.range(37).shuffle(11, seed=3).repeat().batch(5)
+
+    def train_step(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        noise = random.normal([8], dtype=tf.float64)
+        x = tf.cast(tf.reduce_sum(batch * tf.range(1, 6, dtype=tf.int64)), tf.float64)
+        w.assign(0.9 * w + noise * x)
+        optimizer.apply([tf.cast(w, tf.float32)], [w32])
+        return {"loss": tf.reduce_sum(tf.abs(w)), "x": x}
+
+    return trainerd.Job(
+        train_step, dataset=dataset, state={"w": w, "w32": w32, "random": random, "optimizer": optimizer}
+    )
+
+
+def slow_step() -> trainerd.Job:
+    """A step that waits for a file."""
+    p = tf.Variable(0.0)
+
+    def wait() -> float:
+        if (HERE / "hang").exists():
+            wait_for_file("go")
+        return 1.0
+
+    def train_step() -> dict[str, tf.Tensor]:
+        return {"p": p.assign_add(tf.ensure_shape(tf.py_function(wait, [], tf.float32), []))}
+
+    return trainerd.Job(train_step, state={"p": p})
+
+
+def slow_compile() -> trainerd.Job:
+    """A step whose tracing waits for a file."""
+    p = tf.Variable(0.0)
+
+    def train_step() -> dict[str, tf.Tensor]:
+        wait_for_file("go")
+        return {"p": p.assign_add(1.0)}
+
+    return trainerd.Job(train_step, state={"p": p})
+
+
+class _Slow(tf.train.experimental.PythonState):  # type: ignore[misc]
+    """Part of the state, whose saving and restoring wait for files."""
+
+    def serialize(self) -> str:
+        if (HERE / "slow-save").exists():
+            wait_for_file("save-go")
+        return "x"
+
+    def deserialize(self, string_value: str) -> None:
+        if (HERE / "slow-restore").exists():
+            wait_for_file("restore-go")
+
+
+def slow_save() -> trainerd.Job:
+    """A state that takes its time to be saved and restored."""
+    p = tf.Variable(0.0, dtype=tf.float64)
+    return trainerd.Job(lambda: {"p": p.assign_add(1.0)}, state={"p": p, "slow": _Slow()})
+
+
+def raises_in_step() -> trainerd.Job:
+    """Fails in step 30, as a step."""
+    p = tf.Variable(0, dtype=tf.int64)
+
+    def my_own_train_step() -> dict[str, tf.Tensor]:
+        now = p.assign_add(1)
+        tf.debugging.assert_less(now, tf.constant(30, tf.int64), message="p is too large")
+        return {"p": now}
+
+    return trainerd.Job(my_own_train_step, state={"p": p})
+
+
+def raises_in_input() -> trainerd.Job:
+    """Fails in step 30, before the step, when the batch is read."""
+    p = tf.Variable(0, dtype=tf.int64)
+
+    def check(x: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.assert_less(x, tf.constant(29, tf.int64), message="bad record")]):
+            return tf.identity(x)
+
+    def train_step(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"p": p.assign_add(1)}
+
+    return trainerd.Job(train_step, dataset=tf.data.Dataset.range(100).map(check), state={"p": p})
+
+
+def raises_in_trace() -> trainerd.Job:
+    """Fails when its step is traced."""
+
+    def my_own_train_step() -> None:
+        raise RuntimeError("no such layer")
+
+    return trainerd.Job(my_own_train_step)
+
+
+def nan() -> trainerd.Job:
+    """Its loss is NaN in step 30."""
+    p = tf.Variable(0, dtype=tf.int64)
+
+    def train_step() -> dict[str, tf.Tensor]:
+        now = p.assign_add(1)
+        return {"loss": tf.where(now == 30, float("nan"), 1.0)}
+
+    return trainerd.Job(train_step, state={"p": p})
+
+
+def nan_weights() -> trainerd.Job:
+    """A weight becomes NaN in step 30, and no metric tells."""
+    p = tf.Variable(0.0)
+
+    def train_step() -> dict[str, tf.Tensor]:
+        p.assign(tf.where(p >= 29.0, float("nan"), p + 1.0))
+        return {"one": tf.constant(1.0)}
+
+    return trainerd.Job(train_step, state={"p": p})
+
+
+def generator_input() -> trainerd.Job:
+    """An input whose position TensorFlow cannot save."""
+    p = tf.Variable(0.0)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(range(10**9)), output_signature=tf.TensorSpec([], tf.int64))
+    return trainerd.Job(lambda x: {"p": p.assign_add(1.0)}, dataset=dataset, state={"p": p})
+
+
+def big() -> trainerd.Job:
+    """A state of 8 MiB, for small disks."""
+    p = tf.Variable(tf.zeros([1 << 21]))
+    return trainerd.Job(lambda: {"p": p.assign_add(tf.ones([1 << 21]))[0]}, state={"p": p})

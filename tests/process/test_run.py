@@ -1,0 +1,167 @@
+"""A run in the foreground: signals, files, and going on at the very next step."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.process.conftest import Start, write_config
+from tests.process.trainers import first_steps, saved, wait_for
+from trainerd.checkpoints import manifest
+from trainerd.state import Phase, read_state
+
+
+def test_it_trains_to_its_end_and_says_what_is_next(start: Start, project: Path) -> None:
+    write_config(project, more="max_steps = 5000\n")
+    run = start("run")
+    assert run.end() == 0
+    assert saved(run.rundir) == [5000]
+    assert manifest.read(run.rundir.manifest(5000)).metrics == {"p": 10000.0}
+    assert "Finished: max_steps = 5000 is reached." in run.text
+    assert "--max-steps 10000" in run.text and "--forever" in run.text
+    assert run.state.phase is Phase.FINISHED and run.state.step == 5000
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_pauses_and_the_next_run_goes_on_at_the_next_step(start: Start, project: Path, number: int) -> None:
+    write_config(project)
+    first = start("run")
+    first.until_training(step=1000)
+    first.signal(number)
+    assert first.end() == 0
+    (step,) = saved(first.rundir)
+    assert first.state.phase is Phase.PAUSED and first.state.step == step
+    assert manifest.read(first.rundir.manifest(step)).reason == "pause"
+    second = start("run", "--max-steps", str(step + 10))
+    assert second.end() == 0
+    assert first_steps(second.text) == [step + 1]
+    assert manifest.read(first.rundir.manifest(step + 10)).metrics["p"] == 2.0 * (step + 10)
+
+
+def test_sigusr1_saves_and_training_goes_on(start: Start, project: Path) -> None:
+    write_config(project)
+    run = start("run")
+    run.until_training()
+    run.signal(signal.SIGUSR1)
+    at = run.until(lambda s: s.last_checkpoint is not None, "a checkpoint").last_checkpoint
+    assert at is not None and at.reason == "request"
+    run.until(lambda s: s.step > at.step, "a later step")
+    assert at.step in saved(run.rundir)
+    assert run.pause() == 0
+
+
+def test_the_files_do_what_the_signals_do(start: Start, project: Path) -> None:
+    write_config(project)
+    run = start("run")
+    run.until_training()
+    run.rundir.save.touch()
+    run.until(lambda s: s.last_checkpoint is not None, "a checkpoint")
+    wait_for(lambda: not run.rundir.save.exists(), "the save file to be consumed")
+    run.rundir.pause.touch()
+    assert run.end() == 0
+    assert not run.rundir.pause.exists()
+    assert len(saved(run.rundir)) == 2
+
+
+def test_a_pause_file_from_before_the_start_is_removed_and_told(start: Start, project: Path) -> None:
+    write_config(project)
+    (project / "run").mkdir()
+    (project / "run" / "pause").touch()
+    run = start("run")
+    run.until_training()
+    assert "removed a pause file from before this start" in run.text
+    assert run.pause() == 0
+
+
+def test_sigusr2_shows_every_threads_stack(start: Start, project: Path) -> None:
+    write_config(project)
+    run = start("run")
+    run.until_training()
+    run.signal(signal.SIGUSR2)
+    run.until_printed(r"every thread's stack:[\s\S]*run_until")
+    assert run.pause() == 0
+
+
+def test_sighup_reads_the_config_again(start: Start, project: Path) -> None:
+    write_config(project)
+    run = start("run")
+    run.until_training()
+    write_config(project, more="[checkpoint]\nsave_model_secs = 0.3\nkeep_last = 2\n")
+    run.signal(signal.SIGHUP)
+    run.until_printed("the configuration was read again")
+    wait_for(lambda: len(saved_loosely(run.rundir.path)) >= 2, "two checkpoints on the new schedule")
+    write_config(project, entry="jobs:other", more="[checkpoint]\nsave_model_secs = 0\nkeep_last = 2\n")
+    run.signal(signal.SIGHUP)
+    run.until_printed("entry has changed; that takes a pause and a start")
+    write_config(project, more="keep_lst = 2\n")
+    run.signal(signal.SIGHUP)
+    run.until_printed("the configuration was not read again")
+    assert run.pause() == 0
+    assert len(saved(run.rundir)) <= 2
+
+
+def saved_loosely(path: Path) -> list[Path]:
+    """The manifests there are, while checkpoints come and go."""
+    return list(path.glob("model.ckpt-*.json"))
+
+
+def test_ten_thousand_signals_are_survived_and_the_last_save_is_after_the_last_of_them(
+    start: Start, project: Path
+) -> None:
+    write_config(project)
+    run = start("run")
+    run.until_training()
+    for i in range(10_000):
+        run.signal((signal.SIGUSR1, signal.SIGHUP)[i % 2])
+    step = run.state.step
+    run.signal(signal.SIGUSR1)
+    last = run.until(
+        lambda s: s.last_checkpoint is not None and s.last_checkpoint.step >= step, "a save after the last signal"
+    )
+    run.until(lambda s: s.step > last.step, "training to go on")
+    assert run.pause() == 0
+
+
+def test_odd_names_are_no_trouble(start: Start, tmp_path: Path) -> None:
+    for name in ["with space", 'quote\'s "x"', "ünï-日本", "a#b%20&;$(c)"]:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "my.toml").write_text(
+            'entry = "trainerd.examples.counter:job"\nlogdir = "r ü"\nmax_steps = 10\n', encoding="utf-8"
+        )
+        run = start("run", "--config", str(folder / "my.toml"), rundir=folder / "r ü")
+        assert run.end() == 0, run.text
+        assert saved(run.rundir) == [10]
+
+
+@pytest.mark.parametrize("name", ["a*b", "a?b", "a[b]", "a\\b"])
+def test_a_name_that_tensorflow_takes_for_a_pattern_is_refused(start: Start, project: Path, name: str) -> None:
+    run = start("run", "--logdir", name, rundir=project / name)
+    assert run.end() == 78
+    assert "TensorFlow reads" in run.text and not (project / name).exists()
+
+
+def test_a_run_with_no_metrics_and_no_checkpoints_on_a_clock(start: Start, project: Path) -> None:
+    (project / "quiet.py").write_text(
+        "import tensorflow as tf, trainerd\n"
+        "def job():\n    p = tf.Variable(0.0)\n    def step():\n        p.assign_add(1.0)\n"
+        "    return trainerd.Job(step, state={'p': p})\n"
+    )
+    write_config(project, entry="quiet:job", more="max_steps = 1000\n[checkpoint]\nsave_model_secs = 0\n")
+    run = start("run")
+    assert run.end() == 0, run.text
+    assert saved(run.rundir) == [1000]
+
+
+def test_status_is_right_while_it_runs_and_after(start: Start, project: Path) -> None:
+    write_config(project, more="max_steps = 1000000000\n")
+    run = start("run")
+    state = run.until(lambda s: bool(s.steps_per_sec), "a rate")
+    assert state.steps_per_sec and state.steps_per_sec > 1000
+    assert state.memory_bytes > 50e6 and state.max_steps == 10**9 and state.eta_secs
+    assert state.is_running()
+    assert run.pause() == 0
+    after = read_state(run.rundir.state)
+    assert after is not None and not after.is_running()

@@ -1,0 +1,295 @@
+"""Bad input and bad luck: each a clear message, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.process.conftest import Start, write_config
+from tests.process.trainers import first_steps, saved, wait_for
+from trainerd.rundir import RunDirectory
+from trainerd.state import Phase
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "parts"),
+    [
+        ("jobs:nothing", 69, ["has no 'nothing'"]),
+        ("nowhere:job", 69, ["there is no module 'nowhere'"]),
+        ("jobs:HERE", 69, ["trainerd.Job is needed"]),
+        ("jobs:raises_in_trace", 69, ["does not trace", "no such layer", "in my_own_train_step"]),
+        ("jobs:generator_input", 69, ["position cannot be saved", 'input_position = "restart"']),
+    ],
+)
+def test_a_job_that_cannot_be_had(start: Start, project: Path, entry: str, code: int, parts: list[str]) -> None:
+    write_config(project, entry=entry)
+    run = start("run")
+    assert run.end() == code, run.text
+    for part in parts:
+        assert part in run.text
+    assert "trainerd/sessions" not in run.text and "site-packages" not in run.text
+    assert run.state.phase is Phase.FAILED and run.state.exit_code == code and run.state.error
+    assert saved(run.rundir) == []
+
+
+def test_an_input_that_cannot_be_saved_may_be_restarted_knowingly(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:generator_input", more='input_position = "restart"\nmax_steps = 20\n')
+    assert start("run").end() == 0
+    again = start("run", "--max-steps", "30")
+    assert again.end() == 0, again.text
+    assert saved(again.rundir) == [30, 20] and first_steps(again.text) == [21]
+
+
+@pytest.mark.parametrize(
+    ("entry", "steps", "parts"),
+    [
+        ("raises_in_step", [20, 10], ["the job failed in step 30", "p is too large", "in my_own_train_step"]),
+        ("raises_in_input", [29, 20, 10], ["failed to give the batch of step 30", "bad record"]),
+        ("nan", [20, 10], ["the loss became nan in step 30", "resumes from step 20"]),
+        ("nan_weights", [20, 10], ["the variable 'p' holds a NaN after step 30", "resumes from step 20"]),
+    ],
+)
+def test_a_job_that_fails_while_it_trains(
+    start: Start, project: Path, entry: str, steps: list[int], parts: list[str]
+) -> None:
+    write_config(project, entry=f"jobs:{entry}", more="[checkpoint]\nsave_model_steps = 10\n")
+    run = start("run")
+    assert run.end() == 70, run.text
+    for part in parts:
+        assert part in run.text
+    assert "site-packages" not in run.text and "trainerd/sessions" not in run.text
+    assert saved(run.rundir) == steps
+    again = start("run")
+    assert again.end() == 70
+    assert first_steps(again.text) in ([steps[0] + 1], [])
+
+
+def test_fifty_starts_at_once_and_one_wins(start: Start, project: Path) -> None:
+    write_config(project)
+    runs = [start("run") for _ in range(50)]
+    wait_for(lambda: sum(run.is_alive() for run in runs) == 1, "49 of 50 to give up")
+    (winner,) = [run for run in runs if run.is_alive()]
+    for run in runs:
+        if run is not winner:
+            assert run.end() == 75
+            assert "trains in" in run.text
+    winner.until_training()
+    assert winner.pause() == 0
+
+
+def test_a_stale_lock_file_of_a_pid_that_another_process_has_now(start: Start, project: Path) -> None:
+    write_config(project)
+    rundir = RunDirectory(project / "run")
+    rundir.create()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        rundir.lock.write_text(f'{{"pid": {other.pid}, "create_time": 1.0, "uptime_at_start": 1.0}}\n')
+        status = start("status")
+        assert status.end() == 69
+        pause = start("pause", "--wait")
+        assert pause.end() == 0 and "nothing to pause" in pause.text
+        run = start("run")
+        run.until_training()
+        assert run.pause() == 0
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_second_sigterm_exits_at_once_without_a_save(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:slow_step")
+    run = start("run")
+    run.until_training(step=5)
+    (project / "hang").touch()
+    wait_for((project / "go.waiting").exists, "the step to hang")
+    run.signal(signal.SIGTERM)
+    run.until_printed("pausing at the next step: SIGTERM")
+    run.signal(signal.SIGTERM)
+    assert run.end() == -signal.SIGTERM
+    assert "exiting now, without a save" in run.text
+    assert saved(run.rundir) == []
+
+
+def test_sigterm_during_a_long_step_saves_when_it_is_done(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:slow_step")
+    run = start("run")
+    run.until_training(step=5)
+    (project / "hang").touch()
+    wait_for((project / "go.waiting").exists, "the step to hang")
+    run.signal(signal.SIGTERM)
+    run.until_printed("pausing at the next step")
+    (project / "go").touch()
+    assert run.end() == 0
+    assert saved(run.rundir) == [run.state.step]
+
+
+def test_sigterm_during_the_first_compilation(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:slow_compile")
+    run = start("run")
+    wait_for((project / "go.waiting").exists, "the tracing")
+    run.signal(signal.SIGTERM)
+    run.until_printed("pausing at the next step")
+    (project / "go").touch()
+    assert run.end() == 0, run.text
+    assert "nothing had changed" in run.text and saved(run.rundir) == []
+    assert run.state.phase is Phase.PAUSED
+
+
+def test_sigterm_during_a_save_and_during_a_restore(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:slow_save")
+    run = start("run")
+    run.until_training()
+    (project / "slow-save").touch()
+    run.signal(signal.SIGUSR1)
+    wait_for((project / "save-go.waiting").exists, "the save")
+    run.until(lambda s: s.phase is Phase.SAVING, "the phase of saving")
+    run.signal(signal.SIGTERM)
+    run.until_printed("pausing at the next step")
+    (project / "save-go").touch()
+    assert run.end() == 0
+    (step,) = saved(run.rundir)
+
+    (project / "slow-restore").touch()
+    again = start("run")
+    wait_for((project / "restore-go.waiting").exists, "the restore")
+    again.signal(signal.SIGTERM)
+    again.until_printed("pausing at the next step")
+    (project / "restore-go").touch()
+    assert again.end() == 0
+    assert saved(run.rundir) == [step]
+    assert again.state.step == step and again.state.phase is Phase.PAUSED
+
+
+def test_a_kill_during_a_save_leaves_the_one_before(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:slow_save")
+    run = start("run")
+    run.until_training()
+    run.signal(signal.SIGUSR1)
+    run.until(lambda s: s.last_checkpoint is not None, "a checkpoint")
+    (project / "slow-save").touch()
+    run.signal(signal.SIGUSR1)
+    wait_for((project / "save-go.waiting").exists, "the save")
+    run.signal(signal.SIGKILL)
+    assert run.end() == -signal.SIGKILL
+    (project / "slow-save").unlink()
+    before = saved(run.rundir)
+    again = start("run")
+    again.until_training()
+    assert first_steps(again.text) == [before[0] + 1]
+    assert not run.rundir.stagings()
+    assert again.pause() == 0
+
+
+def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(start: Start, project: Path) -> None:
+    """The same bytes in every variable of the last checkpoint: weights, slots, RNG, and so every batch in between."""
+    end = "20000"
+    more = "[checkpoint]\nsave_model_secs = 0.05\nkeep_last = 3\n"
+    write_config(project, entry="jobs:exact", logdir="calm", more=more)
+    calm = start("run", "--max-steps", end, rundir=project / "calm")
+    assert calm.end() == 0, calm.text
+
+    write_config(project, entry="jobs:exact", more=more)
+    lucky = random.Random(1)
+    kills = 0
+    while True:
+        run = start("run", "--max-steps", end)
+        wait_for(lambda r=run: first_steps(r.text) or not r.is_alive(), "the first step")  # type: ignore[misc]
+        announced = saved_at(run.text)
+        time.sleep(lucky.uniform(0.0, 0.4))
+        if run.is_alive() and kills < 10:
+            run.signal(signal.SIGKILL)
+        code = run.end()
+        announced += saved_at(run.text)
+        assert code in (0, -signal.SIGKILL), run.text
+        assert not announced or saved(run.rundir)[0] >= max(announced), "an announced checkpoint was lost"
+        assert len(run.rundir.stagings()) <= 1
+        if code == 0:
+            break
+        kills += 1
+    assert kills >= 3, "it was hardly ever killed"
+    ours, theirs = (variables(project / folder / f"model.ckpt-{end}") for folder in ("run", "calm"))
+    assert len(ours) >= 8 and ours == theirs
+
+
+def variables(prefix: Path) -> dict[str, str]:
+    """The bytes of every variable of a checkpoint, read by a process that may import TensorFlow."""
+    code = (
+        "import json, sys, tensorflow as tf\n"
+        "reader = tf.train.load_checkpoint(sys.argv[1])\n"
+        "types = reader.get_variable_to_dtype_map()\n"
+        "names = [n for n, t in types.items() if t.is_numpy_compatible and t not in (tf.string, tf.variant)]\n"
+        "print(json.dumps({n: reader.get_tensor(n).tobytes().hex() for n in names}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(prefix)], check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
+def saved_at(text: str) -> list[int]:
+    """The steps that a log announces as saved."""
+    return [int(n) for n in re.findall(r"saved step (\d+)", text)]
+
+
+def test_a_full_disk(start: Start, project: Path, small_disk: Path) -> None:
+    """8 MiB of state fit twice at the most on 20 MiB."""
+    write_config(project, entry="jobs:big", logdir=str(small_disk), more="[checkpoint]\nkeep_last = 1\n")
+    run = start("run", rundir=small_disk)
+    run.until_training()
+    run.signal(signal.SIGUSR1)
+    first = run.until(lambda s: s.last_checkpoint is not None, "a checkpoint").last_checkpoint
+    assert first is not None
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(7 << 20))
+    run.signal(signal.SIGUSR1)
+    run.until_printed("the last save failed.*No space left on device.*Free some space")
+    state = run.until(lambda s: bool(s.warnings), "a warning")
+    run.until(lambda s: s.step > state.step, "training to go on")
+    assert saved(run.rundir) == [first.step]
+    run.signal(signal.SIGTERM)
+    assert run.end() == 74, run.text
+    assert saved(run.rundir) == [first.step]
+    ballast.unlink()
+    again = start("run", rundir=small_disk)
+    again.until_training()
+    assert first_steps(again.text) == [first.step + 1]
+    assert again.pause() == 0
+    assert len(saved(run.rundir)) == 1
+
+
+def test_a_run_directory_that_is_read_only(start: Start, project: Path, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    write_config(project, logdir=str(small_disk))
+    run = start("run", rundir=small_disk)
+    assert run.end() == 74
+    assert "read-only" in run.text.lower() and "another `logdir`" in run.text
+    write_config(project, logdir=str(small_disk / "inside"))
+    run = start("run", rundir=small_disk / "inside")
+    assert run.end() == 74
+
+
+def test_damaged_checkpoints_are_never_started_over(start: Start, project: Path) -> None:
+    write_config(project, more="max_steps = 10\n")
+    assert start("run").end() == 0
+    data = project / "run" / "model.ckpt-10.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[-1] ^= 1
+    data.write_bytes(content)
+    run = start("run", "--max-steps", "20")
+    assert run.end() == 65, run.text
+    assert "none of the 1 checkpoints" in run.text and "SHA-256" in run.text
+    assert data.exists()
+
+
+def test_a_model_that_changed_is_told_from_damage(start: Start, project: Path) -> None:
+    write_config(project, more="max_steps = 10\n")
+    assert start("run").end() == 0
+    write_config(project, entry="jobs:exact", more="max_steps = 20\n")
+    run = start("run")
+    assert run.end() == 65, run.text
+    assert "does not fit the job" in run.text
+    assert saved(run.rundir) == [10]

@@ -1,0 +1,151 @@
+"""What systemd does for a service in trouble, and what it must not do to one that is only slow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.systemd.conftest import NewService
+from tests.systemd.machine import wait_for
+from tests.systemd.service import COUNTER, Service
+from trainerd.state import Phase
+
+SOON = "100ms"
+
+
+def test_sigkill_is_followed_by_a_restart_from_the_last_checkpoint(service: NewService) -> None:
+    """As after a crash, or when the kernel runs out of memory."""
+    one = service(RestartSec=SOON)
+    one.systemctl("start")
+    one.systemctl("kill", "--signal=USR1", "--kill-whom=main")
+    [saved] = wait_for("a checkpoint", one.checkpoints)
+    one.wait_for_progress()
+    one.machine.run("kill", "-KILL", str(one.pid))
+    one.wait_until_training(restarts=1)
+    assert one.first_steps() == [1, saved + 1]
+
+
+def test_a_config_error_is_not_tried_again(service: NewService) -> None:
+    """The same config is as wrong a second later."""
+    one = service(RestartSec=SOON)
+    one.configure("trainerd.examples.counter", "max_stebs = 3\n")
+    started = one.systemctl("start", check=False)
+    assert started.returncode != 0
+    assert one.wait_until_over() == "failed"
+    assert one.show("ExecMainStatus") == "78"
+    text = one.machine.output("journalctl", "-u", one.unit, "-b", "-o", "cat")
+    assert "max_steps" in text
+    assert "Traceback" not in text
+    # Where systemd meant to start it again it would be in the state `activating (auto-restart)`.
+    assert one.show("SubState") == "failed"
+    assert one.show("NRestarts") == "0"
+
+
+def test_a_job_that_does_not_import_is_tried_a_few_times(service: NewService) -> None:
+    """Its disk may be late; but not for ever."""
+    one = service("nowhere:job", RestartSec=SOON)
+    one.machine.write(
+        f"/etc/systemd/system/{one.unit}.service.d/limit.conf", "[Unit]\nStartLimitBurst=2\nStartLimitIntervalSec=1h\n"
+    )
+    one.machine.run("systemctl", "daemon-reload")
+    one.systemctl("start", check=False)
+
+    def given_up() -> bool:
+        return one.show("SubState") == "failed" and one.show("NRestarts") == "2"
+
+    wait_for("systemd to give up", given_up)
+    assert one.show("ExecMainStatus") == "69"
+    assert len(one.journal("EVENT=failed")) == 2
+
+
+def test_a_hung_step_is_aborted_and_started_again(service: NewService) -> None:
+    """The watchdog hears from the loop, and not from a thread beside it."""
+    one = service("jobs:hangs", RestartSec=SOON, WatchdogSec="6s")
+    one.systemctl("start")
+    one.systemctl("kill", "--signal=USR1", "--kill-whom=main")
+    [saved] = wait_for("a checkpoint", one.checkpoints)
+    one.make_file("hang")
+    one.wait_until_training(restarts=1)
+    assert one.first_steps() == [1, saved + 1]
+    text = one.machine.output("journalctl", "-u", one.unit, "-b", "-o", "cat")
+    assert "Watchdog timeout" in text
+    assert "jobs.py" in text, "the journal must say where it hung"
+
+
+def test_what_is_slow_is_not_taken_for_hung(service: NewService) -> None:
+    """Building the job, its first step and its evaluation take longer than every timeout of the unit."""
+    more = "[evaluate]\nevaluate_secs = 1\n"
+    one = service("jobs:slow", more, WatchdogSec="5s", TimeoutStartSec="4s", TimeoutStopSec="4s")
+    one.systemctl("start")
+    wait_for("an evaluation", lambda: one.journal("EVENT=evaluated"), seconds=40)
+    one.wait_for_progress()
+    assert one.show("NRestarts") == "0"
+    assert one.show("ActiveState") == "active"
+    assert one.first_steps() == [1]
+
+
+def test_a_slow_save_gets_the_time_it_needs(service: NewService) -> None:
+    """A stop outlasts TimeoutStopSec by far while bytes get written, and ends in peace."""
+    one = service("jobs:big", TimeoutStopSec="4s")
+    one.systemctl("start")
+    with slow_writes(one, seconds=1.0):
+        one.systemctl("stop")
+    assert one.show("Result") == "success"
+    assert one.show("ExecMainStatus") == "0"
+    assert one.state.phase is Phase.PAUSED
+    assert one.saved_steps == [one.state.step]
+    saved = one.state.last_checkpoint
+    assert saved is not None
+    assert saved.seconds > 8, "the save was not slow: nothing was tested"
+
+
+def test_a_hung_save_is_killed_in_the_end(service: NewService) -> None:
+    """Where no byte gets written a stop is not put off for ever, and the checkpoint before is as it was."""
+    one = service("jobs:hangs_in_save", TimeoutStopSec="4s")
+    one.systemctl("start")
+    one.systemctl("kill", "--signal=USR1", "--kill-whom=main")
+    [saved] = wait_for("a checkpoint", one.checkpoints)
+    one.wait_for_progress()
+    one.make_file("hang")
+    one.systemctl("stop", "--no-block")
+    assert one.wait_until_over(seconds=90) == "failed"
+    assert one.show("Result") == "timeout"
+    assert one.saved_steps == [saved]
+    (one.rundir.path / "hang").unlink()
+    one.systemctl("reset-failed")
+    one.systemctl("start")
+    assert one.first_steps() == [1, saved + 1]
+
+
+def test_a_full_stop_needs_no_second_signal(service: NewService) -> None:
+    """`systemctl restart` is a pause and a start, and nothing is lost between them."""
+    one = service(COUNTER)
+    one.systemctl("start")
+    one.systemctl("restart")
+    [saved] = one.checkpoints("pause")
+    assert one.first_steps() == [1, saved + 1]
+    assert one.show("NRestarts") == "0"
+
+
+@contextlib.contextmanager
+def slow_writes(service: Service, seconds: float) -> Iterator[None]:
+    """Have each write(2) of a service take so many seconds longer while the block runs: a very slow disk."""
+    pid = service.machine.outer_pid(service.pid)
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=write"]
+    command += ["-e", f"inject=write:delay_enter={int(seconds * 1e6)}", "-p", str(pid)]
+    with subprocess.Popen(command) as tracer:
+        try:
+            wait_for("strace to hold every thread", lambda: _is_traced(pid))
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(tracer.pid, signal.SIGINT)
+
+
+def _is_traced(pid: int) -> bool:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return all("TracerPid:\t0\n" not in (task / "status").read_text() for task in tasks)

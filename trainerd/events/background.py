@@ -1,0 +1,80 @@
+"""One thread that does what it is given, in order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+Work = Callable[[], None]
+
+
+class Background:
+    """Does slow work on a thread of its own, with a bound on how much of it waits.
+
+    Where the work comes faster than it is done, who gives it waits for a while: a slow disk slows them down and
+    nothing is lost. Where that does not help, the disk hangs, and the work is refused until some of it gets done:
+    a curve may have a gap, the training must go on. The thread is a daemon's, so that one that hangs does not keep
+    the process from ending.
+
+    Args:
+      name: the thread's.
+      bound: how many pieces of work may wait.
+      patience: for how many seconds who gives work waits for room.
+    """
+
+    def __init__(self, name: str, *, bound: int = 1000, patience: float = 2.0) -> None:
+        self._name = name
+        self._patience = patience
+        self._queue: queue.Queue[Work | None] = queue.Queue(bound)
+        self._errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_full = False
+
+    def submit(self, work: Work) -> bool:
+        """Do this after what was given before. Returns False where there is no room for it."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        return self._put(work)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all that was given is done. Returns whether it is."""
+        done = threading.Event()
+        return self.submit(done.set) and done.wait(seconds)
+
+    def close(self, seconds: float) -> bool:
+        """Wait until all is done, and end the thread. Returns False where that took too long."""
+        if self._thread is None:
+            return True
+        if not self._put(None):
+            return False
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def raise_first_error(self) -> None:
+        """Raise the first error since the last call; those that came after it are most often its consequences."""
+        errors = []
+        while not self._errors.empty():
+            errors.append(self._errors.get())
+        if errors:
+            raise errors[0]
+
+    def _put(self, work: Work | None) -> bool:
+        """Waits for room once; after that, only when there has been some: each point of a curve may not wait."""
+        try:
+            self._queue.put(work, block=not self._is_full, timeout=self._patience)
+        except queue.Full:
+            self._is_full = True
+            return False
+        self._is_full = False
+        return True
+
+    def _work(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                work()
+            except Exception as error:
+                if self._errors.empty():
+                    self._errors.put(error)
+            del work  # it may hold weights, and the next may be long in coming

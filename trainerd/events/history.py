@@ -1,0 +1,68 @@
+"""What earlier processes wrote, and how it is taken back.
+
+A process that is killed has often written points that are later than its last checkpoint. The next one runs those
+steps again. TensorBoard's slow loader forgets them where it finds a `SessionLog.START`. Its fast loader, the default,
+does not know that event: it forgets a tag's later points only when one of the same tag comes with an earlier step. So
+each such tag is given an event at the first void step, with a value of a kind that no dashboard shows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from tensorflow.compat.v1 import Event, SessionLog, Summary, SummaryMetadata
+
+# Of TensorFlow 0.x. The slow loader skips it; the fast one counts it as a point that cannot be read, and hides it.
+_VOID = "obsolete_old_style_histogram"
+_SCALAR = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=1)
+
+_HEADER = struct.Struct("<QI")  # a record: its length, a checksum of that, the data, a checksum of those
+_CHECKSUM = 4
+
+
+def void_from(logdir: Path, step: int) -> list[Summary.Value]:
+    """A value for each tag that has points of `step` or later, that takes them back when it is written at `step`.
+
+    Reads the newest file, and older ones as far as needed: where a process has begun at this step or before, it has
+    taken back what was later in the files before its own.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    found: dict[str, Summary.Value] = {}
+    for path in sorted(logdir.glob("events.out.tfevents.*"), reverse=True):
+        begun = False
+        for event in read_events(path):
+            begun = begun or (event.session_log.status == SessionLog.START and event.step <= step)
+            if event.step >= step:
+                for value in event.summary.value:
+                    if value.WhichOneof("value") != _VOID and value.tag not in found:
+                        found[value.tag] = _void(value)
+        if begun:
+            break
+    return list(found.values())
+
+
+def _void(value: Summary.Value) -> Summary.Value:
+    """The kind of curve goes with it, for the day on which the file with the real points is deleted."""
+    metadata = value.metadata if value.HasField("metadata") else _SCALAR
+    return Summary.Value(tag=value.tag, metadata=metadata, **{_VOID: b""})
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """The events of a file, up to where a killed process or a full disk cut it off."""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        while len(header := file.read(_HEADER.size)) == _HEADER.size:
+            length = _HEADER.unpack(header)[0]
+            if length > size - file.tell() - _CHECKSUM:
+                return
+            data = file.read(length)
+            file.seek(_CHECKSUM, 1)
+            try:
+                yield Event.FromString(data)
+            except DecodeError:
+                return
