@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test lint types systemd-test bench clean
+.PHONY: help run test lint types systemd-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
@@ -45,6 +45,9 @@ types: .venv/.test
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks
+
+bench-short: .venv/.bench
+	$(BIN)/python -m benchmarks --short
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

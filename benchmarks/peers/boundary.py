@@ -25,11 +25,13 @@ def main() -> None:
     session.run_until(1)
     with handled(SignalThread(flag)):
         say(ready=True)
-        while not flag.wants(Request.PAUSE):
+        taken: set[Request] = set()
+        while Request.PAUSE not in taken:
             session.run_until(FAR)
             # CLOCK_MONOTONIC is one clock for all processes: the parent subtracts its own.
             now = time.monotonic_ns()
-            if Request.SAVE in flag.take():
+            taken = flag.take()
+            if Request.SAVE in taken:
                 say(at=now, step=session.step)
 
 

@@ -12,12 +12,12 @@ from benchmarks.peers.tiny_graph import build
 
 def main() -> None:
     """Serve it."""
-    train_op = build()
+    step = build()
     with (
         tempfile.TemporaryDirectory() as folder,
         tf1.train.MonitoredTrainingSession(checkpoint_dir=folder) as session,
     ):
-        serve(stepping(lambda: session.should_stop() or session.run(train_op)))
+        serve(stepping(lambda: session.should_stop() or session.run(step)))
 
 
 if __name__ == "__main__":

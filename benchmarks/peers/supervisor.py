@@ -12,11 +12,11 @@ from benchmarks.peers.tiny_graph import build
 
 def main() -> None:
     """Serve it."""
-    train_op = build()
+    step = build()
     with tempfile.TemporaryDirectory() as folder:
         supervisor = tf1.train.Supervisor(logdir=folder)
         with supervisor.managed_session() as session:
-            serve(stepping(lambda: supervisor.should_stop() or session.run(train_op)))
+            serve(stepping(lambda: supervisor.should_stop() or session.run(step)))
 
 
 if __name__ == "__main__":

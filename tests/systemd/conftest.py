@@ -24,6 +24,7 @@ def machine() -> Iterator[Machine]:
     with machines.machine() as booted:
         booted.write("/etc/trainerd/jobs.py", job_file())
         yield booted
+    assert booted.leftovers() == []
 
 
 @pytest.fixture

@@ -59,9 +59,9 @@ def slow() -> trainerd.Job:
 
 
 def big() -> trainerd.Job:
-    """A state of 96 MiB, which TensorFlow writes in pieces of some MiB."""
+    """A state of 64 MiB, which TensorFlow writes in pieces of some MiB."""
     p = tf.Variable([0.0])
-    weights = tf.Variable(tf.ones([24, 1024, 1024]))
+    weights = tf.Variable(tf.ones([16, 1024, 1024]))
     return trainerd.Job(lambda: _count(p), state={"p": p, "weights": weights})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ TRAINERD = PREFIX / "bin" / "trainerd"
 REBOOTS = 133  # what systemd-nspawn exits with when the machine inside wants to be started again
 TOOLS = ("systemd-nspawn", "systemd-analyze", "nsenter", "unshare", "setpriv", "strace")
 
+_NAME = "trainerd-test"
+_MEMORY = Path("/dev/shm")  # an overlay's upper folder must not be on the file system below it
 _CGROUPS = Path("/sys/fs/cgroup")
 _HIERARCHIES = ("systemd", "unified", "memory", "pids", "cpu", "cpuacct")
 _ENVIRONMENT = {
@@ -113,7 +116,7 @@ class Machine:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/dev/shm"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_MEMORY))
         self._cgroups = _own_cgroups(name)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -140,7 +143,7 @@ class Machine:
             "NAME": self.name,
             "CGROUPS": " ".join(str(cgroup / "cgroup.procs") for cgroup in self._cgroups),
         }
-        # Dies with the process that runs the tests, however that ends.
+        # nspawn dies with the process that runs the tests, however that ends; `sweep` finds what is in the machine.
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "slave"]
         packages = f"--bind-ro={_packages()}:{PREFIX}/packages"
         with self._log.open("ab") as log:
@@ -165,15 +168,13 @@ class Machine:
     def destroy(self) -> None:
         """Switch it off and remove what it leaves. May be called again."""
         self._power_off()
-        for pid in self._left():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, 9)
-        with contextlib.suppress(MachineError):
-            wait_for("the last process to end", lambda: not self._left(), seconds=10)
-        for cgroup in self._cgroups:
-            _remove_cgroup(cgroup)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        shutil.rmtree(Path("/run/systemd/nspawn/propagate") / self.name, ignore_errors=True)
+        _discard(self.name, self._folder)
+
+    def leftovers(self) -> list[str]:
+        """What there still is of it: nothing, after `destroy`."""
+        found = [f"process {pid}" for pid in _members(self._cgroups)]
+        found += [str(path) for path in (*self._cgroups, self._folder) if path.exists()]
+        return found + [line for line in Path("/proc/mounts").read_text().splitlines() if self.name in line]
 
     def _power_off(self) -> None:
         if self._process is None or self._process.poll() is not None:
@@ -181,7 +182,7 @@ class Machine:
         if (first := self._first_process()) is not None:
             self._kill_hung_services()
             with contextlib.suppress(ProcessLookupError):
-                os.kill(first, 34 + 4)  # SIGRTMIN+4: power off
+                os.kill(first, signal.SIGRTMIN + 4)  # power off
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:
@@ -192,15 +193,6 @@ class Machine:
         """No test needs a save at the very end."""
         with contextlib.suppress(MachineError, subprocess.SubprocessError):
             self.run("systemctl", "kill", "-s", "KILL", "trainerd*", check=False)
-
-    def _left(self) -> set[int]:
-        """The processes in the machine's control groups."""
-        found: set[int] = set()
-        for cgroup in self._cgroups:
-            for procs in cgroup.rglob("cgroup.procs"):
-                with contextlib.suppress(OSError):
-                    found |= {int(pid) for pid in procs.read_text().split()}
-        return found - {0}
 
     # ------------------------------------------------------------------ use
 
@@ -255,7 +247,7 @@ class Machine:
 
     def outer_pid(self, inner: int) -> int:
         """The pid that a process of the machine has here."""
-        for pid in self._left():
+        for pid in _members(self._cgroups):
             with contextlib.suppress(OSError):
                 status = Path(f"/proc/{pid}/status").read_text()
                 line = next(line for line in status.splitlines() if line.startswith("NSpid:"))
@@ -307,10 +299,20 @@ def _own_cgroups(name: str) -> list[Path]:
     return [_CGROUPS / hierarchy / name for hierarchy in _HIERARCHIES if (_CGROUPS / hierarchy).is_dir()]
 
 
+def _members(cgroups: list[Path]) -> set[int]:
+    """The processes in these control groups and those below them."""
+    found: set[int] = set()
+    for cgroup in cgroups:
+        for procs in cgroup.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):  # it went away while it was read
+                found |= {int(pid) for pid in procs.read_text().split()}
+    return found - {0}
+
+
 def _remove_cgroup(cgroup: Path) -> None:
     folders = sorted((folder for folder in cgroup.rglob("*") if folder.is_dir()), reverse=True)
     for folder in [*folders, cgroup]:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # what cannot be removed `leftovers` finds
             folder.rmdir()
 
 
@@ -391,5 +393,27 @@ def machine() -> Iterator[Machine]:
       MachineError: there can be none here.
     """
     require()
-    with Machine(f"trainerd-test-{os.getpid()}") as booted:
+    sweep()
+    with Machine(f"{_NAME}-{os.getpid()}") as booted:
         yield booted
+
+
+def sweep() -> None:
+    """Remove what machines left whose tests were killed with SIGKILL."""
+    for folder in _MEMORY.glob(f"{_NAME}-*-*"):
+        name, _, _ = folder.name.rpartition("-")
+        if not Path("/proc", name.rpartition("-")[2]).exists():
+            _discard(name, folder)
+
+
+def _discard(name: str, folder: Path) -> None:
+    cgroups = _own_cgroups(name)
+    for pid in _members(cgroups):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(MachineError):
+        wait_for("the last process to end", lambda: not _members(cgroups), seconds=10)
+    for cgroup in cgroups:
+        _remove_cgroup(cgroup)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(Path("/run/systemd/nspawn/propagate") / name, ignore_errors=True)

@@ -103,13 +103,9 @@ class Service:
         lines = self.journal("EVENT=checkpoint", *([f"REASON={reason}"] if reason else []))
         return [int(line["STEP"]) for line in lines if line["MESSAGE"].startswith("saved step")]
 
-    def make_file(self, name: str) -> None:
-        """Put a file into the run directory that the service may remove."""
-        path = self.rundir.path / name
-        path.touch()
-        folder = path.parent.stat()
-        self.machine.run("chown", f"--reference={self.folder}/.", f"{self.folder}/{name}")
-        assert folder.st_uid == path.stat().st_uid
+    def tell(self, word: str) -> None:
+        """Put a file into the run directory that a job of these tests looks for."""
+        (self.rundir.path / word).touch()
 
     # ------------------------------------------------------------------ waiting
 

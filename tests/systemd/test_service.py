@@ -53,6 +53,9 @@ def test_start_look_stop_and_go_on(plain: Service) -> None:
 
     plain.systemctl("start")
     assert plain.first_steps() == [1, stopped_at + 1]
+    plain.systemctl("restart")
+    assert plain.first_steps() == [1, stopped_at + 1, plain.checkpoints("pause")[-1] + 1]
+    assert plain.show("NRestarts") == "0"
     plain.remove()
 
 
@@ -126,13 +129,13 @@ def test_two_runs_at_once_and_one_that_finishes(service: NewService, machine: Ma
     one = service()
     one.systemctl("start")
     digits = Service(machine, "digits")
-    digits.configure("trainerd.examples.digits:job", "max_steps = 200\n")
+    digits.configure("trainerd.examples.digits:job", "max_steps = 100\n")
     digits.install()
     digits.systemctl("start")
     assert digits.wait_until_over() == "inactive"
     assert digits.show("Result") == "success"
     assert digits.state.phase is Phase.FINISHED
-    assert digits.saved_steps[-1] == 200
+    assert digits.saved_steps[-1] == 100
     assert "val_accuracy" in digits.state.metrics
     digits.systemctl("start")
     assert digits.wait_until_over() == "inactive"

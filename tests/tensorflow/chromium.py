@@ -75,6 +75,11 @@ class Page:
         answer = fetch(f"{self._url}/execute/sync", {"script": script, "args": list(arguments)})
         return json.loads(answer)["value"]
 
+    def resize(self, width: int, height: int) -> None:
+        """Give the page itself this size, whatever the window's frame takes."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        fetch(f"{self._url}/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
+
     def screenshot(self) -> bytes:
         """What is seen, as PNG."""
         return base64.b64decode(json.loads(fetch(f"{self._url}/screenshot"))["value"])
@@ -92,13 +97,15 @@ def browser(folder: Path, *, width: int = 1400, height: int = 900) -> Iterator[P
         process = subprocess.Popen([driver, "--port=0"], stdout=log, stderr=log, start_new_session=True)
     try:
         port = poll(lambda: _port(output), "chromedriver")
-        flags = [*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"]
+        flags = [*FLAGS, f"--user-data-dir={profile}"]
         options = {"goog:chromeOptions": {"binary": chromium, "args": flags}}
         with_options = {"capabilities": {"alwaysMatch": options}}
         server = f"http://127.0.0.1:{port}/session"
         session = f"{server}/{json.loads(fetch(server, with_options))['value']['sessionId']}"
         try:
-            yield Page(session)
+            page = Page(session)
+            page.resize(width, height)
+            yield page
         finally:
             with contextlib.suppress(urllib.error.URLError):
                 fetch(session, method="DELETE")

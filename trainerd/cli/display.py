@@ -29,7 +29,10 @@ class _AboveDisplay(logging.Handler):
             return  # The display shows it.
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
         text = Text.assemble((f"{when} ", "dim"), (record.getMessage(), _STYLE.get(record.levelno, "")))
-        self._console.print(text, highlight=False)
+        try:
+            self._console.print(text, highlight=False)
+        except OSError:
+            self.handleError(record)
 
 
 class Display:

@@ -112,11 +112,11 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
         _require_reachable(found)
     template = f"{NAME}@.service" if name else f"{NAME}.service"
     folder = _user_configs() / "systemd" / "user" if user else MACHINE.units
-    argument = _config_argument(found, user, name)
     try:
-        text = units.render(read_template(template), f"{_program()} run --config {argument}", user=user)
+        exec_start = f"{_program()} run --config {_config_argument(found, user, name)}"
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
+    text = units.render(read_template(template), exec_start, user=user)
     return Plan(folder / template, text, found, f"{NAME}@{name}" if name else NAME, user)
 
 
@@ -190,9 +190,7 @@ def _require_reachable(config_path: Path) -> None:
             f"`chmod o+{'rx' if closed.is_dir() else 'r'} {shlex.quote(str(closed))}`."
         )
     for path in python_paths():
-        hidden, closed = _hidden_under(path), _closed_to_others(path)
-        if hidden or closed:
-            why = f"the sandbox of the service hides {hidden}" if hidden else f"{closed} is closed to other users"
+        if why := _why_unreachable(path):
             raise UsageError(
                 f"the service's own user cannot run this trainerd: it needs {path}, and {why}. Make the virtual "
                 "environment where every user can read it, with the system's Python, and type this again with it:\n"
@@ -208,6 +206,13 @@ def python_paths() -> list[Path]:
     package = Path(trainerd.__file__).parent
     found = [executable, executable.resolve(), Path(sys.prefix), Path(sys.base_prefix), package, package.resolve()]
     return list(dict.fromkeys(found))
+
+
+def _why_unreachable(path: Path) -> str:
+    if hidden := _hidden_under(path):
+        return f"the sandbox of the service hides {hidden}"
+    closed = _closed_to_others(path)
+    return f"{closed} is closed to other users" if closed else ""
 
 
 def _hidden_under(path: Path) -> Path | None:

@@ -14,7 +14,6 @@ import fcntl
 import logging
 import os
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -65,13 +64,13 @@ class SignalThread:
         """Do what one signal is for."""
         if number in STOP:
             if self._stopping:
-                log.warning("a second %s: exiting now, without a save", signal.Signals(number).name)
+                _say(logging.WARNING, "a second %s: exiting now, without a save", signal.Signals(number).name)
                 self._exit_now(number)
             self._pause(signal.Signals(number).name)
         elif number == signal.SIGUSR1:
             self._flag.raise_for(Request.SAVE)
         elif number == signal.SIGUSR2:
-            log.warning("every thread's stack:\n%s", stacks(), extra={"event": "stacks"})
+            _say(logging.WARNING, "every thread's stack:\n%s", stacks())
         elif number == signal.SIGHUP:
             if self._terminal_is_gone():
                 self._pause("the terminal was closed")
@@ -80,8 +79,8 @@ class SignalThread:
 
     def _pause(self, why: str) -> None:
         self._stopping = True
-        log.info("pausing at the next step: %s", why, extra={"event": "pause"})
         self._flag.raise_for(Request.PAUSE)
+        _say(logging.INFO, "pausing at the next step: %s", why)
 
     def run(self, descriptor: int) -> None:
         """Handle what comes through the descriptor until a 0 comes."""
@@ -92,6 +91,12 @@ class SignalThread:
                     return
                 if number in HANDLED:
                     self.handle(number)
+
+
+def _say(level: int, message: str, *values: object) -> None:
+    """Log, whatever becomes of it: a terminal that is gone must not cost the thread that hears signals."""
+    with contextlib.suppress(OSError):
+        log.log(level, message, *values, extra={"event": "signal"})
 
 
 def stacks() -> str:
@@ -127,16 +132,30 @@ def handled(thread: SignalThread) -> Iterator[None]:
 
 
 def terminal_check() -> Callable[[], bool]:
-    """A check of whether the terminal that standard input is now has been closed by the time it is called."""
-    if not sys.stdin or sys.stdin.closed or not sys.stdin.isatty():
+    """A check of whether the terminal that standard input is now has been closed by the time it is called.
+
+    Where it has been, what this process prints goes nowhere from then on, instead of failing.
+    """
+    terminals = [number for number in (0, 1, 2) if _is_terminal(number)]
+    if 0 not in terminals:
         return lambda: False
-    descriptor = sys.stdin.fileno()
 
     def is_gone() -> bool:
         try:
-            os.tcgetpgrp(descriptor)
+            os.tcgetpgrp(0)
         except OSError:
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            for number in terminals:
+                os.dup2(null, number)
+            os.close(null)
             return True
         return False
 
     return is_gone
+
+
+def _is_terminal(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False

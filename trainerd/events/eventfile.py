@@ -56,9 +56,11 @@ class EventFile:
         self.last_step = self.flushed_step = step - 1
         with self._storage():
             void = void_from(logdir, step)
+            before = set(own_files(logdir))
             self.writer = tf.summary.create_file_writer(
                 str(logdir), max_queue=_NEVER_EVENTS, flush_millis=_NEVER_MILLIS
             )
+            self._path = next(path for path in own_files(logdir) if path not in before)
         self._start(step, void)
         if graph is not None:
             with self.writer.as_default():
@@ -82,9 +84,14 @@ class EventFile:
             self.flush()
 
     def flush(self) -> None:
-        """Show what was written to readers."""
+        """Show what was written to readers.
+
+        TensorFlow goes on writing to a file that somebody has removed, and nobody would ever see that.
+        """
         with self._storage():
             self.writer.flush()
+            if not self._path.exists():
+                raise FileNotFoundError(f"{self._path.name} was removed")
         self._waiting, self._flushed_at, self.flushed_step = 0, self._timer(), self.last_step
 
     def close(self) -> None:
@@ -103,14 +110,19 @@ class EventFile:
         except (tf.errors.OpError, OSError) as error:
             reason = str(error).splitlines()[0]
             raise StorageError(
-                f"cannot write an event file in {self._logdir}: {reason}. Is the disk full? The curves go on when "
-                "it can be written again."
+                f"cannot write an event file in {self._logdir}: {reason}. The curves go on as soon as one can be "
+                "written again."
             ) from error
+
+
+def own_files(logdir: Path) -> list[Path]:
+    """This process's event files."""
+    return sorted(logdir.glob(f"events.out.tfevents.*.{os.getpid()}.*"))
 
 
 def remove_empty(logdir: Path) -> None:
     """Remove this process's event files that nothing was written to: a full disk leaves one at each try."""
     with contextlib.suppress(OSError):
-        for path in logdir.glob(f"events.out.tfevents.*.{os.getpid()}.*"):
+        for path in own_files(logdir):
             if path.stat().st_size == 0:
                 path.unlink()

@@ -30,6 +30,9 @@ class EventWriter:
     thread is raised by a later call, once, and the file that failed is given up: what was half written to it would
     hide the rest. A new one is tried after a while, and goes on with the curves.
 
+    No curve gets a second point for a step that it has: a schedule of less than the time that a summary takes comes
+    to the same boundary twice.
+
     Args:
       logdir: the run directory.
       background: what writes.
@@ -43,6 +46,8 @@ class EventWriter:
         self._background = background or Background("trainerd-events", patience=PATIENCE_SECS)
         self._timer = timer
         self._is_open = False
+        self._last: dict[str, int] = {}  # the last step of each curve
+        self._summary_step = 0
         # The background's own, from here on.
         self._file: EventFile | None = None
         self._graph: Any = None
@@ -53,11 +58,15 @@ class EventWriter:
     def begin(self, step: int, session: Session) -> None:
         """Make the file; void the steps after `step` in those of earlier processes; write the graph of a step."""
         self._step, self._graph, self._is_open = step, session.graph(), True
+        self._last, self._summary_step = {}, step
         self.flush()
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
         """Write figures of one step."""
-        self._in_background(lambda file: file.scalars(values, step, at))
+        new = {tag: value for tag, value in values.items() if step > self._last.get(tag, -1)}
+        if new:
+            self._last |= dict.fromkeys(new, step)
+            self._in_background(lambda file: file.scalars(new, step, at))
 
     def summaries(self, session: Session) -> None:
         """Write histograms, kernels and the job's own summaries, of this boundary.
@@ -65,7 +74,7 @@ class EventWriter:
         Weights are large, so those of one boundary at most wait to be written.
         """
         self.flush()
-        if not self._is_open:
+        if not self._is_open or session.step == self._summary_step:
             return
         if not self._background.wait(PATIENCE_SECS):
             raise self._behind("a summary")
@@ -73,6 +82,7 @@ class EventWriter:
         if (file := self._file) is None:
             return
         weights, step = session.weights(), session.step
+        self._summary_step = step
         with file.writer.as_default(step=step):
             session.write_summaries()
 

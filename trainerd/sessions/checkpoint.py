@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,34 @@ class FunctionSnapshot:
             raise OSError(errno.EIO, str(error).splitlines()[0]) from error
         if self.refuse_nan:
             _require_no_nan(prefix)
+
+
+def hidden_variables(state: Any, name: str = "") -> dict[str, list[Any]]:
+    """The variables that `tf.train.Checkpoint` does not find in Keras models: seed generators and metrics.
+
+    Without them a model with dropout would go on with other random numbers than the run that was not interrupted.
+
+    Args:
+      state: a part of a job's state, or a dict, list or tuple of parts.
+      name: what it is called.
+
+    Returns:
+      The name of each part that has such variables, and those.
+    """
+    if isinstance(state, Mapping):
+        parts = [(str(key), value) for key, value in state.items()]
+    elif isinstance(state, list | tuple):
+        parts = [(str(index), value) for index, value in enumerate(state)]
+    elif hasattr(state, "weights") and hasattr(state, "variables"):
+        found = {id(variable) for variable in state.weights}
+        hidden = [variable for variable in state.variables if id(variable) not in found]
+        return {name: hidden} if hidden else {}
+    else:
+        return {}
+    all_hidden: dict[str, list[Any]] = {}
+    for key, value in parts:
+        all_hidden |= hidden_variables(value, f"{name}.{key}" if name else key)
+    return all_hidden
 
 
 def _require_no_nan(prefix: Path) -> None:

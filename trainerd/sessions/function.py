@@ -16,12 +16,12 @@ import tensorflow as tf
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job import Job
 from trainerd.sessions.blame import job_traceback
-from trainerd.sessions.checkpoint import FunctionSnapshot, require_saveable
+from trainerd.sessions.checkpoint import FunctionSnapshot, hidden_variables, require_saveable
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.metrics import as_row, layout
 
 ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
-RESERVED = ("global_step", "iterator")
+RESERVED = ("global_step", "iterator", "hidden")
 
 
 class FunctionSession:
@@ -162,7 +162,7 @@ class FunctionSession:
         iterator, step, rows = self._iterator, self._step, self._rows
         loss = self._names.index("loss") if self._stop_on_nan and "loss" in self._names else None
 
-        @tf.function(autograph=False)
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
         def run(limit: tf.Tensor) -> None:
             first = self._global_step.read_value()
 
@@ -191,6 +191,8 @@ class FunctionSession:
         if taken := [name for name in RESERVED if name in self._job.state]:
             raise EntryError(f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it.")
         parts = dict(self._job.state) | {"global_step": self._global_step}
+        if hidden := hidden_variables(self._job.state):
+            parts["hidden"] = hidden
         if self._exact_input:
             require_saveable(self._iterator)
             parts["iterator"] = self._iterator

@@ -1,0 +1,35 @@
+"""How long is measured: in full, or shortly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is repeated how often.
+
+    Attributes:
+      rounds, seconds: of each comparison of rates, and how long each side runs in a round.
+      long_rounds, long_seconds: the same where the bar is as close as half a percent.
+      signals: how many are sent.
+      statuses: how often `trainerd status` is run.
+      imports: how often TensorFlow is imported beside it.
+      starts: how often a run is resumed.
+      say: told what goes on.
+    """
+
+    rounds: int
+    seconds: float
+    long_rounds: int
+    long_seconds: float
+    signals: int
+    statuses: int
+    imports: int
+    starts: int
+    say: Callable[[str], None] = lambda text: None
+
+
+FULL = Plan(rounds=7, seconds=2.0, long_rounds=15, long_seconds=3.0, signals=200, statuses=10, imports=5, starts=7)
+SHORT = Plan(rounds=2, seconds=0.9, long_rounds=3, long_seconds=1.5, signals=200, statuses=4, imports=2, starts=2)

@@ -1,0 +1,96 @@
+"""Steps per second under `trainerd run` beside its peers: tiny, keras, digits, fifty_ms."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks.figures import AT_LEAST, Bar, Figure, compared
+from benchmarks.plan import Plan
+from benchmarks.sides import Peer, Side, Trainer, interleaved
+
+AnySide = TypeVar("AnySide", bound=Side)
+
+UNIT = "steps/s"
+# jobs.py spells it too; importing that would import TensorFlow.
+MATMULS = "TRAINERD_BENCH_MATMULS"
+
+
+def tiny(plan: Plan) -> list[Figure]:
+    """The smallest step there is: all that is measured is what stands between two steps."""
+    entry = "benchmarks.jobs:tiny"
+    with _folder() as folder:
+        ours, bare, monitored, supervisor = _rates(
+            plan,
+            lambda: Trainer(entry, folder, by_loss=True),
+            lambda: Peer("bare", entry),
+            lambda: Peer("monitored"),
+            lambda: Peer("supervisor"),
+        )
+    return [
+        compared("tiny", "tiny step / bare loop", UNIT, ours, bare, Bar(AT_LEAST, 10)),
+        compared("tiny", "tiny step / MonitoredTrainingSession", UNIT, ours, monitored, Bar(AT_LEAST, 20)),
+        compared("tiny", "tiny step / TF1 Supervisor", UNIT, ours, supervisor, Bar(AT_LEAST, 10)),
+    ]
+
+
+def keras(plan: Plan) -> list[Figure]:
+    """The smallest Keras model, with a dataset."""
+    with _folder() as folder:
+        ours, fit, by_hundred = _rates(
+            plan,
+            lambda: Trainer("benchmarks.jobs:tiny_keras", folder),
+            lambda: Peer("keras_fit", "1"),
+            lambda: Peer("keras_fit", "100"),
+        )
+    note = "shown, not claimed"
+    return [
+        compared("keras", "tiny Keras model / fit", UNIT, ours, fit, Bar(AT_LEAST, 20)),
+        compared("keras", "tiny Keras model / fit, steps_per_execution=100", UNIT, ours, by_hundred, note=note),
+    ]
+
+
+def digits(plan: Plan) -> list[Figure]:
+    """The job that ships: a small CNN on a dataset, batches of 32."""
+    entry = "trainerd.examples.digits:job"
+    with _folder() as folder:
+        ours, bare = _rates(plan, lambda: Trainer(entry, folder), lambda: Peer("bare", entry))
+    return [compared("digits", "digits step / bare loop", UNIT, ours, bare, Bar(AT_LEAST, 1.15))]
+
+
+def fifty_ms(plan: Plan) -> list[Figure]:
+    """A step of 50 ms: nothing is won here, and nothing may be lost."""
+    entry = "benchmarks.jobs:fifty_ms"
+    with _folder() as folder, contextlib.ExitStack() as stack:
+        bare = _entered(stack, lambda: Peer("bare", entry))
+        bare.ready()  # it measures how much work 50 ms are
+        env = {MATMULS: str(bare.facts["matmuls"])}
+        trainer = _entered(stack, lambda: Trainer(entry, folder, env=env))
+        trainer.ready()
+        sides: list[Side] = [trainer, bare]
+        ours, peer = interleaved(sides, rounds=plan.long_rounds, seconds=plan.long_seconds, say=plan.say)
+    return [compared("fifty_ms", "50 ms step / bare loop", UNIT, ours, peer, Bar(AT_LEAST, 0.995))]
+
+
+def _rates(plan: Plan, *builders: Callable[[], Side]) -> list[list[float]]:
+    """Start all sides, and measure them in turns."""
+    with contextlib.ExitStack() as stack:
+        sides = [_entered(stack, build) for build in builders]
+        for side in sides:
+            side.ready()
+        return interleaved(sides, rounds=plan.rounds, seconds=plan.seconds, say=plan.say)
+
+
+def _entered(stack: contextlib.ExitStack, build: Callable[[], AnySide]) -> AnySide:
+    side = build()
+    stack.callback(side.end)
+    return side
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as name:
+        yield Path(name)

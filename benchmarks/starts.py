@@ -1,0 +1,109 @@
+"""What a person waits for: `trainerd status`, and the first step of a resumed run: status, resume."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import AT_MOST, Bar, Figure, alone, best_compared, compared, median
+from benchmarks.plan import Plan
+from benchmarks.processes import PATIENCE, ROOT, BenchmarkError, Process
+from benchmarks.sides import start, wait_for_first_step, write_config
+
+DIGITS = "trainerd.examples.digits:job"
+
+
+def status(plan: Plan) -> list[Figure]:
+    """`trainerd status` of a run whose process lives, beside `import tensorflow`."""
+    with _digits() as config, start(config) as trainer:
+        wait_for_first_step(trainer)
+        trainer.send(signal.SIGSTOP)  # it is there to be asked for, not to take the time of who asks
+        command = ["-m", "trainerd", "status", "--config", str(config)]
+        times = [_seconds(command) for _ in range(plan.statuses)]
+        loaded = _tensorflow_modules(command)
+        pairs = [(_seconds(command), _seconds(["-c", "import tensorflow"])) for _ in range(plan.imports)]
+    ours, imports = zip(*pairs, strict=True)
+    return [
+        alone("status", "trainerd status", "s", median(times), times, Bar(AT_MOST, 0.25)),
+        alone("status", "TensorFlow modules in trainerd status", "", loaded, [loaded], Bar(AT_MOST, 0)),
+        compared("status", "trainerd status / import tensorflow", "s", ours, imports, Bar(AT_MOST, 0.1)),
+    ]
+
+
+def resume(plan: Plan) -> list[Figure]:
+    """From the start of `trainerd run` to the first step of a run that is resumed, beside the same by hand."""
+    ours, by_hand = [], []
+    with _digits() as config:
+        _first_step(config)
+        for number in range(plan.starts):
+            plan.say(f"start {number + 1} of {plan.starts}")
+            by_hand.append(_read_by_hand(config))
+            ours.append(_first_step(config))
+    what = "resume: start to first step / by hand"
+    return [best_compared("resume", what, "s", ours, by_hand, Bar(AT_MOST, 1.25))]
+
+
+def _first_step(config: Path) -> float:
+    """Seconds from the start of `trainerd run` until its first step is done. Then it is paused."""
+    begun = time.perf_counter()
+    with start(config) as trainer:
+        wait_for_first_step(trainer)
+        seconds = time.perf_counter() - begun
+        trainer.pause()
+    return seconds
+
+
+def _read_by_hand(config: Path) -> float:
+    """Seconds from the start of a script until it has read the same checkpoint."""
+    state: dict[str, Any] = json.loads((config.parent / "run" / "state.json").read_bytes())
+    saved = state["last_checkpoint"]
+    begun = time.perf_counter()
+    with Process(["-m", "benchmarks.peers.by_hand", saved["path"]]) as script:
+        answer = script.answer()
+        seconds = time.perf_counter() - begun
+        if answer["step"] != saved["step"]:
+            raise script.failure(f"read step {answer['step']}, where {saved['step']} was saved")
+    return seconds
+
+
+@contextlib.contextmanager
+def _digits() -> Iterator[Path]:
+    """The config of a digits run that has not begun."""
+    with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
+        yield write_config(Path(folder), DIGITS)
+
+
+def _seconds(arguments: list[str]) -> float:
+    """The wall time of a Python process."""
+    begun = time.perf_counter()
+    _python(arguments)
+    return time.perf_counter() - begun
+
+
+def _tensorflow_modules(arguments: list[str]) -> int:
+    """How many modules of TensorFlow and Keras a command imports, by the interpreter's own account."""
+    imported = [line.rpartition("|")[2].strip() for line in _python(["-X", "importtime", *arguments]).splitlines()]
+    if "trainerd" not in imported:
+        raise BenchmarkError("`python -X importtime` did not list what was imported")
+    return sum(name.partition(".")[0] in ("tensorflow", "keras") for name in imported)
+
+
+def _python(arguments: list[str]) -> str:
+    """Run Python to its end. What it wrote to standard error."""
+    try:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        raise BenchmarkError(f"{' '.join(arguments)}: exit code {error.returncode}\n{error.stderr}") from None
+    except subprocess.TimeoutExpired:
+        raise BenchmarkError(f"{' '.join(arguments)}: not done after {PATIENCE:.0f} s") from None
+    return done.stderr

@@ -1,0 +1,215 @@
+"""The daemon, as a person starts and steers it: real commands, TensorFlow imported after the fork."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.process.conftest import write_config
+from tests.process.trainers import first_steps, saved, wait_for
+from trainerd.daemon.lock import read_holder
+from trainerd.rundir import RunDirectory
+from trainerd.state import Phase, read_state
+
+COMMAND = [sys.executable, "-m", "trainerd"]
+
+
+def trainerd(project: Path, *arguments: str, code: int = 0) -> str:
+    """Run a command to its end; all that it printed."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def rundir(project: Path) -> Iterator[RunDirectory]:
+    """The project's run directory; a daemon that is left there is killed."""
+    rundir = RunDirectory(project / "run")
+    yield rundir
+    if (holder := read_holder(rundir)) is not None:
+        os.kill(holder.pid, signal.SIGKILL)
+
+
+def test_a_daemons_life(project: Path, rundir: RunDirectory) -> None:
+    write_config(project)
+    started = trainerd(project, "start")
+    match = re.search(r"training in the background: pid (\d+), step (\d+)", started)
+    assert match and int(match[2]) >= 1
+    pid = int(match[1])
+    process = psutil.Process(pid)
+    assert process.ppid() != os.getpid()
+    assert process.terminal() is None and os.getsid(pid) != os.getsid(0)
+    assert process.cwd() == str(project)
+
+    assert f"process {pid} trains in" in trainerd(project, "start", code=75)
+    status = trainerd(project, "status")
+    assert f"training (pid {pid})" in status
+    found = json.loads(trainerd(project, "status", "--json"))
+    assert found["running"] and found["phase"] == "training" and found["pid"] == pid
+
+    saved_text = trainerd(project, "save", "--wait")
+    match = re.search(r"saved step (\d+)", saved_text)
+    assert match and int(match[1]) in saved(rundir)
+    trainerd(project, "save")
+    wait_for(lambda: len(rundir.steps()) >= 2, "the second checkpoint")
+
+    paused = trainerd(project, "pause", "--wait")
+    match = re.search(r"paused at step (\d+)", paused)
+    assert match and saved(rundir)[0] == int(match[1])
+    assert read_holder(rundir) is None
+    assert "paused" in trainerd(project, "status")
+    assert "nothing to pause" in trainerd(project, "pause")
+
+    log = trainerd(project, "logs", "--lines", "1000")
+    assert "saved step" in log and "paused" in log
+    trainerd(project, "start")
+    assert first_steps(rundir.log.read_text())[-1] == int(match[1]) + 1
+    trainerd(project, "pause", "--wait")
+
+
+def test_a_start_that_fails_says_why_with_its_code(project: Path, rundir: RunDirectory) -> None:
+    write_config(project, entry="jobs:nothing")
+    assert "has no 'nothing'" in trainerd(project, "start", code=69)
+    write_config(project, entry="jobs:nan", more="max_steps = 10\n")
+    assert "training in the background" in trainerd(project, "start")
+    wait_for(lambda: read_holder(rundir) is None, "the end of the run")
+    assert "Finished" in (text := trainerd(project, "start")) or "finished: max_steps = 10" in text
+
+
+def test_a_daemon_that_fails_later_tells_who_asks(project: Path, rundir: RunDirectory) -> None:
+    write_config(project, entry="jobs:slow_step")
+    trainerd(project, "start")
+    with subprocess.Popen([*COMMAND, "pause", "--wait"], cwd=project, stderr=subprocess.PIPE, text=True) as pause:
+        # Killed before it can pause: the waiting command must not report a success.
+        holder = read_holder(rundir)
+        assert holder is not None
+        (project / "hang").touch()
+        os.kill(holder.pid, signal.SIGKILL)
+        _, error = pause.communicate(timeout=60)
+    if pause.returncode != 0:
+        assert "died" in error
+    assert not (state := read_state(rundir.state)) or state.phase is not Phase.PAUSED or saved(rundir)
+
+
+def test_logs_are_followed(project: Path, rundir: RunDirectory) -> None:
+    write_config(project, more="[log]\nprogress_secs = 0.2\n")
+    trainerd(project, "start")
+    with subprocess.Popen(
+        [*COMMAND, "logs", "-f", "-n", "0"], cwd=project, stdout=subprocess.PIPE, text=True
+    ) as follow:
+        assert follow.stdout is not None
+        lines = [follow.stdout.readline() for _ in range(3)]
+        follow.send_signal(signal.SIGINT)
+        assert follow.wait(timeout=30) == 130
+    assert all("step" in line for line in lines)
+    trainerd(project, "pause", "--wait")
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.3, 1.0, 2.0])
+def test_sigterm_during_the_import_of_tensorflow(project: Path, rundir: RunDirectory, delay: float) -> None:
+    write_config(project)
+    with subprocess.Popen([*COMMAND, "run"], cwd=project, stderr=subprocess.PIPE, text=True) as run:
+        wait_for(lambda: rundir.state.exists(), "the process to begin")
+        time.sleep(delay)  # Where in the import it hits is the point; each delay is another place.
+        run.send_signal(signal.SIGTERM)
+        _, text = run.communicate(timeout=60)
+    assert run.returncode == 0, text
+    state = read_state(rundir.state)
+    assert state is not None and state.phase is Phase.PAUSED
+    assert "Traceback" not in text
+
+
+def test_status_is_quick_and_loads_no_tensorflow(project: Path, rundir: RunDirectory) -> None:
+    write_config(project)
+    trainerd(project, "start")
+    code = (
+        "import sys\nfrom trainerd.cli import main\n"
+        "try:\n    main(['status', '--json'])\n"
+        "finally:\n    assert not {'tensorflow', 'keras', 'numpy', 'rich'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=project, check=True, capture_output=True)
+    trainerd(project, "pause", "--wait")
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, project: Path, *arguments: str) -> None:
+        self.pid, self._descriptor = pty.fork()
+        if self.pid == 0:
+            os.chdir(project)
+            os.environ.update(TERM="xterm", COLUMNS="100", LINES="40")
+            os.execv(sys.executable, [*COMMAND, *arguments])
+        self.text = ""
+
+    def until(self, pattern: str) -> str:
+        """Read until something is shown."""
+        deadline = time.monotonic() + 90
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < deadline, f"waited for {pattern!r} in:\n{self.text}"
+            try:
+                self.text += os.read(self._descriptor, 65536).decode(errors="replace")
+            except OSError:  # how a terminal says that the other side is closed
+                assert re.search(pattern, self.text), f"no {pattern!r} in:\n{self.text}"
+        return self.text
+
+    def type(self, text: bytes) -> None:
+        """Press keys."""
+        os.write(self._descriptor, text)
+
+    def hang_up(self) -> None:
+        """Close the terminal's window."""
+        os.close(self._descriptor)
+
+    def code(self) -> int:
+        """Wait for the end; the exit code."""
+
+        def reap() -> int | None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            return status if pid else None
+
+        return os.waitstatus_to_exitcode(wait_for(reap, "the end"))
+
+
+def test_on_a_terminal_figures_are_live_and_ctrl_c_saves(project: Path, rundir: RunDirectory) -> None:
+    write_config(project, more="max_steps = 1000000000\n")
+    terminal = Terminal(project, "run")
+    text = terminal.until(r"steps/s[\s\S]*left")
+    for part in ("training", "step", "rate", "memory", "Ctrl-C saves and exits"):
+        assert part in text
+    terminal.type(b"\x03")
+    text = terminal.until(r"train in the background")
+    assert "Paused: paused on request." in text and "go on at the next step" in text
+    assert terminal.code() == 0
+    terminal.hang_up()
+    assert saved(rundir)
+
+
+def test_a_terminal_that_is_closed_pauses_the_run(project: Path, rundir: RunDirectory) -> None:
+    write_config(project)
+    terminal = Terminal(project, "run")
+    terminal.until(r"steps/s")
+    terminal.hang_up()
+    assert terminal.code() == 0
+    assert saved(rundir)
+    state = read_state(rundir.state)
+    assert state is not None and state.phase is Phase.PAUSED

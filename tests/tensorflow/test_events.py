@@ -1,0 +1,556 @@
+"""What TensorBoard's loaders make of a run's event files, after whatever has happened to its processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tensorflow.boards import LOADERS, Board, Points, serving
+from tests.tensorflow.chromium import poll
+from trainerd.checkpoints import manifest
+from trainerd.errors import StorageError
+from trainerd.events.background import Background
+from trainerd.events.eventfile import EventFile
+from trainerd.events.history import read_events
+from trainerd.events.writer import MAX_RETRY_SECS, EventWriter
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSession
+
+# ---------------------------------------------------------------- one run, killed and resumed again and again
+
+# Every figure is the number of the process that measured it. `die_at` is a step in which the process kills itself,
+# after what it has written so far had the time to reach the disk.
+JOB = """
+import os, signal, time
+import tensorflow as tf
+import trainerd
+
+MARK, DIE_AT = float(os.environ["MARK"]), int(os.environ["DIE_AT"])
+
+def job():
+    kernel = tf.Variable(tf.random.normal([3, 3, 1, 6], seed=1), name="kernel")
+    count = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def nap(now):
+        time.sleep(0.004)
+        if int(now) == DIE_AT:
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def train_step():
+        now = count.assign_add(1)
+        tf.py_function(nap, [now], [])
+        kernel.assign_add(tf.ones_like(kernel) * 0.01)
+        mark = tf.constant(MARK)
+        return {"loss": mark, "accuracy": mark}
+
+    return trainerd.Job(
+        train_step,
+        state={"kernel": kernel, "count": count},
+        evaluate=lambda: {"accuracy": MARK},
+        summaries=lambda: tf.summary.scalar("own", MARK),
+    )
+"""
+CONFIG = """
+entry = "markjob:job"
+logdir = "the run's “ö” folder"
+max_steps = 300
+[checkpoint]
+save_model_secs = 0
+save_model_steps = 50
+[summary]
+save_summaries_secs = 0.1
+metrics_secs = 0
+metrics_steps = 10
+[evaluate]
+evaluate_secs = 0
+evaluate_steps = 35
+"""
+# Where each process but the last two dies; the checkpoint it leaves is that of the last multiple of 50. The second dies
+# before it has made a checkpoint of its own.
+DEATHS = (145, 148)
+TAGS = ("loss", "accuracy", "val_accuracy", "own", "global_step/sec")
+
+
+@dataclass
+class Run:
+    """The run after its end: who trained what, and the boards that were open all the time or were opened then."""
+
+    logdir: Path
+    began: list[int]  # the step after which each process began
+    paused_at: int
+    boards: dict[str, Board]
+
+    def owner(self, step: int) -> int:
+        """The number of the process whose figures of a step count: the last that has run it."""
+        return max(number for number, start in enumerate(self.began) if start < step)
+
+
+def trainer(folder: Path, mark: int, die_at: int = 0) -> subprocess.Popen[str]:
+    environment = os.environ | {"MARK": str(mark), "DIE_AT": str(die_at)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainerd", "run", "--config", str(folder / "trainerd.toml")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run_and_die(folder: Path, mark: int, die_at: int) -> int:
+    """Train until the process kills itself; the step of the checkpoint that it leaves."""
+    process = trainer(folder, mark, die_at)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, output
+    return die_at // 50 * 50
+
+
+def run_and_pause(folder: Path, mark: int, rundir: RunDirectory, after: int) -> int:
+    """Train past a step, pause with SIGTERM; the step of the pause."""
+    process = trainer(folder, mark)
+    poll(lambda: rundir.manifest(after).exists() or process.poll() is not None, f"the checkpoint of step {after}", 120)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    step = rundir.steps()[0]
+    assert manifest.read(rundir.manifest(step)).reason == "pause"
+    return step
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run of several processes: some are killed, one is paused, the last one finishes."""
+    folder = tmp_path_factory.mktemp("events")
+    (folder / "markjob.py").write_text(JOB)
+    (folder / "trainerd.toml").write_text(CONFIG)
+    logdir = folder / "the run's “ö” folder"
+    with ExitStack() as stack:
+
+        def open_board(name: str, *more: str) -> Board:
+            return stack.enter_context(serving(logdir, folder / f"{name}.out", *more))
+
+        # A person looks at the run all the time, and another one only afterwards.
+        boards = {f"{name}, live": open_board(f"live-{name}", more) for name, more in LOADERS.items()}
+        began = [0]
+        for mark, die_at in enumerate(DEATHS):
+            began.append(run_and_die(folder, mark, die_at))
+        paused_at = run_and_pause(folder, len(DEATHS), RunDirectory(logdir), 150)
+        began.append(paused_at)
+        last = trainer(folder, len(DEATHS) + 1)
+        output, _ = last.communicate(timeout=120)
+        assert last.returncode == 0 and "max_steps = 300 is reached" in output, output
+        boards |= {name: open_board(name, more) for name, more in LOADERS.items()}
+        for board in boards.values():
+            board.wait_for_step("loss", 300)
+        yield Run(logdir, began, paused_at, boards)
+
+
+BOARDS = ("fast", "slow", "fast, live", "slow, live")
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_no_curve_overlaps_itself_and_each_point_is_of_the_process_whose_steps_count(run: Run, board: str) -> None:
+    curves = run.boards[board].scalars()
+    assert set(TAGS) <= set(curves)
+    for tag, points in curves.items():
+        steps = [step for step, _ in points]
+        assert all(a < b for a, b in itertools.pairwise(steps)), f"{tag} goes back: {steps}"
+        if tag != "global_step/sec":
+            assert points == [(step, float(run.owner(step))) for step in steps], tag
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_points_by_steps_fall_on_exactly_those_steps(run: Run, board: str) -> None:
+    """And there is one for every such step. A pause and the end add a point of their own."""
+    steps = [step for step, _ in run.boards[board].points("loss")]
+    assert steps == sorted({*range(10, 301, 10), run.paused_at})
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_histograms_kernels_and_the_graph_are_there(run: Run, board: str) -> None:
+    served = run.boards[board]
+    for kind, tag in (("histograms", "weights/kernel"), ("images", "kernels/kernel")):
+        assert tag in served.get(f"{kind}/tags")["."]
+        steps = served.steps_of(kind, tag)
+        assert steps and all(a < b for a, b in itertools.pairwise(steps)), steps
+        assert steps[-1] == 300
+    blob = served.get("images/images", tag="kernels/kernel", run=".", sample=0)[-1]["query"]
+    picture = tf.io.decode_png(served.fetch("images/individualImage", **dict(urllib.parse.parse_qsl(blob))))
+    assert picture.shape == (7, 11, 1)  # six kernels of 3×3 with a pixel between: three columns, two rows
+    assert served.get("graphs/info")["."]["run_graph"]
+    graph = served.fetch("graphs/graph", run=".", conceptual="false").decode()
+    assert "AssignAddVariableOp" in graph and "EagerPyFunc" in graph
+
+
+def test_there_is_one_event_file_for_each_process(run: Run) -> None:
+    assert len(list(run.logdir.glob("events.out.tfevents.*"))) == len(DEATHS) + 2
+
+
+# ---------------------------------------------------------------- the writer itself
+
+
+class StandIn(FakeSession):
+    """A session whose weights, graph and summaries are what a test gives."""
+
+    def __init__(self, step: int = 0) -> None:
+        super().__init__()
+        self.step = step
+        self.kernel = tf.random.stateless_normal([3, 3, 1, 4], [1, 2])
+
+    def weights(self) -> Mapping[str, Any]:
+        return {"kernel": self.kernel}
+
+    def write_summaries(self) -> None:
+        tf.summary.scalar("own", float(self.step))
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def write(logdir: Path, begin: int, points: Mapping[str, Mapping[int, float]], *, close: bool = True) -> EventWriter:
+    """One process's part of a run. Without `close` it is as if it had been killed right after a flush.
+
+    Event files are named by the second in which they are made, and are read in the order of their names. Processes
+    take longer than that to start.
+    """
+    poll(lambda: not list(logdir.glob(f"events.out.tfevents.{int(time.time())}.*")), "the next second")
+    writer = EventWriter(logdir)
+    writer.begin(begin, StandIn(begin))
+    by_step = sorted((step, tag, value) for tag, values in points.items() for step, value in values.items())
+    for step, tag, value in by_step:
+        writer.scalars({tag: value}, step, time.time())
+    writer.flush()
+    assert writer._background.wait(30)
+    if close:
+        writer.close()
+    return writer
+
+
+def curves_of(logdir: Path, folder: Path, tag: str, step: int) -> dict[str, Points]:
+    """What both loaders make of a run, once it has this point; curves that have no point are left out."""
+    found = []
+    for name, loader in LOADERS.items():
+        with serving(logdir, folder / f"{name}.out", loader) as board:
+            board.wait_for_step(tag, step)
+            found.append({tag: points for tag, points in board.scalars().items() if points})
+    fast, slow = found
+    assert fast == slow
+    return fast
+
+
+def test_void_points_are_gone_at_once_though_nothing_took_their_place(tmp_path: Path) -> None:
+    """Points on a clock fall on other steps the second time, and an evaluation may be an hour away."""
+    logdir = tmp_path / "run"
+    write(logdir, 0, {"loss": dict.fromkeys(range(7, 200, 7), 0.0), "val": {90: 0.0, 150: 0.0, 190: 0.0}}, close=False)
+    write(logdir, 100, {"loss": {133: 1.0, 171: 1.0}})
+    curves = curves_of(logdir, tmp_path, "loss", 171)
+    assert curves["loss"] == [*((s, 0.0) for s in range(7, 100, 7)), (133, 1.0), (171, 1.0)]
+    assert curves["val"] == [(90, 0.0)]
+
+
+def test_a_run_that_is_killed_again_and_again_before_its_first_checkpoint(tmp_path: Path) -> None:
+    logdir = tmp_path / "run"
+    for mark in range(4):
+        points = {step: float(mark) for step in range(mark + 1, 60 - 5 * mark, 3)}
+        write(logdir, 0, {"loss": points, f"only {mark}": points}, close=False)
+    curves = curves_of(logdir, tmp_path, "loss", max(points))
+    assert curves == {"loss": list(points.items()), "only 3": list(points.items())}
+
+
+def test_a_walk_back_over_several_processes_voids_all_of_them(tmp_path: Path) -> None:
+    """`checkpoint` was edited to go back to step 50, which the first of three processes had written."""
+    logdir = tmp_path / "run"
+    write(logdir, 0, {"loss": {40: 0.0, 80: 0.0}, "first": {80: 0.0}})
+    write(logdir, 100, {"loss": {140: 1.0}, "second": {140: 1.0}})
+    write(logdir, 200, {"loss": {240: 2.0}, "third": {240: 2.0}})
+    write(logdir, 50, {"loss": {60: 3.0}})
+    curves = curves_of(logdir, tmp_path, "loss", 60)
+    assert curves == {"loss": [(40, 0.0), (60, 3.0)]}
+
+
+def test_the_curves_stand_where_older_files_were_deleted(tmp_path: Path) -> None:
+    """What voids a point comes first then; it must not make its curve one that cannot be shown."""
+    logdir = tmp_path / "run"
+    write(logdir, 0, {"loss": {150: 0.0}})
+    old = list(logdir.iterdir())
+    write(logdir, 100, {"loss": {150: 1.0, 160: 1.0}})
+    for path in old:
+        path.unlink()
+    assert curves_of(logdir, tmp_path, "loss", 160)["loss"] == [(150, 1.0), (160, 1.0)]
+
+
+def test_a_record_that_was_cut_off_ends_the_reading_of_its_file(tmp_path: Path) -> None:
+    write(tmp_path, 0, {"loss": {1: 0.0, 2: 0.0, 3: 0.0}})
+    [path] = tmp_path.iterdir()
+    whole = path.read_bytes()
+    steps = [event.step for event in read_events(path) if event.HasField("summary")]
+    assert steps == [1, 2, 3]
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        found = [event.step for event in read_events(path) if event.HasField("summary")]
+        assert found == steps[: len(found)]
+
+
+def test_nothing_is_written_before_training_has_begun(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    writer.scalars({"loss": 1.0}, 1, 0.0)
+    writer.summaries(StandIn())
+    writer.flush()
+    writer.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_boundary_that_comes_twice_gives_one_point(tmp_path: Path) -> None:
+    writer, session = EventWriter(tmp_path), StandIn(5)
+    writer.begin(0, session)
+    for _ in range(3):
+        writer.scalars({"loss": 1.0}, 5, 0.0)
+        writer.summaries(session)
+    writer.scalars({"loss": 1.0, "other": 1.0}, 5, 0.0)
+    writer.close()
+    [path] = tmp_path.iterdir()
+    tags = [value.tag for event in read_events(path) for value in event.summary.value]
+    assert sorted(tags) == ["kernels/kernel", "loss", "other", "own", "weights/kernel"]
+
+
+def test_calls_after_the_close_do_nothing(tmp_path: Path) -> None:
+    writer = write(tmp_path, 0, {"loss": {1: 0.0}})
+    writer.scalars({"loss": 1.0}, 2, 0.0)
+    writer.summaries(StandIn())
+    writer.flush()
+    writer.close()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def written(folder: Path) -> set[tuple[str, int]]:
+    """The tag and the step of every value in a folder."""
+    return {(v.tag, e.step) for path in folder.iterdir() for e in read_events(path) for v in e.summary.value}
+
+
+def storage_errors(writer: EventWriter, session: StandIn, rounds: int = 3) -> int:
+    """Call everything for a few steps, each after what came before is done; how many calls raised StorageError."""
+    failed = 0
+    calls: tuple[Callable[[], None], ...] = (
+        lambda: writer.scalars({"loss": 1.0}, session.step, time.time()),
+        lambda: writer.summaries(session),
+        writer.flush,
+    )
+    for _ in range(rounds):
+        session.step += 1
+        for call in calls:
+            try:
+                call()
+            except StorageError:
+                failed += 1
+            assert writer._background.wait(30)
+    return failed
+
+
+def test_a_run_directory_that_was_removed_is_a_storage_error_and_the_curves_go_on_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    logdir, clock, session = tmp_path / "run", Clock(), StandIn(5)
+    logdir.mkdir()
+    writer = EventWriter(logdir, timer=clock)
+    writer.begin(0, session)
+    assert storage_errors(writer, session) == 0
+    shutil.rmtree(logdir)
+    logdir.write_text("in the way")
+    session.step = 100
+    assert storage_errors(writer, session) >= 1
+    clock.now += MAX_RETRY_SECS
+    assert storage_errors(writer, session) >= 1
+    logdir.unlink()
+    clock.now += MAX_RETRY_SECS
+    session.step = 900
+    assert storage_errors(writer, session) <= 1, "at most the error of the call before"
+    writer.close()
+    assert ("loss", 901) in written(logdir)
+
+
+# Runs with a small disk of its own, that no other process sees.
+FULL_DISK = """
+import os, subprocess, sys, time
+from pathlib import Path
+disk = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(disk)], check=True)
+from tests.tensorflow.test_events import Clock, StandIn, storage_errors, written
+from trainerd.events.writer import MAX_RETRY_SECS, EventWriter
+
+clock, session = Clock(), StandIn(5)
+writer = EventWriter(disk, timer=clock)
+writer.begin(0, session)
+assert storage_errors(writer, session) == 0
+with open(disk / "filler", "wb", buffering=0) as filler:
+    try:
+        while filler.write(bytes(512)):
+            pass
+    except OSError as error:
+        print(error)
+session.step = 100
+failed = storage_errors(writer, session, 20)
+for _ in range(5):
+    clock.now += MAX_RETRY_SECS
+    failed += storage_errors(writer, session)
+print("failed", failed)
+assert failed >= 1
+(disk / "filler").unlink()
+clock.now += MAX_RETRY_SECS
+session.step = 900
+storage_errors(writer, session)
+writer.close()
+print("files", [(p.name, p.stat().st_size) for p in sorted(disk.iterdir())])
+assert all(p.stat().st_size for p in disk.iterdir())
+assert {("loss", 6), ("loss", 901), ("own", 901), ("weights/kernel", 901)} <= written(disk), written(disk)
+print("passed")
+"""
+
+
+def test_a_full_disk_is_a_storage_error_and_the_curves_go_on_when_there_is_room(tmp_path: Path) -> None:
+    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    command = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_cannot_be_drawn_does_not_end_the_curves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    session = StandIn(3)
+    session.kernel = tf.zeros([0, 3, 1, 4])
+    writer = EventWriter(tmp_path)
+    writer.begin(0, session)
+    assert storage_errors(writer, session, 1) == 1
+    writer.scalars({"loss": 1.0}, 4, time.time())
+    writer.close()
+    assert "an error of trainerd's own" in caplog.text
+    assert ("loss", 4) in written(tmp_path)
+
+
+def test_an_event_file_that_somebody_removes_is_followed_by_a_new_one(tmp_path: Path) -> None:
+    clock, session = Clock(), StandIn(5)
+    writer = EventWriter(tmp_path, timer=clock)
+    writer.begin(0, session)
+    assert storage_errors(writer, session) == 0
+    [path] = tmp_path.iterdir()
+    path.unlink()
+    assert storage_errors(writer, session) >= 1
+    clock.now += MAX_RETRY_SECS
+    session.step = 900
+    storage_errors(writer, session)
+    writer.close()
+    assert ("loss", 901) in written(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_a_storage_error_at_most(tmp_path: Path, value: float) -> None:
+    session = StandIn(3)
+    session.kernel = tf.fill([3, 3, 1, 4], value)
+    writer = EventWriter(tmp_path)
+    writer.begin(0, session)
+    storage_errors(writer, session, 1)
+    writer.scalars({"loss": 1.0}, 4, time.time())
+    writer.close()
+    assert ("loss", 4) in written(tmp_path)
+
+
+def test_the_jobs_own_error_in_its_summaries_is_not_taken_for_the_disks(tmp_path: Path) -> None:
+    class Broken(StandIn):
+        def write_summaries(self) -> None:
+            raise ZeroDivisionError
+
+    writer = EventWriter(tmp_path)
+    writer.begin(0, Broken(1))
+    with pytest.raises(ZeroDivisionError):
+        writer.summaries(Broken(1))
+    writer.close()
+
+
+def test_while_the_disk_hangs_nothing_piles_up_and_the_loop_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, disk, flush = StandIn(5), threading.Event(), EventFile.flush
+
+    def hang(file: EventFile) -> None:
+        assert disk.wait(60)
+        flush(file)
+
+    monkeypatch.setattr(EventFile, "flush", hang)
+    monkeypatch.setattr("trainerd.events.writer.PATIENCE_SECS", 0.1)
+    monkeypatch.setattr("trainerd.events.writer.CLOSE_SECS", 0.1)
+    background = Background("hangs", bound=10, patience=0.1)
+    writer = EventWriter(tmp_path, background=background)
+    writer.begin(0, session)
+    before = time.monotonic()
+    for _ in range(5):
+        with pytest.raises(StorageError, match="takes too long"):
+            writer.summaries(session)
+    for step in range(1000):
+        try:
+            writer.scalars({"loss": 1.0}, step, 0.0)
+        except StorageError as error:
+            assert "takes too long" in str(error)
+    assert background._queue.qsize() <= 10
+    assert time.monotonic() - before < 10
+    disk.set()
+    assert poll(lambda: background.wait(1), "the queue to be empty")
+    writer.scalars({"loss": 1.0}, 2000, 0.0)
+    writer.close()
+    assert ("loss", 2000) in written(tmp_path)
+
+
+def test_a_disk_that_hangs_at_the_end_does_not_keep_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, end = threading.Event(), EventFile.close
+
+    def hang(file: EventFile) -> None:
+        assert disk.wait(60)
+        end(file)
+
+    monkeypatch.setattr(EventFile, "close", hang)
+    monkeypatch.setattr("trainerd.events.writer.CLOSE_SECS", 0.1)
+    writer = EventWriter(tmp_path)
+    writer.begin(0, StandIn())
+    with pytest.raises(StorageError, match="takes too long"):
+        writer.close()
+    disk.set()
+
+
+def test_the_background_keeps_the_first_error_raises_it_once_and_goes_on() -> None:
+    done: list[int] = []
+
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    background = Background("test")
+    background.submit(lambda: fail("first"))
+    background.submit(lambda: fail("second"))
+    background.submit(lambda: done.append(1))
+    assert background.wait(30)
+    with pytest.raises(ValueError, match="first"):
+        background.raise_first_error()
+    background.raise_first_error()
+    assert done == [1]
+    assert background.close(30)

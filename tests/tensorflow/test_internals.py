@@ -1,0 +1,106 @@
+"""The parts of TensorFlow and TensorBoard that trainerd uses and that they do not promise to keep."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from tensorflow.compat.v1 import Event, Summary
+
+import trainerd
+from trainerd.events.history import _VOID, read_events
+
+# The versions for which everything here was seen to hold. tests/tensorflow/test_events.py and test_tensorboard_page.py
+# say whether the whole still works.
+VERSIONS = {"tensorflow": "2.21", "tensorboard": "2.21", "tensorboard-data-server": "0.7"}
+
+SOURCES = sorted(Path(trainerd.__file__).parent.rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", VERSIONS)
+def test_the_version_is_one_that_was_looked_at(package: str) -> None:
+    version, known = importlib.metadata.version(package), VERSIONS[package]
+    assert version.startswith(f"{known}."), (
+        f"{package} {version} is new here; {known} was looked at. Run all of tests/tensorflow with it. What fails in "
+        f"this file names an attribute that has gone, and where trainerd uses it: find its successor. When all pass, "
+        f"write {version.rpartition('.')[0]} into VERSIONS, and the range into setup.cfg."
+    )
+
+
+def test_a_summary_writer_has_its_resource(tmp_path: Path) -> None:
+    """trainerd/events/eventfile.py imports whole events through it."""
+    writer = tf.summary.create_file_writer(str(tmp_path))
+    assert hasattr(writer, "_resource"), (
+        "SummaryWriter._resource has gone: trainerd/events/eventfile.py needs the writer's resource for "
+        "tf.raw_ops.ImportEvent. Look into tensorflow/python/ops/summary_ops_v2.py for where it is kept now."
+    )
+    event = Event(step=7, wall_time=1.5, summary=Summary(value=[Summary.Value(tag="loss", simple_value=0.25)]))
+    tf.raw_ops.ImportEvent(writer=writer._resource, event=event.SerializeToString())
+    writer.close()
+    [path] = tmp_path.iterdir()
+    assert event in list(read_events(path))
+
+
+def test_event_files_are_named_by_their_second_and_their_process(tmp_path: Path) -> None:
+    """trainerd/events/ finds them, and tells which is newer, by their names."""
+    tf.summary.create_file_writer(str(tmp_path)).close()
+    [path] = tmp_path.iterdir()
+    assert re.fullmatch(r"events\.out\.tfevents\.\d{10}\..+\.\d+\.\d+\.v2", path.name), path.name
+
+
+def test_a_summary_has_the_kind_of_value_that_no_dashboard_shows() -> None:
+    """trainerd/events/history.py takes points back with it; test_events.py shows that both loaders follow."""
+    assert _VOID in Summary.Value.DESCRIPTOR.oneofs_by_name["value"].fields[1].containing_type.fields_by_name
+
+
+def test_tensorboard_leaves_tensorflow_alone_when_told_to() -> None:
+    """trainerd/cli/tensorboard.py tells it so. Where this fails, all works as before, after some seconds and noise."""
+    script = (
+        "import sys\n"
+        "from types import ModuleType\n"
+        "from trainerd.cli.tensorboard import _WITHOUT_TENSORFLOW as name\n"
+        "sys.modules[name] = ModuleType(name)\n"
+        "from tensorboard import compat, default\n"
+        "default.get_plugins()\n"
+        "assert compat.tf.io.gfile.exists('/')\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, (
+        "TensorBoard no longer looks for the module tensorboard.compat.notf (see tensorboard/compat/__init__.py): "
+        f"find out how it is told to do without TensorFlow now.\n{done.stderr}"
+    )
+
+
+# A name with an underscore in front, of anything but trainerd's own objects.
+PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)")
+KNOWN = {("events/eventfile.py", "_resource"), ("daemon/detach.py", "_exit")}
+
+
+def test_there_are_no_others() -> None:
+    """Whoever uses another one adds it here, with a test of its own."""
+    package = Path(trainerd.__file__).parent
+    found = {
+        (path.relative_to(package).as_posix(), name)
+        for path in SOURCES
+        for line in path.read_text(encoding="utf-8").splitlines()
+        for name in PRIVATE.findall(_without_text(line))
+    }
+    assert found <= KNOWN, f"private attributes that no test covers: {sorted(found - KNOWN)}"
+    imports = [
+        f"{path}: {line}"
+        for path in SOURCES
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\s*(from|import) (tensorflow\.python|keras\.src)", line)
+    ]
+    assert not imports, f"imports of what TensorFlow does not promise to keep: {imports}"
+
+
+def _without_text(line: str) -> str:
+    """A line of code without its comment and its strings."""
+    return re.sub(r'"[^"]*"|\'[^\']*\'', '""', line).partition("#")[0]

@@ -1,0 +1,267 @@
+"""What every session does, and the exactness of a resume: one suite over all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.sessions.contract import Session
+from trainerd.sessions.fake import FakeSession
+from trainerd.sessions.function import FunctionSession
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.rehearsal import rehearse
+
+
+def counter() -> FunctionSession:
+    """p goes up by 2; the loss is 1/step."""
+    p = tf.Variable(0.0, dtype=tf.float64)
+
+    def train_step() -> dict[str, tf.Tensor]:
+        now = p.assign_add(2.0)
+        return {"loss": 2.0 / now, "p": now}
+
+    return FunctionSession(trainerd.Job(train_step, state={"p": p}))
+
+
+SESSIONS: list[Callable[[], Session]] = [FakeSession, counter]
+
+
+@pytest.fixture(params=SESSIONS, ids=["fake", "function"])
+def make(request: pytest.FixtureRequest) -> Callable[[], Session]:
+    """Makes new sessions of one kind, all alike."""
+    return request.param  # type: ignore[no-any-return]
+
+
+def bound(session: Session) -> Flag:
+    flag = Flag()
+    session.bind(flag)
+    return flag
+
+
+# ---------------------------------------------------------------------- the contract
+
+
+def test_steps_are_run_to_the_limit_with_a_row_each(make: Callable[[], Session]) -> None:
+    session = make()
+    bound(session)
+    steps = session.run_until(5)
+    assert (steps.first, list(steps.names), session.step) == (1, ["loss", "p"], 5)
+    assert np.allclose(steps.rows, [[1 / n, 2.0 * n] for n in range(1, 6)])
+    assert steps.rows.dtype == np.float64 and not steps.ended
+    assert steps.last() == {"loss": 0.2, "p": 10.0}
+    again = session.run_until(7)
+    assert again.first == 6 and len(again.rows) == 2
+    assert len(session.run_until(7).rows) == 0
+
+
+def test_a_raised_flag_stops_it_at_once_and_before(make: Callable[[], Session]) -> None:
+    session = make()
+    flag = bound(session)
+    flag.raise_for(Request.SAVE)
+    assert len(session.run_until(10).rows) == 0
+    flag.take()
+    timer = threading.Timer(0.2, lambda: flag.raise_for(Request.PAUSE))
+    timer.start()
+    while not flag.is_raised:
+        session.run_until(2**62)
+    timer.join()
+    stopped = session.step
+    assert stopped > 0
+    session.run_until(2**62)
+    assert session.step == stopped
+
+
+def test_a_flag_raised_before_it_is_bound_counts(make: Callable[[], Session]) -> None:
+    session, flag = make(), Flag()
+    flag.raise_for(Request.PAUSE)
+    session.bind(flag)
+    assert len(session.run_until(10).rows) == 0
+
+
+def test_a_snapshot_restores_into_another(make: Callable[[], Session], tmp_path: Path) -> None:
+    first, second = make(), make()
+    bound(first), bound(second)
+    first.run_until(30)
+    first.snapshot().write(tmp_path / "model.ckpt-30")
+    second.run_until(3)
+    second.restore(tmp_path / "model.ckpt-30")
+    assert second.step == 30
+    assert np.array_equal(first.run_until(60).rows, second.run_until(60).rows)
+
+
+def test_what_does_not_fit_is_told(make: Callable[[], Session], tmp_path: Path) -> None:
+    session = make()
+    with pytest.raises(DataError, match="does not fit the job"):
+        session.restore(tmp_path / "nothing-1")
+
+
+def test_a_rehearsal_goes_through(make: Callable[[], Session]) -> None:
+    lines = list(rehearse(make()))
+    assert any(line.startswith("save: ") for line in lines) and any("verified" in line for line in lines)
+
+
+# ---------------------------------------------------------------------- TensorFlow 2 functions
+
+
+def test_checkpoints_are_tensorflows_own(tmp_path: Path) -> None:
+    session = counter()
+    bound(session)
+    session.run_until(30)
+    prefix = str(tmp_path / "model.ckpt-30")
+    session.snapshot().write(Path(prefix))
+    assert tf.train.load_checkpoint(prefix).get_tensor("p/.ATTRIBUTES/VARIABLE_VALUE") == 60.0
+    p, step = tf.Variable(0.0, dtype=tf.float64), tf.Variable(0, dtype=tf.int64)
+    tf.train.Checkpoint(p=p, global_step=step).read(prefix).assert_consumed()
+    assert (p.numpy(), step.numpy()) == (60.0, 30)
+
+
+def learner() -> FunctionSession:
+    """All that a resume must not lose."""
+    keras.utils.set_random_seed(3)
+    x = tf.random.stateless_normal([100, 4], [1, 2])
+    y = tf.reduce_sum(x, axis=1, keepdims=True)
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=5).repeat().batch(8)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dropout(0.3, seed=9), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.Adam(0.01)
+    random = tf.random.Generator.from_seed(4)
+
+    def train_step(batch: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        inputs, targets = batch
+        noisy = inputs + random.normal(tf.shape(inputs))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(noisy, training=True) - targets) ** 2)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return {"loss": loss}
+
+    return FunctionSession(trainerd.Job(train_step, dataset=dataset, state={"m": model, "o": optimizer, "r": random}))
+
+
+def test_a_resumed_run_is_the_run_that_was_never_interrupted(tmp_path: Path) -> None:
+    calm = learner()
+    bound(calm)
+    expected = calm.run_until(60).rows
+    done = []
+    for start, stop in ((0, 7), (7, 8), (8, 33), (33, 60)):
+        session = learner()
+        bound(session)
+        if start:
+            session.restore(tmp_path / f"model.ckpt-{start}")
+        done.append(session.run_until(stop).rows)
+        session.snapshot().write(tmp_path / f"model.ckpt-{stop}")
+    assert np.array_equal(np.concatenate(done), expected)
+
+
+def test_the_end_of_the_data_is_told_with_the_last_rows() -> None:
+    session = FunctionSession(trainerd.Job(lambda x: {"x": x}, dataset=tf.data.Dataset.range(5), state={}))
+    bound(session)
+    steps = session.run_until(100)
+    assert steps.ended and session.step == 5
+    assert steps.rows[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert session.run_until(100).ended
+
+
+def test_an_out_of_range_of_the_step_itself_is_a_failure() -> None:
+    inner = iter(tf.data.Dataset.range(3))
+    session = FunctionSession(trainerd.Job(lambda x: {"x": next(inner)}, dataset=tf.data.Dataset.range(100), state={}))
+    bound(session)
+    with pytest.raises(JobError, match="the job failed in step 4") as caught:
+        session.run_until(100)
+    assert not caught.value.sound and caught.value.step == 3
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_the_loop_ends_with_the_step_whose_loss_is_no_number(bad: float) -> None:
+    n = tf.Variable(0.0)
+
+    def train_step() -> dict[str, tf.Tensor]:
+        return {"other": tf.constant(bad), "loss": tf.where(n.assign_add(1.0) == 7.0, bad, 1.0)}
+
+    session = FunctionSession(trainerd.Job(train_step, state={"n": n}))
+    bound(session)
+    steps = session.run_until(100)
+    assert session.step == 7 and not np.isfinite(steps.rows[-1][1])
+    lenient = FunctionSession(trainerd.Job(train_step, state={"n": n}), stop_on_nan=False)
+    bound(lenient)
+    lenient.run_until(100)
+    assert lenient.step == 100
+
+
+def test_a_nan_is_not_saved_unless_it_may_be(tmp_path: Path) -> None:
+    v = tf.Variable([1.0, float("nan")])
+    job = trainerd.Job(lambda: None, state={"part": {"v": v}})
+    with pytest.raises(UnsoundError, match="'part/v' holds a NaN"):
+        FunctionSession(job).snapshot().write(tmp_path / "a-1")
+    FunctionSession(job, stop_on_nan=False).snapshot().write(tmp_path / "b-1")
+
+
+def test_variables_made_in_the_step_are_part_of_it(tmp_path: Path) -> None:
+    def make() -> FunctionSession:
+        v, optimizer = tf.Variable(1.0), keras.optimizers.Adam(0.1)
+
+        def train_step() -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = v * v
+            optimizer.apply(tape.gradient([loss], [v]), [v])  # builds its slots in the first trace
+            return loss
+
+        return FunctionSession(trainerd.Job(train_step, state={"v": v, "o": optimizer}))
+
+    first, second = make(), make()
+    bound(first), bound(second)
+    assert first.run_until(5).names == ("loss",)
+    first.snapshot().write(tmp_path / "a-5")
+    second.restore(tmp_path / "a-5")
+    assert np.array_equal(first.run_until(9).rows, second.run_until(9).rows)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda: [1.0], "returned a list"),
+        (lambda: {"a": tf.zeros([2])}, r"shape \(2,\) for 'a'.*tf.reduce_mean"),
+        (lambda: {"a": tf.constant("x")}, "a metric is a number"),
+        (lambda: {1: tf.constant(1.0)}, "names are strings"),
+        (lambda batch: None, "does not trace"),
+    ],
+)
+def test_a_step_that_returns_the_wrong_thing(step: Callable[..., object], message: str) -> None:
+    with pytest.raises(EntryError, match=message):
+        FunctionSession(trainerd.Job(step))
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (trainerd.Job(lambda b: None, dataset=[1, 2, 3]), "dataset is a list"),
+        (trainerd.Job(lambda: None, state={"global_step": tf.Variable(1)}), "trainerd's own"),
+        (trainerd.Job(lambda: None, state={"a": object()}), "cannot be saved"),
+    ],
+)
+def test_a_job_that_is_wrong(job: trainerd.Job, message: str) -> None:
+    with pytest.raises(EntryError, match=message):
+        FunctionSession(job)
+
+
+@pytest.mark.parametrize("figures", [3.0, {"a": "b"}, None])
+def test_an_evaluate_that_returns_the_wrong_thing(figures: object) -> None:
+    session = FunctionSession(trainerd.Job(lambda: None, evaluate=lambda: figures))  # type: ignore[arg-type,return-value]
+    with pytest.raises(JobError, match="must return a dict"):
+        session.evaluate()
+
+
+def test_an_evaluate_that_raises_leaves_a_sound_state() -> None:
+    def evaluate() -> dict[str, float]:
+        raise OSError("no test data")
+
+    with pytest.raises(JobError, match="evaluate failed after step 0") as caught:
+        FunctionSession(trainerd.Job(lambda: None, evaluate=evaluate)).evaluate()
+    assert caught.value.sound and "no test data" in caught.value.details
