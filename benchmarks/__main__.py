@@ -5,6 +5,7 @@ A bar that is missed is said, and is no failure: on a busy machine it says littl
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from benchmarks.figures import Figure
 from benchmarks.plan import FULL, SHORT, Plan
 from benchmarks.processes import BenchmarkError
 
+BUSY = 0.5  # a load average from which on other programs are in the way
+MIN_WIDTH = 120
 RESULTS = Path(__file__).resolve().parent / "results"
 BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "tiny": rates.tiny,
@@ -39,13 +42,17 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
 @click.option("--markdown", is_flag=True, help="Print the table for a page of the documentation too.")
 def main(short: bool, names: tuple[str, ...], markdown: bool) -> None:
     """Measure what trainerd claims, beside its peers, in one run."""
-    console, begun = Console(), time.monotonic()
+    console, begun, load = Console(), time.monotonic(), os.getloadavg()[0]
+    console.width = max(console.width, MIN_WIDTH)
     plan = replace(SHORT if short else FULL, say=lambda text: console.print(f"  {text}", style="dim", highlight=False))
     figures, failed = _measure(plan, names or tuple(BENCHMARKS), console)
     console.print(report.table(figures))
     if markdown:
         click.echo(report.markdown(figures))
-    _write(figures, {"short": short, "seconds": round(time.monotonic() - begun, 1), "failed": failed})
+    facts: dict[str, object] = {"short": short, "seconds": round(time.monotonic() - begun), "load_at_start": load}
+    _write(figures, facts | {"failed": failed})
+    if load > BUSY:
+        console.print(f"The machine was busy with other things (load {load:.1f}): the figures are worth less.")
     missed = [figure.what for figure in figures if figure.is_met is False]
     console.print(f"{len(missed)} bars missed" + (": " + "; ".join(missed) if missed else ""), highlight=False)
     sys.exit(1 if failed else 0)

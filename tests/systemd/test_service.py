@@ -65,7 +65,7 @@ def test_the_journal_has_levels_and_fields(service: NewService) -> None:
     one.systemctl("start")
     one.systemctl("kill", "--signal=USR2", "--kill-whom=main")
     wait_for("a line of progress", lambda: one.journal("EVENT=progress"))
-    wait_for("the stacks", lambda: one.journal("EVENT=stacks"))
+    wait_for("the stacks", lambda: one.journal("EVENT=signal"))
     started = one.journal("EVENT=training")[-1]
     assert started["PRIORITY"] == "6"
     assert started["PHASE"] == "training"
@@ -77,7 +77,7 @@ def test_the_journal_has_levels_and_fields(service: NewService) -> None:
     assert saved["REASON"] == "pause"
     assert saved["MESSAGE"].startswith(f"saved step {saved['STEP']} (pause)")
     [stacks] = one.journal("-p", "warning")
-    assert stacks["EVENT"] == "stacks"
+    assert stacks["EVENT"] == "signal"
     assert stacks["PRIORITY"] == "4"
     assert "Thread" in stacks["MESSAGE"]
 

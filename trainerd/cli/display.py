@@ -86,7 +86,6 @@ def render(state: State, now: float) -> RenderableType:
     table.add_row("memory", size(state.memory_bytes))
     for warning in state.warnings:
         table.add_row("warning", Text(warning, style="yellow"))
-    parts: list[RenderableType] = [table]
     if state.max_steps:
-        parts.append(ProgressBar(total=state.max_steps, completed=state.step, width=60))
-    return Group(*parts, Text("Ctrl-C saves and exits.", style="dim"))
+        table.add_row("", ProgressBar(total=state.max_steps, completed=state.step, width=60))
+    return table if state.phase.is_over else Group(table, Text("Ctrl-C saves and exits.", style="dim"))

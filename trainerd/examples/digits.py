@@ -21,16 +21,17 @@ def load() -> tuple[np.ndarray, np.ndarray]:
 
 
 def build_model() -> keras.Model:
-    """Two convolutions and two dense layers; 20,000 parameters."""
+    """Three convolutions and a dense layer; 19,000 parameters."""
     return keras.Sequential(
         [
             keras.layers.Input((8, 8, 1)),
             keras.layers.Conv2D(16, 3, padding="same", activation="relu", name="first"),
             keras.layers.Conv2D(32, 3, padding="same", activation="relu", name="second"),
             keras.layers.MaxPooling2D(),
+            keras.layers.Dropout(0.25, seed=1),
+            keras.layers.Conv2D(32, 3, padding="same", activation="relu", name="third"),
             keras.layers.Flatten(),
-            keras.layers.Dropout(0.4, seed=1),
-            keras.layers.Dense(32, activation="relu", name="hidden"),
+            keras.layers.Dropout(0.5, seed=2),
             keras.layers.Dense(10, name="digit"),
         ]
     )
@@ -44,7 +45,9 @@ def job() -> trainerd.Job:
     dataset = tf.data.Dataset.from_tensor_slices(train).shuffle(2000, seed=1).repeat().batch(BATCH)
 
     model = build_model()
-    optimizer = keras.optimizers.Adam(learning_rate=1e-3)
+    # Large steps at first, small ones later; never none, so that it can be trained for ever.
+    rate = keras.optimizers.schedules.CosineDecay(2e-3, decay_steps=12000, alpha=0.05)
+    optimizer = keras.optimizers.Adam(rate)
     optimizer.build(model.trainable_variables)
     random = tf.random.Generator.from_seed(1)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -1,0 +1,90 @@
+"""The examples of the documentation do what the pages say.
+
+A Python block that defines `job` is checked by `trainerd check`; the file's name may stand above it, as in
+`<!-- example: job.py -->`. The shell blocks under `<!-- run -->` are run, those of a page one after the other in one
+folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainerd.daemon.lock import read_holder
+from trainerd.rundir import RunDirectory
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DEADLINE_SECS = 240
+
+PYTHON = re.compile(r"(?:<!-- example: (?P<file>\S+) -->\n)?^```python\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^<!-- run -->\n```sh\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def jobs() -> Iterator[tuple[str, str, str]]:
+    """Every job of the documentation: the page and its place there, its file and its text."""
+    for page in PAGES:
+        examples = [m for m in PYTHON.finditer(page.read_text(encoding="utf-8")) if "def job(" in m["text"]]
+        for number, match in enumerate(examples, 1):
+            yield f"{page.name}-{number}", match["file"] or "job.py", match["text"]
+
+
+def scripts() -> Iterator[tuple[str, str]]:
+    """Every page with shell blocks that are to be run, and those blocks as one script."""
+    for page in PAGES:
+        if found := [m["text"] for m in SHELL.finditer(page.read_text(encoding="utf-8"))]:
+            yield page.name, "".join(found)
+
+
+JOBS, SCRIPTS = list(jobs()), list(scripts())
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Run a command with this Python's trainerd on the path. All that it printed; it must succeed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DEADLINE_SECS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a page's run. A daemon that a failed test leaves in it is ended."""
+    yield tmp_path
+    for lock in tmp_path.rglob("lock"):
+        if (holder := read_holder(RunDirectory(lock.parent))) is not None:
+            os.kill(holder.pid, signal.SIGKILL)
+
+
+def test_there_are_examples() -> None:
+    assert len(JOBS) >= 4 and {page for page, _ in SCRIPTS} >= {"README.md", "start.md"}
+
+
+@pytest.mark.parametrize(("file", "text"), [job[1:] for job in JOBS], ids=[job[0] for job in JOBS])
+def test_a_job_of_the_documentation_can_be_trained(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    (tmp_path / "trainerd.toml").write_text(f'entry = "{Path(file).stem}:job"\nlogdir = "run"\n', encoding="utf-8")
+    printed = run([sys.executable, "-m", "trainerd", "check"], tmp_path)
+    assert "All is well." in printed
+
+
+@pytest.mark.parametrize("text", [text for _, text in SCRIPTS], ids=[page for page, _ in SCRIPTS])
+def test_the_commands_of_a_page_work_one_after_the_other(folder: Path, text: str) -> None:
+    run(["bash", "-eu", "-c", text], folder)
