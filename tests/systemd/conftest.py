@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.systemd import machine as machines
-from tests.systemd.machine import Machine, MachineError
+from tests.systemd.machine import Machine
+from tests.systemd.overlay import MachineError
 from tests.systemd.service import Service, job_file
 
 NewService = Callable[..., Service]

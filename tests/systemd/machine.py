@@ -11,15 +11,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-PREFIX = Path("/opt/trainerd")  # where the machine has trainerd's virtual environment
+from tests.systemd.overlay import PREFIX, MachineError, interpreter, packages, prepare
+
 TRAINERD = PREFIX / "bin" / "trainerd"
 REBOOTS = 133  # what systemd-nspawn exits with when the machine inside wants to be started again
 TOOLS = ("systemd-nspawn", "systemd-analyze", "nsenter", "unshare", "setpriv", "strace")
@@ -36,12 +35,6 @@ _ENVIRONMENT = {
     "SYSTEMD_PAGER": "",
     "SYSTEMD_COLORS": "0",
 }
-_JOURNALD = """\
-[Journal]
-Storage=persistent
-RateLimitBurst=0
-SystemMaxUse=64M
-"""
 # Runs in a mount namespace of its own: mount the overlay, and become nspawn.
 _START = """\
 set -e
@@ -52,10 +45,6 @@ exec systemd-nspawn --directory="$FOLDER/root" --machine="$NAME" --register=no -
 """
 
 Value = TypeVar("Value")
-
-
-class MachineError(Exception):
-    """The machine cannot be had, or did not do what was expected in time."""
 
 
 def wait_for(what: str, look: Callable[[], Value | None], *, seconds: float = 60.0, poll: float = 0.1) -> Value:
@@ -77,21 +66,6 @@ def wait_for(what: str, look: Callable[[], Value | None], *, seconds: float = 60
         if time.monotonic() > deadline:
             raise MachineError(f"waited {seconds:.0f} s for {what}")
         time.sleep(poll)
-
-
-def interpreter() -> Path:
-    """The distribution's Python of the version that runs now, which an unprivileged service can execute.
-
-    Raises:
-      MachineError: there is none.
-    """
-    path = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
-    if not path.exists():
-        raise MachineError(
-            f"these tests run trainerd as a user without rights, by the distribution's Python, with the packages of "
-            f"{sys.prefix}; {path} is missing. Install it, or make the virtual environment with the distribution's."
-        )
-    return path
 
 
 def require() -> None:
@@ -122,7 +96,7 @@ class Machine:
 
     def __enter__(self) -> Machine:
         try:
-            _prepare(self._folder)
+            prepare(self._folder)
             self.boot()
         except BaseException:
             self.destroy()
@@ -145,10 +119,10 @@ class Machine:
         }
         # nspawn dies with the process that runs the tests, however that ends; `sweep` finds what is in the machine.
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "slave"]
-        packages = f"--bind-ro={_packages()}:{PREFIX}/packages"
+        bind = f"--bind-ro={packages()}:{PREFIX}/packages"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "sh", "-c", _START, "sh", packages],
+                [*command, "sh", "-c", _START, "sh", bind],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -314,75 +288,6 @@ def _remove_cgroup(cgroup: Path) -> None:
     for folder in [*folders, cgroup]:
         with contextlib.suppress(OSError):  # what cannot be removed `leftovers` finds
             folder.rmdir()
-
-
-# ---------------------------------------------------------------------- the overlay
-
-
-def _prepare(folder: Path) -> None:
-    """What the machine has in place of this one's: no units of ours, an own journal, and trainerd installed."""
-    for name in ("upper", "work", "root"):
-        (folder / name).mkdir(mode=0o755)
-    folder.chmod(0o755)
-    upper = folder / "upper"
-    _prepare_etc(upper / "etc")
-    _replace(upper / "var" / "log" / "journal")
-    # Runs of this machine itself are none of the tests' business.
-    for name in ("var/lib/trainerd", "var/cache/trainerd", "etc/trainerd", str(PREFIX.relative_to("/"))):
-        _replace(upper / name)
-    _install(upper / PREFIX.relative_to("/"))
-
-
-def _prepare_etc(etc: Path) -> None:
-    """An /etc in which nothing of this machine starts."""
-    system = etc / "systemd" / "system"
-    _replace(system)
-    (system / "console-getty.service").symlink_to("/dev/null")
-    (system / "default.target").symlink_to("/usr/lib/systemd/system/multi-user.target")
-    for level in range(7):  # services of old, which systemd would generate units for
-        _replace(etc / f"rc{level}.d")
-    for name in ("fstab", "machine-id"):
-        (etc / name).write_text("")
-    journald = etc / "systemd" / "journald.conf.d" / "tests.conf"
-    journald.parent.mkdir(parents=True)
-    journald.write_text(_JOURNALD)
-
-
-def _replace(folder: Path) -> None:
-    """An empty folder in the overlay, which hides the one below it."""
-    folder.mkdir(parents=True, mode=0o755)
-    os.setxattr(folder, "trusted.overlay.opaque", b"y")
-
-
-def _packages() -> Path:
-    """The site-packages that the tests run with."""
-    return Path(sys.prefix) / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-
-
-def _install(prefix: Path) -> None:
-    """What `pip install` of this checkout leaves in a virtual environment of the distribution's Python."""
-    site = prefix / "lib" / _packages().parent.name / "site-packages"
-    site.mkdir(parents=True)
-    (prefix / "packages").mkdir()
-    (site / "packages.pth").write_text(f"{PREFIX}/packages\n")
-    ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(CHECKOUT / "trainerd", site / "trainerd", ignore=ignore)
-    shutil.copytree(CHECKOUT / "systemd", prefix / "share" / "trainerd" / "systemd")
-    python = interpreter()
-    (prefix / "pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
-    (prefix / "bin").mkdir()
-    (prefix / "bin" / "python").symlink_to(python)
-    script = prefix / "bin" / "trainerd"
-    script.write_text(f"#!{PREFIX}/bin/python\nfrom trainerd.cli import main\n\nmain()\n")
-    _open_to_all(prefix)
-    script.chmod(0o755)
-
-
-def _open_to_all(folder: Path) -> None:
-    """Let every user read a tree, whatever this checkout's own permissions are."""
-    for path in [folder, *folder.rglob("*")]:
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 @contextlib.contextmanager

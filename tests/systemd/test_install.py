@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.systemd.conftest import NewService
-from tests.systemd.machine import PREFIX, TRAINERD, Machine, wait_for
+from tests.systemd.machine import TRAINERD, Machine, wait_for
+from tests.systemd.overlay import PREFIX
 from tests.systemd.service import COUNTER, Service
 
 UNITS = Path("/etc/systemd/system")
