@@ -5,9 +5,15 @@ The codes are those of sysexits.h, so that a shell or a systemd unit can tell th
 
 
 class TrainerdError(Exception):
-    """The base of every error that trainerd raises on purpose. It is shown without a traceback."""
+    """The base of every error that trainerd raises on purpose. It is shown without a traceback.
+
+    Attributes:
+      exit_code: what the process exits with; each class owns its own.
+      was_shown: whether the person has seen it already, in the log that goes to the terminal.
+    """
 
     exit_code = 70
+    was_shown = False
     summary = "an error of trainerd's own"
 
 
@@ -77,6 +83,12 @@ class ConfigError(TrainerdError):
 
     exit_code = 78
     summary = "the configuration is wrong"
+
+
+def full_message(error: TrainerdError) -> str:
+    """An error for a person: its message, and the job's own traceback where it has one."""
+    details = error.details if isinstance(error, JobError) else ""
+    return f"{error}\n{details}" if details else str(error)
 
 
 def every_class() -> list[type[TrainerdError]]:

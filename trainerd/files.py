@@ -34,7 +34,7 @@ def _advice(error: OSError) -> str:
     import errno
 
     return {
-        errno.ENOSPC: "Free some space on that file system; trainerd continues from the last checkpoint.",
+        errno.ENOSPC: "Free some space on that file system; it is tried again.",
         errno.EDQUOT: "The disk quota is used up; free some space or raise it.",
         errno.EACCES: "Give this user permission to write there, or choose another `logdir`.",
         errno.EPERM: "Give this user permission to write there, or choose another `logdir`.",

@@ -227,7 +227,7 @@ def test_the_display_shows_what_a_person_watches() -> None:
     ("phase", "parts"),
     [
         (Phase.PAUSED, ["go on at the next step", "tensorboard"]),
-        (Phase.FINISHED, ["--max-steps 2468", "--forever", "train for longer"]),
+        (Phase.FINISHED, ["--max-steps 2468", "start --forever", "train for longer"]),
     ],
 )
 def test_the_summary_says_what_to_do_next(phase: Phase, parts: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainerd.checkpoints import manifest, statefile
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.rundir import RunDirectory
+from trainerd.state import LastCheckpoint
 
 
 def resume_order(rundir: RunDirectory) -> list[int]:
@@ -18,6 +19,11 @@ def resume_order(rundir: RunDirectory) -> list[int]:
     if not steps or written is None or steps[0] not in written.listed or written.named not in steps:
         return steps
     return [step for step in steps if step <= written.named]
+
+
+def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:
+    """A checkpoint as state.json tells of it. How long it took is not in its manifest."""
+    return LastCheckpoint(found.step, str(rundir.prefix(found.step)), found.reason, 0.0, found.size, found.at)
 
 
 def newest(rundir: RunDirectory) -> Manifest | None:

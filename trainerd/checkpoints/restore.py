@@ -40,10 +40,12 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore) -> Manifest | 
 def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str]) -> None:
     """Raise where checkpoints exist: a run is never started again from step 0 over somebody's work."""
     if damaged:
+        others = ", ".join(str(step) for step in rundir.steps() if step not in damaged)
+        later = f"Of later steps there are {others}: name one in {rundir.checkpoint_state}.\n" if others else ""
         reasons = "\n".join(f"  step {step}: {why}" for step, why in damaged.items())
         raise DataError(
             f"none of the {len(damaged)} checkpoints in {rundir.path} verifies:\n{reasons}\n"
-            "Nothing was touched. Bring one back from a backup, or choose another `logdir` to start anew."
+            f"{later}Nothing was touched. Bring one back from a backup, or choose another `logdir` to start anew."
         )
     if steps := rundir.steps():
         raise DataError(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 import click
 
 from trainerd.cli.group import cli
-from trainerd.errors import TrainerdError, UsageError
+from trainerd.errors import TrainerdError, UsageError, full_message
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -19,7 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"trainerd: {error.format_message()}\n{_see_help(error)}", err=True)
         sys.exit(UsageError.exit_code)
     except TrainerdError as error:
-        click.echo(f"trainerd: {_full(error)}", err=True)
+        if not error.was_shown:
+            click.echo(f"trainerd: {full_message(error)}", err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -27,14 +29,12 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader of a pipe has gone, as with `trainerd logs | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(TrainerdError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _see_help(error: click.UsageError) -> str:
     command = error.ctx.command_path if error.ctx else "trainerd"
     return f"See `{command} --help`."
-
-
-def _full(error: TrainerdError) -> str:
-    details = getattr(error, "details", "")
-    return f"{error}\n{details}" if details else str(error)

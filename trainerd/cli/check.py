@@ -16,7 +16,7 @@ from trainerd.supervisor.rehearsal import rehearse
 @click.command("check")
 @options.config_option
 def command(config_path: Path | None) -> None:
-    """Validate the config, build the job, and run one step, one save and one restore in a scratch folder.
+    """Validate the config, build the job, and run two steps, one save and one restore in a scratch folder.
 
     The run directory is not touched.
     """

@@ -18,7 +18,7 @@ COMMANDS = {
     "logs": "Show the log of a run.",
     "tensorboard": "Look at a run in TensorBoard.",
     "init": "Write a config and a small job to start from.",
-    "check": "Try a job: one step, one save and one restore.",
+    "check": "Try a job: two steps, one save and one restore.",
     "install": "Install a systemd unit.",
 }
 

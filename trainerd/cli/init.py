@@ -31,5 +31,5 @@ def command(directory: Path) -> None:
     for path, what in zip((config, directory / "job.py"), ("what is trained, and when", "the job"), strict=True):
         click.echo(f"wrote {path}: {what}")
     click.echo("\nNext:")
-    click.echo(f"  {command_line('check', config)}   try the job: one step, one save, one restore")
+    click.echo(f"  {command_line('check', config)}   try the job: two steps, one save, one restore")
     click.echo(f"  {command_line('run', config)}     train it")

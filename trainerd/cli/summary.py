@@ -12,17 +12,17 @@ from trainerd.supervisor.supervisor import Outcome
 
 def summary(outcome: Outcome, state: State, config_path: Path | None, logdir: Path | None) -> list[str]:
     """The lines of the summary."""
-
     lines = ["", f"{str(outcome.phase).capitalize()}: {outcome.why}.", f"  {state.line()}"]
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
     commands = {"tensorboard": "look at the curves"}
     if outcome.phase is Phase.PAUSED:
         commands["run"] = "go on at the next step"
-    else:
+        commands["start"] = "go on in the background"
+    elif not outcome.input_ended:
         commands[f"run --max-steps {2 * max(state.step, 1)}"] = "train for longer"
         commands["run --forever"] = "train until it is paused"
-    commands["start"] = "train in the background"
+        commands["start --forever"] = "the same in the background"
     typed = {command_line(command, config_path, logdir): what for command, what in commands.items()}
     width = max(map(len, typed))
     return [*lines, "", "Next:", *(f"  {command:<{width}}  {what}" for command, what in typed.items())]

@@ -13,8 +13,8 @@ import daemon
 
 from trainerd.config import Config
 from trainerd.daemon import lock
-from trainerd.daemon.process import TrainerProcess, full_message
-from trainerd.errors import TrainerdError
+from trainerd.daemon.process import TrainerProcess
+from trainerd.errors import TrainerdError, full_message
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State
 

@@ -19,7 +19,7 @@ from trainerd.daemon.signals import SignalThread, handled, terminal_check
 from trainerd.daemon.statefile import StateFile
 from trainerd.daemon.systemd import Notifier
 from trainerd.daemon.watchdog import Watchdog, interval_from_environment
-from trainerd.errors import ConfigError, JobError, TrainerdError
+from trainerd.errors import ConfigError, JobError, TrainerdError, full_message
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
@@ -85,7 +85,8 @@ class TrainerProcess:
         holder = lock.name_holder(file, os.getpid())
         state = State(**holder.__dict__, logdir=str(self._rundir.path), job=self._config.entry)
         if (before := catalogue.newest(self._rundir)) is not None:
-            state = replace(state, step=before.step, metrics=dict(before.metrics))
+            last = catalogue.as_last(self._rundir, before)
+            state = replace(state, step=before.step, metrics=dict(before.metrics), last_checkpoint=last)
         state = replace(state, max_steps=self._config.max_steps)
         self._notifier = Notifier()
         self._state_file = StateFile(self._rundir.state)
@@ -221,9 +222,13 @@ class TrainerProcess:
 
     def _fail(self, error: BaseException) -> None:
         """Say why the run ended. Nothing here may hide the error itself."""
-        log.error("%s", full_message(error), extra={"event": "failed"})
+        if isinstance(error, TrainerdError):
+            log.error("%s", full_message(error), extra={"event": "failed"})
+            error.was_shown = not self._capture
         with contextlib.suppress(TrainerdError):
             code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
+            if isinstance(error, JobError):
+                self._reporter.hold(step=error.step)
             self._reporter.update(phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=code)
 
 
@@ -231,11 +236,3 @@ def _events(rundir: RunDirectory) -> Events:
     from trainerd.events.writer import EventWriter
 
     return EventWriter(rundir.path)
-
-
-def full_message(error: BaseException) -> str:
-    """An error for a person: its message, and the job's own traceback where it has one."""
-    details = error.details if isinstance(error, JobError) else ""
-    if not isinstance(error, TrainerdError):
-        return f"{type(error).__name__}: {error}"
-    return f"{error}\n{details}" if details else str(error)

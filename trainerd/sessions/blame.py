@@ -9,7 +9,7 @@ from pathlib import Path
 
 _OURS = str(Path(__file__).resolve().parent.parent)
 _EXAMPLES = str(Path(_OURS, "examples"))
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib", "scripts")})
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>.+)$')
 
 

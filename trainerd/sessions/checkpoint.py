@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +41,14 @@ class FunctionSnapshot:
             raise OSError(errno.EIO, str(error).splitlines()[0]) from error
         if self.refuse_nan:
             _require_no_nan(prefix)
+
+
+def has_position(prefix: Path) -> bool:
+    """Whether a checkpoint holds a dataset's position; True where it cannot be read, which reading it will tell."""
+    try:
+        return any(name.startswith("iterator/") for name, _ in tf.train.list_variables(str(prefix)))
+    except tf.errors.OpError:
+        return True
 
 
 def hidden_variables(state: Any, name: str = "") -> dict[str, list[Any]]:
@@ -91,7 +100,7 @@ def require_saveable(iterator: Any) -> None:
         except tf.errors.OpError as error:
             raise EntryError(
                 "the dataset's position cannot be saved, so a pause would lose it:\n"
-                f"  {str(error).splitlines()[0]}\n"
+                f"  {re.sub(r'{{.*?}} |  ?.Op:.*', '', str(error).splitlines()[0])}\n"
                 "Write it without from_generator and without stateful random ops in `map` (use "
                 'tf.random.stateless_* with a seed from Dataset.random), or set `input_position = "restart"` to '
                 "begin the dataset anew at every start."

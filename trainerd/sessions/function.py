@@ -16,7 +16,7 @@ import tensorflow as tf
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job import Job
 from trainerd.sessions.blame import job_traceback
-from trainerd.sessions.checkpoint import FunctionSnapshot, hidden_variables, require_saveable
+from trainerd.sessions.checkpoint import FunctionSnapshot, has_position, hidden_variables, require_saveable
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.metrics import as_row, layout
 
@@ -89,12 +89,18 @@ class FunctionSession:
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model, the optimizer, the input and the global step."""
+        if self._exact_input and not has_position(prefix):
+            raise DataError(
+                f'{prefix} holds no position of the dataset: it was saved with input_position = "restart". Set that '
+                "again, or choose another `logdir`."
+            )
         try:
             status = self._checkpoint.read(str(prefix))
             if self._exact_input or self._iterator is None:
                 status.assert_consumed()
             else:
                 status.assert_existing_objects_matched()
+                status.expect_partial()  # a position that is there is left alone, knowingly
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
                 f"{prefix} does not fit the job: its files are sound, but its variables are others than the job's. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
@@ -48,8 +49,7 @@ class Checkpointing:
 
     def resumed(self, found: Manifest) -> None:
         """The run goes on from this checkpoint."""
-        path = str(self._rundir.prefix(found.step))
-        self._last = LastCheckpoint(found.step, path, found.reason, 0.0, found.size, found.at)
+        self._last = catalogue.as_last(self._rundir, found)
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
 
     def save(self, session: Session, reason: str) -> None:
@@ -76,6 +76,7 @@ class Checkpointing:
             ) from None
         except StorageError as error:
             self._failures += 1
+            self._reporter.unwarn(_FAILED)  # of an earlier step
             self._reporter.warn(f"{_FAILED}: {error}")
             log.error("%s: %s", _FAILED, error, extra={"event": "save-failed", "step": step})
             raise

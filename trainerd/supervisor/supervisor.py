@@ -31,10 +31,11 @@ REPORT_SECS = 1.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training ended: the phase that it left the run in, and why, for a person."""
+    """How training ended: the phase that it left the run in, why, for a person, and whether the data was used up."""
 
     phase: Phase
     why: str
+    input_ended: bool = False
 
 
 class Supervisor:
@@ -185,7 +186,7 @@ class Supervisor:
     def _over(self, steps: Steps) -> Outcome | None:
         if steps.ended:
             why = f"the dataset ended after step {self._session.step}; end it with .repeat() to train for longer"
-            return Outcome(Phase.FINISHED, why)
+            return Outcome(Phase.FINISHED, why, input_ended=True)
         return self._reached()
 
     def _reached(self) -> Outcome | None:
