@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(UsageError.exit_code)
     except TrainerdError as error:
         if not error.was_shown:
-            click.echo(f"trainerd: {full_message(error)}", err=True)
+            click.echo(_for_stderr(f"trainerd: {full_message(error)}"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -33,6 +33,13 @@ def main(arguments: list[str] | None = None) -> None:
         traceback.print_exc()
         sys.exit(TrainerdError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _for_stderr(text: str) -> str:
+    """In a journal, what is printed has the level of an error only where each line says so; see sd-daemon(3)."""
+    from logging_journald import check_journal_stream
+
+    return "\n".join(f"<3>{line}" for line in text.splitlines()) if check_journal_stream() else text
 
 
 def _see_help(error: click.UsageError) -> str:

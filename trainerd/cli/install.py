@@ -195,7 +195,7 @@ def _require_reachable(config_path: Path) -> None:
                 f"the service's own user cannot run this trainerd: it needs {path}, and {why}. Make the virtual "
                 "environment where every user can read it, with the system's Python, and type this again with it:\n"
                 "  /usr/bin/python3 -m venv /opt/trainerd\n"
-                "  /opt/trainerd/bin/pip install trainerd\n"
+                "  /opt/trainerd/bin/pip install PATH-OF-THE-CHECKOUT\n"
                 "  /opt/trainerd/bin/trainerd install --system"
             )
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+from logging_journald import check_journal_stream
 
 from trainerd.cli import options
 from trainerd.cli.summary import summary
@@ -34,5 +35,7 @@ def command(config_path: Path | None, logdir: Path | None, max_steps: int | None
     else:
         process = TrainerProcess(config, overrides=overrides)
         outcome = process.run()
+    if check_journal_stream():
+        return  # Nobody types what is next into a journal.
     for line in summary(outcome, process.state, config_path, logdir):
         click.echo(line)

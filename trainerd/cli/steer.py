@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -35,6 +36,9 @@ def append(path: Path, line: str) -> None:
     with storage(f"write {path}"):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
+            # Whatever the umask, the trainer must be able to read it; who does not own the file need not care.
+            with contextlib.suppress(PermissionError):
+                os.fchmod(descriptor, 0o644)
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)

@@ -115,7 +115,11 @@ class TrainerProcess:
     def _live(self, leftover: bool) -> Outcome:
         try:
             self._begin(leftover)
-            with called_every(BEAT_SECS, self._beat, name="watchdog"):
+            with (
+                # Two threads: a disk that hangs under state.json must not keep systemd from hearing of us.
+                called_every(BEAT_SECS, self._state_file.flush, name="state"),
+                called_every(BEAT_SECS, self._beat, name="watchdog"),
+            ):
                 outcome = self._load_and_train()
         except TrainerdError as error:
             self._fail(error)
@@ -216,7 +220,6 @@ class TrainerProcess:
             self._watchdog.observe(state, time.monotonic())
 
     def _beat(self) -> None:
-        self._state_file.flush()
         if self._watchdog is not None:
             self._watchdog.beat(time.monotonic())
 

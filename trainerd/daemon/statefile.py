@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainerd.errors import StorageError
-from trainerd.state import State
+from trainerd.state import Phase, State
 
 log = logging.getLogger(__name__)
 
 MIN_SECS = 0.25
+# These come and go while a run trains. Each other phase is a turn in its life, and is written at once.
+_MOMENTARY = (Phase.SAVING, Phase.EVALUATING)
 
 
 class StateFile:
@@ -34,12 +36,16 @@ class StateFile:
         self._pending: State | None = None
         self._written_at = float("-inf")
         self._failed = False
+        self._phase: Phase | None = None
 
     def observe(self, state: State) -> None:
         """Write this state, now or at the next flush."""
         with self._lock:
             self._pending = state
-            if state.phase.is_over or self._timer() - self._written_at >= MIN_SECS:
+            entered = state.phase not in _MOMENTARY and state.phase is not self._phase
+            if entered:
+                self._phase = state.phase
+            if entered or self._timer() - self._written_at >= MIN_SECS:
                 self._write()
 
     def flush(self) -> None:

@@ -91,8 +91,8 @@ class FunctionSession:
         """Read a checkpoint into the model, the optimizer, the input and the global step."""
         if self._exact_input and not has_position(prefix):
             raise DataError(
-                f'{prefix} holds no position of the dataset: it was saved with input_position = "restart". Set that '
-                "again, or choose another `logdir`."
+                f"{prefix} does not fit the job: it holds no position of the dataset. If it was saved with "
+                'input_position = "restart", set that again; if the job has changed, choose another `logdir`.'
             )
         try:
             status = self._checkpoint.read(str(prefix))

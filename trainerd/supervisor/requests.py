@@ -34,6 +34,6 @@ def consume_save(rundir: RunDirectory) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        log.warning("cannot read or remove %s: %s. Remove it by hand.", rundir.save, error.strerror)
+        log.warning("cannot read or remove %s: %s. Remove it by hand.", taken, error.strerror)
         return []
     return ids
