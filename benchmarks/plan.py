@@ -13,7 +13,7 @@ class Plan:
     Attributes:
       rounds, seconds: of each comparison of rates, and how long each side runs in a round.
       long_rounds, long_seconds: the same where the bar is as close as half a percent.
-      signals: how many are sent.
+      signal_rounds, signals: how often so many signals are sent.
       statuses: how often `trainerd status` is run.
       imports: how often TensorFlow is imported beside it.
       starts: how often a run is resumed.
@@ -24,6 +24,7 @@ class Plan:
     seconds: float
     long_rounds: int
     long_seconds: float
+    signal_rounds: int
     signals: int
     statuses: int
     imports: int
@@ -31,5 +32,25 @@ class Plan:
     say: Callable[[str], None] = lambda text: None
 
 
-FULL = Plan(rounds=7, seconds=2.0, long_rounds=15, long_seconds=3.0, signals=200, statuses=10, imports=5, starts=7)
-SHORT = Plan(rounds=2, seconds=0.9, long_rounds=3, long_seconds=1.5, signals=200, statuses=4, imports=2, starts=2)
+FULL = Plan(
+    rounds=7,
+    seconds=2.0,
+    long_rounds=15,
+    long_seconds=3.0,
+    signal_rounds=5,
+    signals=200,
+    statuses=10,
+    imports=5,
+    starts=7,
+)
+SHORT = Plan(
+    rounds=2,
+    seconds=0.9,
+    long_rounds=3,
+    long_seconds=0.9,
+    signal_rounds=1,
+    signals=200,
+    statuses=4,
+    imports=2,
+    starts=2,
+)

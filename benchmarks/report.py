@@ -25,17 +25,22 @@ def number(value: float, unit: str = "") -> str:
 
 def cells(figure: Figure) -> tuple[str, ...]:
     """One row of the table, as text."""
-    ratio = ""
-    if figure.is_ratio:
-        digits = 3 if figure.value < 2 else 1
-        ratio = f"{figure.value:.{digits}f} ({figure.low:.{digits}f} to {figure.high:.{digits}f})"
+    digits = 3 if figure.value < 2 else 1
+    ratio = f"{figure.value:.{digits}f} ({_range(figure, f'.{digits}f')})" if figure.is_ratio else ""
+    ours = number(figure.ours, figure.unit)
+    if not figure.is_ratio and figure.low < figure.high:
+        ours += f" ({_range(figure, '.3g')})"
     bar = ""
     if figure.bar is not None:
         sense = "≥" if figure.bar.sense == AT_LEAST else "≤"
         bar = f"{sense} {figure.bar.limit:g}" + ("" if figure.is_ratio else f" {figure.unit}").rstrip()
     verdict = {True: "met", False: "MISSED", None: ""}[figure.is_met]
     peer = "" if figure.peer is None else number(figure.peer, figure.unit)
-    return (figure.what, number(figure.ours, figure.unit), peer, ratio, bar, verdict)
+    return (figure.what, ours, peer, ratio, bar, verdict)
+
+
+def _range(figure: Figure, digits: str) -> str:
+    return f"{figure.low:{digits}} to {figure.high:{digits}}"
 
 
 def table(figures: Sequence[Figure]) -> Table:

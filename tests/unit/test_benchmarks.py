@@ -74,8 +74,8 @@ def test_percentiles_are_interpolated() -> None:
     ("figure", "expected"),
     [
         (RATE, ("tiny step", "50,000 steps/s", "2,000 steps/s", "20.0 (10.0 to 30.0)", "≥ 10", "met")),
-        (WAIT, ("p99", "25 ms", "", "", "≤ 20 ms", "MISSED")),
-        (SHOWN, ("p50", "1 ms", "", "", "", "")),
+        (WAIT, ("p99", "25 ms (1 to 25)", "", "", "≤ 20 ms", "MISSED")),
+        (SHOWN, ("p50", "1 ms (1 to 25)", "", "", "", "")),
     ],
 )
 def test_a_row_says_plainly_whether_its_bar_is_met(figure: Figure, expected: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ costs a few. So the loop itself is a `tf.function`, and Python sees the boundari
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,13 @@ class FunctionSession:
         self._stop_on_nan = stop_on_nan
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
-            self._flag = tf.Variable(False, trainable=False, name="flag")
-            # The step that is under way: differs from the global step where one was cut short by an error.
+            # Where the loop stops: a raised flag makes it 0, so that the loop has one thing to look at.
+            self._limit = tf.Variable(0, dtype=tf.int64, trainable=False, name="limit")
+            # The step that is under way: differs from the global step where one was cut short by an error. Known
+            # where there is a dataset, whose errors come between steps.
             self._entered = tf.Variable(0, dtype=tf.int64, trainable=False, name="entered")
+        self._limit_lock = threading.Lock()
+        self._is_raised = False
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
         self._step = self._trace()
@@ -65,16 +70,17 @@ class FunctionSession:
 
     def bind(self, flag: StopFlag) -> None:
         """Have the graph's own flag follow this one."""
-        flag.bind(self._flag.assign)
+        flag.bind(self._set_raised)
 
     def run_until(self, limit: int) -> Steps:
         """Run steps in the graph until the flag is raised, or another of the contract's reasons."""
         before = self.step
         ended = False
         try:
-            self._run(tf.constant(min(limit, before + ROWS), tf.int64))
+            self._set_limit(min(limit, before + ROWS))
+            self._run()
         except tf.errors.OutOfRangeError as error:
-            if self.step != int(self._entered.numpy()):
+            if not self._is_between_steps():
                 raise self._failure(error) from error
             ended = True
         except Exception as error:
@@ -138,6 +144,23 @@ class FunctionSession:
         """The graph of one step."""
         return self._step.graph
 
+    # ------------------------------------------------------------------ the flag
+
+    def _set_raised(self, raised: bool) -> None:
+        """Called with the flag's value by any thread, whenever it changes."""
+        with self._limit_lock:
+            self._is_raised = raised
+            if raised:
+                self._limit.assign(0)
+
+    def _set_limit(self, limit: int) -> None:
+        with self._limit_lock:
+            self._limit.assign(0 if self._is_raised else limit)
+
+    def _is_between_steps(self) -> bool:
+        """Whether no step was cut short; where that is not known, it may have been."""
+        return self._iterator is not None and int(self._entered.numpy()) == self.step
+
     # ------------------------------------------------------------------ building
 
     def _trace(self) -> Any:
@@ -160,36 +183,37 @@ class FunctionSession:
 
         return tf.function(step_to_row, autograph=False).get_concrete_function(*batch)
 
-    def _make_loop(self) -> Callable[[tf.Tensor], None]:
-        """The loop: runs until the global step is `limit`, the flag is raised, or the loss is not finite.
+    def _make_loop(self) -> Callable[[], None]:
+        """The loop: runs until the global step is the limit, the flag is raised, or the loss is not finite.
 
+        Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
+        and the limit are one variable, and the step is the only value that goes from one iteration to the next.
         Iterations never overlap (parallel_iterations=1): what the flag finds is a boundary.
         """
-        iterator, step, rows = self._iterator, self._step, self._rows
+        iterator, step, rows, limit = self._iterator, self._step, self._rows, self._limit
         loss = self._names.index("loss") if self._stop_on_nan and "loss" in self._names else None
 
-        @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
-        def run(limit: tf.Tensor) -> None:
+        def one_step(now: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+            after = now + 1
+            batch = [] if iterator is None else [next(iterator)]
+            with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+                entered = [] if iterator is None else [self._entered.assign(after, read_value=False)]
+            with tf.control_dependencies(entered):
+                row = step(*batch)
+            with tf.control_dependencies([row]):  # the call as a whole, with all that it assigns
+                if self._names:
+                    tf.raw_ops.ResourceScatterUpdate(resource=rows.handle, indices=now - first, updates=row)
+                self._global_step.assign(after, read_value=False)
+                if loss is None:
+                    return after
+                return tf.where(tf.math.is_finite(row[loss]), after, tf.int64.max)  # past any limit
+
+        @tf.function(autograph=False, input_signature=[])
+        def run() -> None:
             first = self._global_step.read_value()
-
-            def wanted(now: tf.Tensor, sound: tf.Tensor) -> tf.Tensor:
-                return (now < limit) & sound & ~self._flag.read_value()
-
-            def one_step(now: tf.Tensor, sound: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                batch = [] if iterator is None else [next(iterator)]
-                with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-                    entered = self._entered.assign(now + 1, read_value=False)
-                with tf.control_dependencies([entered]):
-                    row = step(*batch)
-                with tf.control_dependencies([row]):  # the call as a whole, with all that it assigns
-                    if self._names:
-                        rows.scatter_nd_update([[now - first]], [row])
-                    self._global_step.assign(now + 1, read_value=False)
-                    if loss is not None:
-                        sound = tf.math.is_finite(row[loss])
-                return now + 1, sound
-
-            tf.while_loop(wanted, one_step, (first, tf.constant(True)), parallel_iterations=1)
+            tf.while_loop(
+                lambda now: now < limit.read_value(), lambda now: [one_step(now, first)], [first], parallel_iterations=1
+            )
 
         return run  # type: ignore[no-any-return]
 
@@ -212,10 +236,8 @@ class FunctionSession:
     def _failure(self, error: Exception) -> JobError:
         """The error for a step that failed. Where its batch did not come, the state is still that of a boundary."""
         done = self.step
-        sound = int(self._entered.numpy()) == done
-        what = (
-            "the dataset failed to give the batch of" if sound and self._iterator is not None else "the job failed in"
-        )
+        sound = self._is_between_steps()
+        what = "the dataset failed to give the batch of" if sound else "the job failed in"
         return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=job_traceback(error))
 
     def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:
