@@ -46,6 +46,19 @@ def test_a_summary_writer_has_its_resource(tmp_path: Path) -> None:
     assert event in list(read_events(path))
 
 
+def test_an_iterator_has_its_resource() -> None:
+    """trainerd/sessions/input.py gets batches through it, without a thread between."""
+    iterator = iter(tf.data.Dataset.range(3))
+    assert hasattr(iterator, "_iterator_resource"), (
+        "OwnedIterator._iterator_resource has gone: trainerd/sessions/input.py needs it for "
+        "tf.raw_ops.IteratorGetNextSync. Look into tensorflow/python/data/ops/iterator_ops.py for where it is kept now."
+    )
+    [batch] = tf.raw_ops.IteratorGetNextSync(
+        iterator=iterator._iterator_resource, output_types=[tf.int64], output_shapes=[[]]
+    )
+    assert batch.numpy() == 0 and next(iterator).numpy() == 1
+
+
 def test_event_files_are_named_by_their_second_and_their_process(tmp_path: Path) -> None:
     """trainerd/events/ finds them, and tells which is newer, by their names."""
     tf.summary.create_file_writer(str(tmp_path)).close()
@@ -79,7 +92,11 @@ def test_tensorboard_leaves_tensorflow_alone_when_told_to() -> None:
 
 # A name with an underscore in front, of anything but trainerd's own objects.
 PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)")
-KNOWN = {("events/eventfile.py", "_resource"), ("daemon/detach.py", "_exit")}
+KNOWN = {
+    ("events/eventfile.py", "_resource"),
+    ("sessions/input.py", "_iterator_resource"),
+    ("daemon/detach.py", "_exit"),
+}
 
 
 def test_there_are_no_others() -> None:

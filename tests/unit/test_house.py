@@ -28,6 +28,7 @@ MODULES = sorted(p for p in ROOT.rglob("*.py") if p.name != "__main__.py" and p 
 NEEDS_TENSORFLOW = {
     "sessions/function.py",
     "sessions/metrics.py",
+    "sessions/input.py",
     "sessions/checkpoint.py",
     "sessions/load.py",
     "events/eventfile.py",

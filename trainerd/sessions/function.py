@@ -19,7 +19,8 @@ from trainerd.job import Job
 from trainerd.sessions.blame import job_traceback
 from trainerd.sessions.checkpoint import FunctionSnapshot, has_position, hidden_variables, require_saveable
 from trainerd.sessions.contract import Steps, StopFlag
-from trainerd.sessions.metrics import as_row, layout
+from trainerd.sessions.input import next_batch
+from trainerd.sessions.metrics import as_dict, as_row, layout
 
 ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
 RESERVED = ("global_step", "iterator", "hidden")
@@ -42,7 +43,7 @@ class FunctionSession:
         self._stop_on_nan = stop_on_nan
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
-            # Where the loop stops: a raised flag makes it 0, so that the loop has one thing to look at.
+            # How many steps the loop does: a raised flag makes it 0, so that the loop has one thing to look at.
             self._limit = tf.Variable(0, dtype=tf.int64, trainable=False, name="limit")
             # The step that is under way: differs from the global step where one was cut short by an error. Known
             # where there is a dataset, whose errors come between steps.
@@ -77,7 +78,7 @@ class FunctionSession:
         before = self.step
         ended = False
         try:
-            self._set_limit(min(limit, before + ROWS))
+            self._set_limit(min(limit - before, ROWS))
             self._run()
         except tf.errors.OutOfRangeError as error:
             if not self._is_between_steps():
@@ -153,9 +154,9 @@ class FunctionSession:
             if raised:
                 self._limit.assign(0)
 
-    def _set_limit(self, limit: int) -> None:
+    def _set_limit(self, steps: int) -> None:
         with self._limit_lock:
-            self._limit.assign(0 if self._is_raised else limit)
+            self._limit.assign(0 if self._is_raised else steps)
 
     def _is_between_steps(self) -> bool:
         """Whether no step was cut short; where that is not known, it may have been."""
@@ -164,7 +165,7 @@ class FunctionSession:
     # ------------------------------------------------------------------ building
 
     def _trace(self) -> Any:
-        """The job's step as one concrete function, from a batch to a row of metrics."""
+        """The job's step as one concrete function, from a batch to a row of metrics, and the loss to be looked at."""
         step = self._job.train_step
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
@@ -178,41 +179,46 @@ class FunctionSession:
             shape = [ROWS, len(self._names)]
             self._rows = tf.Variable(tf.zeros(shape, self._dtype), trainable=False, name="metrics")
 
-        def step_to_row(*batch: Any) -> tf.Tensor:
-            return as_row(traced(*batch), self._names, self._dtype)
+        def step_to_row(*batch: Any) -> list[tf.Tensor]:
+            outputs = traced(*batch)
+            return [as_row(outputs, self._names, self._dtype), *self._checked(outputs)]
 
         return tf.function(step_to_row, autograph=False).get_concrete_function(*batch)
 
+    def _checked(self, outputs: Any) -> list[tf.Tensor]:
+        """The loss, where it is to be looked at after every step."""
+        loss = as_dict(outputs).get("loss")
+        return [loss] if self._stop_on_nan and loss is not None and loss.dtype.is_floating else []
+
     def _make_loop(self) -> Callable[[], None]:
-        """The loop: runs until the global step is the limit, the flag is raised, or the loss is not finite.
+        """The loop: runs until it has done as many steps as the limit says, or the loss is not finite.
 
         Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
-        and the limit are one variable, and the step is the only value that goes from one iteration to the next.
+        and the limit are one variable, and the count of steps is all that goes from one iteration to the next.
         Iterations never overlap (parallel_iterations=1): what the flag finds is a boundary.
         """
-        iterator, step, rows, limit = self._iterator, self._step, self._rows, self._limit
-        loss = self._names.index("loss") if self._stop_on_nan and "loss" in self._names else None
 
-        def one_step(now: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-            after = now + 1
-            batch = [] if iterator is None else [next(iterator)]
+        def one_step(count: tf.Tensor) -> tf.Tensor:
+            batch = [] if self._iterator is None else [next_batch(self._iterator)]
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-                entered = [] if iterator is None else [self._entered.assign(after, read_value=False)]
+                entered = [self._entered.assign_add(1, read_value=False)] if batch else []
             with tf.control_dependencies(entered):
-                row = step(*batch)
+                row, *loss = self._step(*batch)
             with tf.control_dependencies([row]):  # the call as a whole, with all that it assigns
                 if self._names:
-                    tf.raw_ops.ResourceScatterUpdate(resource=rows.handle, indices=now - first, updates=row)
-                self._global_step.assign(after, read_value=False)
-                if loss is None:
-                    return after
-                return tf.where(tf.math.is_finite(row[loss]), after, tf.int64.max)  # past any limit
+                    tf.raw_ops.ResourceScatterUpdate(resource=self._rows.handle, indices=count, updates=row)
+                self._global_step.assign_add(1, read_value=False)
+                after = count + 1
+                return tf.where(tf.math.is_finite(loss[0]), after, tf.int64.max) if loss else after
 
         @tf.function(autograph=False, input_signature=[])
         def run() -> None:
-            first = self._global_step.read_value()
+            start = tf.constant(0, tf.int64)
             tf.while_loop(
-                lambda now: now < limit.read_value(), lambda now: [one_step(now, first)], [first], parallel_iterations=1
+                lambda count: count < self._limit.read_value(),
+                lambda count: [one_step(count)],
+                [start],
+                parallel_iterations=1,
             )
 
         return run  # type: ignore[no-any-return]

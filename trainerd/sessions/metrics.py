@@ -21,7 +21,7 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
     Raises:
       EntryError: the step returned something else.
     """
-    metrics = _as_dict(outputs)
+    metrics = as_dict(outputs)
     for name, value in metrics.items():
         if not isinstance(name, str) or not name:
             raise EntryError(f"train_step returned a metric named {name!r}; names are strings.")
@@ -39,13 +39,19 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
 
 def as_row(outputs: Any, names: tuple[str, ...], dtype: tf.DType) -> tf.Tensor:
     """A step's metrics as a tensor of shape [metrics]."""
-    metrics = _as_dict(outputs)
-    if not names:
-        return tf.zeros([0], dtype)
-    return tf.stack([tf.cast(metrics[name], dtype) for name in names])
+    metrics = as_dict(outputs)
+    values = [tf.cast(metrics[name], dtype) for name in names]
+    if len(values) == 1:
+        return tf.reshape(values[0], [1])  # copies nothing
+    return tf.stack(values) if values else tf.zeros([0], dtype)
 
 
-def _as_dict(outputs: Any) -> dict[str, Any]:
+def as_dict(outputs: Any) -> dict[str, Any]:
+    """A step's metrics by name.
+
+    Raises:
+      EntryError: the step returned something else.
+    """
     if outputs is None:
         return {}
     if isinstance(outputs, dict):
