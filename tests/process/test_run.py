@@ -80,7 +80,7 @@ def test_sigusr2_shows_every_threads_stack(start: Start, project: Path) -> None:
     run = start("run")
     run.until_training()
     run.signal(signal.SIGUSR2)
-    run.until_printed(r"every thread's stack:[\s\S]*run_until")
+    run.until_printed(r"every thread's stack:[\s\S]*in _load_and_train")
     assert run.pause() == 0
 
 

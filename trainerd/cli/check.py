@@ -24,6 +24,7 @@ def command(config_path: Path | None) -> None:
     click.echo(f"config: {config.path or 'the digits job that ships'}: no mistakes")
     click.echo(f"logdir: {config.rundir}")
     os.chdir(config.folder)
+    quiet.hush_tensorflow()
     with tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch, quiet.stderr_to(Path(scratch, "stderr")):
         from trainerd.sessions import load
     session = load.open_session(config)

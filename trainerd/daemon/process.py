@@ -178,6 +178,7 @@ class TrainerProcess:
     def _load(self) -> Session:
         """Import the job, and TensorFlow with it."""
         os.chdir(self._config.folder)
+        quiet.hush_tensorflow()
         with quiet.stderr_to(self._rundir.log):
             from trainerd.sessions import load
         return load.open_session(self._config)

@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
+def hush_tensorflow() -> None:
+    """Have TensorFlow's C++ part say errors only, among the lines of a run, unless its user has chosen a level."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
 @contextlib.contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
     """Append what is written to standard error, from C++ too, to a file while the block runs."""
