@@ -40,7 +40,7 @@ lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/.test
+types: .venv/.test .venv/.bench  # the benchmarks draw with matplotlib
 	$(BIN)/mypy
 
 bench: .venv/.bench
