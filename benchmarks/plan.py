@@ -35,8 +35,8 @@ class Plan:
 FULL = Plan(
     rounds=7,
     seconds=2.0,
-    long_rounds=15,
-    long_seconds=3.0,
+    long_rounds=25,
+    long_seconds=2.0,
     signal_rounds=5,
     signals=200,
     statuses=10,
@@ -46,11 +46,11 @@ FULL = Plan(
 SHORT = Plan(
     rounds=2,
     seconds=0.9,
-    long_rounds=3,
+    long_rounds=2,
     long_seconds=0.9,
     signal_rounds=1,
     signals=200,
     statuses=4,
-    imports=2,
-    starts=2,
+    imports=1,
+    starts=1,
 )

@@ -16,7 +16,7 @@ AnySide = TypeVar("AnySide", bound=Side)
 
 UNIT = "steps/s"
 # jobs.py spells it too; importing that would import TensorFlow.
-MATMULS = "TRAINERD_BENCH_MATMULS"
+INVERSIONS = "TRAINERD_BENCH_INVERSIONS"
 
 
 def tiny(plan: Plan) -> list[Figure]:
@@ -67,7 +67,7 @@ def fifty_ms(plan: Plan) -> list[Figure]:
     with _folder() as folder, contextlib.ExitStack() as stack:
         bare = _entered(stack, lambda: Peer("bare", entry))
         bare.ready()  # it measures how much work 50 ms are
-        env = {MATMULS: str(bare.facts["matmuls"])}
+        env = {INVERSIONS: str(bare.facts["inversions"])}
         trainer = _entered(stack, lambda: Trainer(entry, folder, env=env))
         trainer.ready()
         sides: list[Side] = [trainer, bare]

@@ -17,8 +17,8 @@ def main(entry: str) -> None:
     """Serve one job."""
     facts: dict[str, Any] = {}
     if entry == "benchmarks.jobs:fifty_ms":
-        facts["matmuls"] = jobs.calibrated()
-        os.environ[jobs.MATMULS] = str(facts["matmuls"])
+        facts["inversions"] = jobs.calibrated()
+        os.environ[jobs.INVERSIONS] = str(facts["inversions"])
     module, _, attribute = entry.partition(":")
     job = getattr(import_module(module), attribute)()
     step = tf.function(job.train_step)
