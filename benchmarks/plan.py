@@ -52,5 +52,5 @@ SHORT = Plan(
     signals=200,
     statuses=4,
     imports=1,
-    starts=1,
+    starts=2,
 )
