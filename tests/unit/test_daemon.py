@@ -190,11 +190,13 @@ def test_a_failure_is_never_ready(manager: socket.socket) -> None:
         assert messages(manager) == ["STATUS=failed: step 0; why"]
 
 
-def test_without_systemd_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    notifier = Notifier()
-    notifier.observe(State(phase=Phase.TRAINING))
-    notifier.close()
+def test_without_systemd_nothing_is_sent(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    with manager:
+        notifier = Notifier()
+        notifier.observe(State(phase=Phase.TRAINING))
+        notifier.close()
+        assert messages(manager) == []
 
 
 def test_a_status_line_is_one_line() -> None:
