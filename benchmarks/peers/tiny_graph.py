@@ -13,7 +13,7 @@ def build() -> Any:
     """Make the default graph. What one step fetches: the train op, which counts the global step too, and the loss.
 
     The loss is fetched because both others have it at each step: the bare loop's function returns it, and trainerd
-    keeps it. Without it a run is some 10 to 20 µs shorter; docs/benchmarks.md says what that does to the figures.
+    keeps it. Without it a run can be shorter by up to a third; docs/benchmarks.md says what that does to the figures.
     """
     tf1.disable_v2_behavior()
     step = tf1.train.get_or_create_global_step()
