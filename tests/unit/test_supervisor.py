@@ -33,6 +33,10 @@ class FakeEvents:
     failing: bool = False
     closed: bool = False
 
+    @property
+    def is_well(self) -> bool:
+        return not self.failing
+
     def begin(self, step: int, session: Session) -> None:
         self.begun_at = step
 
@@ -288,6 +292,20 @@ def test_curves_that_cannot_be_written_do_not_end_the_training(rundir: RunDirect
     run = Run(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
     assert run.train().phase is Phase.FINISHED
     assert "event files cannot be written" in run.states[-1].warnings[0]
+
+
+def test_the_warning_of_curves_is_taken_back_when_they_can_be_written_again(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
+
+    def at(step: int) -> None:
+        if step == 15:  # the point of step 10 has failed
+            run.flag.raise_for(Request.SAVE)
+        if step == 20:
+            run.events.failing = False
+
+    run.session._on_step = at
+    run.train()
+    assert any(state.warnings for state in run.states) and not run.states[-1].warnings
 
 
 def test_points_of_the_curves_fall_on_multiples(rundir: RunDirectory) -> None:

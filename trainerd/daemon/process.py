@@ -14,6 +14,7 @@ from trainerd import config as configs
 from trainerd.checkpoints import catalogue
 from trainerd.config import Config
 from trainerd.daemon import lock, logs, quiet
+from trainerd.daemon.collection import uncollected
 from trainerd.daemon.periodic import called_every
 from trainerd.daemon.signals import SignalThread, handled, terminal_check
 from trainerd.daemon.statefile import StateFile
@@ -179,9 +180,10 @@ class TrainerProcess:
         """Import the job, and TensorFlow with it."""
         os.chdir(self._config.folder)
         quiet.hush_tensorflow()
-        with quiet.stderr_to(self._rundir.log):
-            from trainerd.sessions import load
-        return load.open_session(self._config)
+        with uncollected():
+            with quiet.stderr_to(self._rundir.log):
+                from trainerd.sessions import load
+            return load.open_session(self._config)
 
     def _paused_early(self) -> Outcome:
         requests.consume_pause(self._rundir)

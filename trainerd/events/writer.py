@@ -53,7 +53,13 @@ class EventWriter:
         self._graph: Any = None
         self._step = 0  # what is later than this in the files of before is void
         self._failures = 0
+        self._undrawn = False
         self._retry_at = -float("inf")
+
+    @property
+    def is_well(self) -> bool:
+        """Whether what failed before can be written again."""
+        return self._file is not None and self._failures == 0 and not self._undrawn
 
     def begin(self, step: int, session: Session) -> None:
         """Make the file; void the steps after `step` in those of earlier processes; write the graph of a step."""
@@ -89,6 +95,7 @@ class EventWriter:
         def write(file: EventFile) -> None:
             with file.writer.as_default():
                 write_weights(weights, step)
+            self._undrawn = False
             file.last_step = max(file.last_step, step)
             file.flush()
 
@@ -135,6 +142,7 @@ class EventWriter:
             self._give_up()
             raise
         except Exception as error:
+            self._undrawn = True
             # A picture that cannot be drawn: neither the file's fault, nor a reason to end the training.
             log.exception("an error of trainerd's own, in what it writes for TensorBoard")
             raise StorageError(f"cannot write for TensorBoard: {type(error).__name__}: {error}") from error

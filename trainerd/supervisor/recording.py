@@ -19,7 +19,12 @@ _FAILED = "event files cannot be written"
 
 
 class Events(Protocol):
-    """What is written for TensorBoard. Each may raise StorageError."""
+    """What is written for TensorBoard. Each method may raise StorageError."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether what failed before can be written again."""
+        ...
 
     def begin(self, step: int, session: Session) -> None:
         """The steps after this one are about to be run; what was recorded of them before is void."""
@@ -145,10 +150,13 @@ class Recording:
         self._guard(self._events.close)
 
     def _guard(self, write: Callable[[], None]) -> None:
-        """Write for TensorBoard. Where that fails training goes on, and `status` says so."""
+        """Write for TensorBoard. Where that fails training goes on, and `status` says so while it does."""
         try:
             write()
         except StorageError as error:
             if not any(w.startswith(_FAILED) for w in self._reporter.state.warnings):
                 log.warning("%s: %s", _FAILED, error, extra={"event": "events-failed"})
                 self._reporter.warn(f"{_FAILED}: {error}")
+            return
+        if self._events.is_well:
+            self._reporter.unwarn(_FAILED)

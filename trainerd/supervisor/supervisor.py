@@ -132,8 +132,8 @@ class Supervisor:
 
     def _begin(self, step: int) -> None:
         """The first step is done: this run really trains."""
-        self._reporter.update(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", step + 1, extra={"event": "training"})
+        self._reporter.update(phase=Phase.TRAINING, step=self._session.step)
         self._recording.begin(self._session, step)
 
     def _end(self, outcome: Outcome) -> Outcome:
