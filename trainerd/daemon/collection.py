@@ -11,8 +11,9 @@ from collections.abc import Iterator
 def uncollected() -> Iterator[None]:
     """Collect nothing while the block runs, and never look again at what it made.
 
-    Importing TensorFlow and building a model makes more than half a million objects, none of them garbage, and the collector walks
-    through all of them again and again: a tenth of a start, and a quarter of a second at each full collection after it.
+    Importing TensorFlow and building a model makes more than half a million objects, none of them garbage, and the
+    collector walks through all of them again and again: a tenth of a start, and a quarter of a second at each full
+    collection after it.
     """
     gc.disable()
     try:
