@@ -20,7 +20,7 @@ from trainerd.sessions.blame import job_traceback
 from trainerd.sessions.checkpoint import FunctionSnapshot, has_position, hidden_variables, require_saveable
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.input import next_batch
-from trainerd.sessions.metrics import as_dict, as_row, layout
+from trainerd.sessions.metrics import as_dict, as_row, layout, row_shape
 
 ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
 RESERVED = ("global_step", "iterator", "hidden")
@@ -88,7 +88,7 @@ class FunctionSession:
             raise self._failure(error) from error
         count = self.step - before
         rows = self._rows.value()[:count].numpy().astype(np.float64)
-        return Steps(before + 1, self._names, rows, ended)
+        return Steps(before + 1, self._names, rows.reshape(count, len(self._names)), ended)
 
     def snapshot(self) -> FunctionSnapshot:
         """The state at this boundary."""
@@ -165,7 +165,7 @@ class FunctionSession:
     # ------------------------------------------------------------------ building
 
     def _trace(self) -> Any:
-        """The job's step as one concrete function, from a batch to a row of metrics, and the loss to be looked at."""
+        """The job's step as one concrete function, from a batch to its metrics."""
         step = self._job.train_step
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
@@ -176,14 +176,16 @@ class FunctionSession:
             raise EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}") from error
         self._names, self._dtype = layout(traced.structured_outputs)
         with tf.device("CPU:0"):
-            shape = [ROWS, len(self._names)]
-            self._rows = tf.Variable(tf.zeros(shape, self._dtype), trainable=False, name="metrics")
+            rows = tf.zeros([ROWS, *row_shape(self._names)], self._dtype)
+            self._rows = tf.Variable(rows, trainable=False, name="metrics")
+        if self._names:
+            return traced
 
-        def step_to_row(*batch: Any) -> list[tf.Tensor]:
-            outputs = traced(*batch)
-            return [as_row(outputs, self._names, self._dtype), *self._checked(outputs)]
+        def step_to_done(*batch: Any) -> tf.Tensor:
+            traced(*batch)
+            return tf.zeros([])  # an output, for what comes after the step to wait for
 
-        return tf.function(step_to_row, autograph=False).get_concrete_function(*batch)
+        return tf.function(step_to_done, autograph=False).get_concrete_function(*batch)
 
     def _checked(self, outputs: Any) -> list[tf.Tensor]:
         """The loss, where it is to be looked at after every step."""
@@ -203,9 +205,11 @@ class FunctionSession:
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
                 entered = [self._entered.assign_add(1, read_value=False)] if batch else []
             with tf.control_dependencies(entered):
-                row, *loss = self._step(*batch)
-            with tf.control_dependencies([row]):  # the call as a whole, with all that it assigns
+                outputs = self._step(*batch)
+            with tf.control_dependencies(tf.nest.flatten(outputs)):  # the call as a whole, with all that it assigns
+                loss = self._checked(outputs)
                 if self._names:
+                    row = as_row(outputs, self._names, self._dtype)
                     tf.raw_ops.ResourceScatterUpdate(resource=self._rows.handle, indices=count, updates=row)
                 self._global_step.assign_add(1, read_value=False)
                 after = count + 1

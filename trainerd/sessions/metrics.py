@@ -38,12 +38,15 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
 
 
 def as_row(outputs: Any, names: tuple[str, ...], dtype: tf.DType) -> tf.Tensor:
-    """A step's metrics as a tensor of shape [metrics]."""
+    """A step's metrics as a tensor of `row_shape`."""
     metrics = as_dict(outputs)
     values = [tf.cast(metrics[name], dtype) for name in names]
-    if len(values) == 1:
-        return tf.reshape(values[0], [1])  # copies nothing
-    return tf.stack(values) if values else tf.zeros([0], dtype)
+    return values[0] if len(values) == 1 else tf.stack(values)
+
+
+def row_shape(names: tuple[str, ...]) -> list[int]:
+    """[metrics], or a scalar's where there is one: to make a vector of it would take an op of each step."""
+    return [] if len(names) == 1 else [len(names)]
 
 
 def as_dict(outputs: Any) -> dict[str, Any]:
