@@ -7,37 +7,48 @@ content or the new, never a part, and what was written durably survives a power 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainerd.errors import StorageError
 
 _CHUNK = 1 << 20
+_PERMISSION = (
+    "Give this user permission there, or choose another `logdir`; for the run of a unit, which has a user of its own, "
+    "use sudo."
+)
 
 
 @contextlib.contextmanager
-def storage(doing: str) -> Iterator[None]:
+def storage(doing: str, *, missing_ok: bool = False) -> Iterator[None]:
     """Turn an OSError inside the block into a StorageError that says what was being done.
 
     Args:
       doing: what is being done, with the path, such as "write /runs/a/state.json".
+      missing_ok: whether a file that is not there ends the block without an error.
     """
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot {doing}: {error.strerror or error}. {_advice(error)}") from error
+        if missing_ok and error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return
+        raise storage_error(error, doing) from error
+
+
+def storage_error(error: OSError, doing: str) -> StorageError:
+    """The StorageError for an OSError; see `storage`."""
+    return StorageError(f"cannot {doing}: {error.strerror or error}. {_advice(error)}")
 
 
 def _advice(error: OSError) -> str:
-    import errno
-
     return {
         errno.ENOSPC: "Free some space on that file system; it is tried again.",
         errno.EDQUOT: "The disk quota is used up; free some space or raise it.",
-        errno.EACCES: "Give this user permission to write there, or choose another `logdir`.",
-        errno.EPERM: "Give this user permission to write there, or choose another `logdir`.",
+        errno.EACCES: _PERMISSION,
+        errno.EPERM: _PERMISSION,
         errno.EROFS: "The file system is read-only; remount it or choose another `logdir`.",
         errno.ENOTDIR: "A file stands where a directory is needed; move it or choose another `logdir`.",
         errno.EIO: "The device reports an error; see `dmesg`.",
@@ -86,17 +97,33 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
         fsync_directory(path.parent)
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file, as `sha256sum` prints it."""
+def sha256(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
+    """The SHA-256 of a file, as `sha256sum` prints it.
+
+    Args:
+      path: the file.
+      moved: told of the bytes that were read, while they are.
+    """
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
+            moved(len(chunk))
     return digest.hexdigest()
 
 
-def pages_written_back() -> int:
-    """How many pages the kernel has written to disks since it booted; 0 where /proc does not tell."""
+def written_back(path: Path) -> int:
+    """A count that grows while the kernel writes to the disk that holds `path`.
+
+    The disk's own sectors where it has a device, the pages of all disks where it has none that the kernel counts (an
+    overlay, a network's file system); 0 where neither is told.
+    """
+    number = path.stat().st_dev
+    try:
+        fields = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat").read_text().split()
+        return int(fields[6])
+    except (OSError, IndexError, ValueError):
+        pass
     try:
         text = Path("/proc/vmstat").read_text()
     except OSError:

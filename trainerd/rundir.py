@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,11 +96,11 @@ class RunDirectory:
 
     def steps(self) -> list[int]:
         """The steps that have a manifest's file, newest first."""
-        if not self.path.is_dir():
-            return []
         pattern = re.compile(re.escape(self.basename) + r"-(\d+)\.json")
-        matches = (pattern.fullmatch(entry.name) for entry in self.path.iterdir())
-        return sorted((int(match[1]) for match in matches if match), reverse=True)
+        with storage(f"look into {self.path}", missing_ok=True):
+            matches = (pattern.fullmatch(name) for name in os.listdir(self.path))
+            return sorted((int(match[1]) for match in matches if match), reverse=True)
+        return []
 
     def foreign_checkpoints(self) -> list[str]:
         """Names of TensorFlow checkpoints here that have no manifest: another program's."""

@@ -166,11 +166,17 @@ def is_process(pid: int, uptime_at_start: float) -> bool:
 
 
 def read_state(path: Path) -> State | None:
-    """Read a state file. A missing or damaged one, which tells nothing, gives None."""
+    """Read a state file. A missing or damaged one, which tells nothing, gives None.
+
+    Raises:
+      StorageError: it is there and cannot be read.
+    """
     try:
-        return _from_json(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError, KeyError):
+        with storage(f"read {path}", missing_ok=True):
+            return _from_json(json.loads(path.read_bytes()))
+    except (ValueError, TypeError, KeyError):
         return None
+    return None
 
 
 def _from_json(data: dict[str, Any]) -> State:

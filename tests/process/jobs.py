@@ -49,6 +49,20 @@ def exact() -> trainerd.Job:
     )
 
 
+def workers() -> trainerd.Job:
+    """A job with processes of its own, forked, as a loader of data has them."""
+    import multiprocessing
+
+    fork = multiprocessing.get_context("fork")
+    for _ in range(3):
+        fork.Process(target=time.sleep, args=(1000,), daemon=True).start()
+    spare = fork.Process(target=time.sleep, args=(1000,))
+    spare.start()
+    spare.terminate()  # is not for the trainer
+    spare.join()
+    return counter()
+
+
 def slow_step() -> trainerd.Job:
     """A step that waits for a file."""
     p = tf.Variable(0.0)

@@ -86,6 +86,12 @@ def test_a_daemons_life(project: Path, rundir: RunDirectory) -> None:
     trainerd(project, "pause", "--wait")
 
 
+def test_a_start_returns_though_the_job_has_processes_of_its_own(project: Path, rundir: RunDirectory) -> None:
+    write_config(project, entry="jobs:workers")
+    assert "training in the background" in trainerd(project, "start")
+    assert "paused at step" in trainerd(project, "pause", "--wait")
+
+
 def test_a_start_that_fails_says_why_with_its_code(project: Path, rundir: RunDirectory) -> None:
     write_config(project, entry="jobs:nothing")
     assert "has no 'nothing'" in trainerd(project, "start", code=69)

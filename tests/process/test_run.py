@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -165,3 +166,24 @@ def test_status_is_right_while_it_runs_and_after(start: Start, project: Path) ->
     assert run.pause() == 0
     after = read_state(run.rundir.state)
     assert after is not None and not after.is_running()
+
+
+def test_a_job_with_processes_of_its_own_is_paused_like_any_other(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:workers")
+    run = start("run")
+    run.until_training()
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: every process of the group
+    assert run.end() == 0, run.text
+    assert "second" not in run.text and saved(run.rundir) == [run.state.step]
+
+
+def test_a_kill_leaves_the_run_directory_free_though_the_jobs_own_processes_live(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:workers")
+    run = start("run")
+    run.until_training()
+    run.signal(signal.SIGKILL)
+    assert run.end() == -signal.SIGKILL
+    again = start("run")
+    again.until_training()
+    assert again.pause() == 0
+    os.killpg(run.pid, signal.SIGKILL)

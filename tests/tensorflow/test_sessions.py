@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -91,7 +93,7 @@ def test_a_snapshot_restores_into_another(make: Callable[[], Session], tmp_path:
     first, second = make(), make()
     bound(first), bound(second)
     first.run_until(30)
-    first.snapshot().write(tmp_path / "model.ckpt-30")
+    first.snapshot().write(tmp_path / "model.ckpt-30", lambda size: None)
     second.run_until(3)
     second.restore(tmp_path / "model.ckpt-30")
     assert second.step == 30
@@ -117,7 +119,7 @@ def test_checkpoints_are_tensorflows_own(tmp_path: Path) -> None:
     bound(session)
     session.run_until(30)
     prefix = str(tmp_path / "model.ckpt-30")
-    session.snapshot().write(Path(prefix))
+    session.snapshot().write(Path(prefix), lambda size: None)
     assert tf.train.load_checkpoint(prefix).get_tensor("p/.ATTRIBUTES/VARIABLE_VALUE") == 60.0
     p, step = tf.Variable(0.0, dtype=tf.float64), tf.Variable(0, dtype=tf.int64)
     tf.train.Checkpoint(p=p, global_step=step).read(prefix).assert_consumed()
@@ -156,7 +158,7 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(tmp_path: Path) -> 
         if start:
             session.restore(tmp_path / f"model.ckpt-{start}")
         done.append(session.run_until(stop).rows)
-        session.snapshot().write(tmp_path / f"model.ckpt-{stop}")
+        session.snapshot().write(tmp_path / f"model.ckpt-{stop}", lambda size: None)
     assert np.array_equal(np.concatenate(done), expected)
 
 
@@ -199,8 +201,33 @@ def test_a_nan_is_not_saved_unless_it_may_be(tmp_path: Path) -> None:
     v = tf.Variable([1.0, float("nan")])
     job = trainerd.Job(lambda: None, state={"part": {"v": v}})
     with pytest.raises(UnsoundError, match="'part/v' holds a NaN"):
-        FunctionSession(job).snapshot().write(tmp_path / "a-1")
-    FunctionSession(job, stop_on_nan=False).snapshot().write(tmp_path / "b-1")
+        FunctionSession(job).snapshot().write(tmp_path / "a-1", lambda size: None)
+    FunctionSession(job, stop_on_nan=False).snapshot().write(tmp_path / "b-1", lambda size: None)
+
+
+@pytest.mark.parametrize("value", [tf.zeros([0, 3]), tf.zeros([], tf.complex64), tf.ones([2], tf.bfloat16), "text"])
+def test_what_can_hold_no_nan_or_holds_none_is_saved(tmp_path: Path, value: Any) -> None:
+    job = trainerd.Job(lambda: None, state={"v": tf.Variable(value)})
+    FunctionSession(job).snapshot().write(tmp_path / "a-1", lambda size: None)
+
+
+@pytest.mark.parametrize("dtype", [tf.complex64, tf.bfloat16, tf.float16, tf.float64])
+def test_a_nan_of_any_type_is_found(tmp_path: Path, dtype: tf.DType) -> None:
+    job = trainerd.Job(lambda: None, state={"v": tf.Variable(tf.cast([1.0, float("nan")], dtype))})
+    with pytest.raises(UnsoundError, match="holds a NaN"):
+        FunctionSession(job).snapshot().write(tmp_path / "a-1", lambda size: None)
+
+
+def test_a_job_that_exits_is_a_job_that_failed() -> None:
+    def evaluate() -> dict[str, float]:
+        sys.exit(0)
+
+    session = bound(
+        FunctionSession(trainerd.Job(lambda: tf.constant(1.0), state={"v": tf.Variable(1.0)}, evaluate=evaluate))
+    )
+    with pytest.raises(JobError, match="evaluate failed") as caught:
+        session.evaluate()
+    assert caught.value.sound
 
 
 def test_variables_made_in_the_step_are_part_of_it(tmp_path: Path) -> None:
@@ -218,7 +245,7 @@ def test_variables_made_in_the_step_are_part_of_it(tmp_path: Path) -> None:
     first, second = make(), make()
     bound(first), bound(second)
     assert first.run_until(5).names == ("loss",)
-    first.snapshot().write(tmp_path / "a-5")
+    first.snapshot().write(tmp_path / "a-5", lambda size: None)
     second.restore(tmp_path / "a-5")
     assert np.array_equal(first.run_until(9).rows, second.run_until(9).rows)
 

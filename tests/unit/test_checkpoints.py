@@ -59,6 +59,7 @@ def test_a_publish_that_fails_anywhere_harms_nothing(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, step: str, nth: int, code: int
 ) -> None:
     publish(rundir, 5)
+    before = sorted(os.listdir(rundir.path))
     calls = 0
 
     def failing(name: str, real: object) -> object:
@@ -78,8 +79,10 @@ def test_a_publish_that_fails_anywhere_harms_nothing(
             CheckpointStore(rundir).publish(FakeSnapshot(6, 12.0), reason="r", metrics={})
         except StorageError as error:
             assert "checkpoint of step 6" in str(error)
+            assert sorted(os.listdir(rundir.path)) == before or rundir.manifest(6).exists(), "a part was left"
         else:
-            assert calls <= nth, "the fault was swallowed"
+            # What comes after the manifest does not undo the checkpoint.
+            assert calls <= nth or rundir.steps() == [6, 5], "the fault was swallowed"
     fresh = CheckpointStore(rundir)
     fresh.clean()
     found = restore.newest_verified(rundir, fresh)
@@ -87,6 +90,41 @@ def test_a_publish_that_fails_anywhere_harms_nothing(
     assert not rundir.stagings()
     publish(rundir, 7)
     assert catalogue.resume_order(rundir)[0] == 7
+
+
+def test_a_state_file_that_cannot_be_written_fails_the_save_only_where_it_is_needed(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (5, 6, 7):
+        publish(rundir, step)
+
+    def fail(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(CheckpointStore, "_write_state_file", fail)
+    publish(rundir, 8)
+    assert catalogue.resume_order(rundir)[0] == 8
+    with pytest.raises(StorageError, match="No space"):  # training went back to 5: nothing says that 6 comes next
+        publish(rundir, 6)
+
+
+@pytest.mark.parametrize("what", ["manifest", "data"])
+def test_a_file_that_may_not_be_read_is_not_damage(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    publish(rundir, 5)
+    publish(rundir, 6)
+
+    def refuse(path: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    if what == "manifest":
+        monkeypatch.setattr(Path, "read_bytes", refuse)
+    else:
+        monkeypatch.setattr(manifest, "sha256", refuse)
+    with pytest.raises(StorageError, match="Permission denied"):
+        restore.newest_verified(rundir, CheckpointStore(rundir))
+    assert rundir.steps() == [6, 5] and not rundir.quarantine.exists()
 
 
 def test_what_a_killed_save_left_is_cleaned_and_nothing_else(rundir: RunDirectory) -> None:

@@ -15,13 +15,14 @@ import pytest
 
 from trainerd.config import WatchdogConfig
 from trainerd.daemon import lock
+from trainerd.daemon.children import undone_in_children
 from trainerd.daemon.logs import LogFile
 from trainerd.daemon.signals import HANDLED, SignalThread, handled, stacks
 from trainerd.daemon.systemd import Notifier, status_line
 from trainerd.daemon.watchdog import Watchdog
 from trainerd.errors import InUseError, StorageError
 from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, State
+from trainerd.state import Phase, State, read_state
 from trainerd.supervisor.flag import Flag, Request
 
 # ---------------------------------------------------------------------- the lock
@@ -44,6 +45,22 @@ def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: 
     assert lock.read_holder(rundir) is None
     with lock.hold(rundir):
         pass
+
+
+def test_a_lock_or_a_state_that_may_not_be_read_does_not_pass_for_none(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's run: nothing may be said of it, least of all that nothing trains there."""
+
+    def refuse(*args: object, **kwargs: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
+    for look in (lambda: lock.read_holder(rundir), lambda: read_state(rundir.state), rundir.steps):
+        with pytest.raises(StorageError, match=r"Permission denied.*sudo"):
+            look()  # type: ignore[operator]
 
 
 def test_a_pid_that_belongs_to_another_process_now_is_not_the_holder(rundir: RunDirectory) -> None:
@@ -107,10 +124,40 @@ def test_a_second_sigterm_exits_now() -> None:
     assert exits == [signal.SIGINT]
 
 
-def test_a_hangup_of_a_closed_terminal_pauses() -> None:
-    flag = Flag()
-    SignalThread(flag, terminal_is_gone=lambda: True).handle(signal.SIGHUP)
+def test_a_hangup_of_a_closed_terminal_pauses_and_does_not_count_as_a_sigterm() -> None:
+    flag, exits = Flag(), list[int]()
+    thread = SignalThread(flag, terminal_is_gone=lambda: True, exit_now=exits.append)
+    thread.handle(signal.SIGHUP)
     assert flag.take() == {Request.PAUSE}
+    thread.handle(signal.SIGTERM)
+    assert flag.take() == {Request.PAUSE} and exits == []
+
+
+def test_an_error_in_what_one_signal_does_leaves_the_next_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr("trainerd.daemon.signals.stacks", fail)
+    flag = Flag()
+    with handled(SignalThread(flag)):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: flag.is_raised)
+    assert flag.take() == {Request.PAUSE}
+
+
+def test_a_forked_child_keeps_neither_signals_nor_lock(rundir: RunDirectory) -> None:
+    """What `multiprocessing` does where a job uses it."""
+    flag = Flag()
+    with lock.hold(rundir) as file, undone_in_children(file.close), handled(SignalThread(flag)):
+        child = os.fork()
+        if child == 0:
+            own = signal.getsignal(signal.SIGTERM)
+            os._exit(0 if file.closed and own == signal.SIG_DFL and signal.set_wakeup_fd(-1) == -1 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not flag.is_raised
+        with pytest.raises(InUseError), lock.hold(rundir):
+            pass
 
 
 def test_ten_thousand_signals_lose_no_kind_of_request() -> None:
@@ -170,8 +217,41 @@ def test_ready_is_said_with_the_first_step_and_once(manager: socket.socket) -> N
             notifier.observe(State(phase=phase))
         said = messages(manager)
         notifier.close()
-    assert [m.startswith("READY=1\n") for m in said] == [False, False, True, False, False]
-    assert all("STATUS=" in m for m in said)
+    assert [m for m in said if not m.startswith("STATUS=")] == ["READY=1"]
+    assert said.index("READY=1") == 2 and len(said) == 6
+
+
+def test_a_status_is_short_and_in_utf_8(manager: socket.socket) -> None:
+    with manager:
+        notifier = Notifier()
+        metrics = {f"точность-{n}": 1.0 for n in range(300)}
+        notifier.observe(State(phase=Phase.TRAINING, metrics=metrics))
+        ready, status = messages(manager)
+        notifier.close()
+    assert ready == "READY=1" and "точность-1 " in status and len(status.encode()) < 4096
+
+
+def test_a_socket_that_is_gone_is_not_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    notifier = Notifier()
+    notifier.observe(State(phase=Phase.TRAINING))
+    notifier.close()
+    assert "cannot notify" in caplog.text
+
+
+def test_a_reload_before_the_first_step_is_not_taken_for_readiness(manager: socket.socket) -> None:
+    with manager:
+        notifier = Notifier()
+        notifier.reloading()
+        notifier.reloaded()
+        notifier.observe(State(phase=Phase.TRAINING))
+        notifier.reloading()
+        notifier.reloaded()
+        said = [m.split("\n")[0] for m in messages(manager)]
+        notifier.close()
+    assert said[0] == "READY=1" and said[1].startswith("STATUS=") and said[2:] == ["RELOADING=1", "READY=1"]
 
 
 def test_ready_is_said_by_a_run_that_was_over_before(manager: socket.socket) -> None:

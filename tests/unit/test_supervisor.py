@@ -294,6 +294,35 @@ def test_curves_that_cannot_be_written_do_not_end_the_training(rundir: RunDirect
     assert "event files cannot be written" in run.states[-1].warnings[0]
 
 
+def test_a_save_that_fails_does_not_leave_the_phase_at_saving(rundir: RunDirectory) -> None:
+    """The watchdog goes by the phase: it would take the steps after it for a save that hangs."""
+    run = Run(rundir, {"max_steps": 30})
+
+    def in_the_way() -> None:
+        for step in (10, 11):
+            rundir.staging(step).touch()  # a file where a folder must be made
+        run.flag.raise_for(Request.SAVE)
+
+    run.at_step(11, in_the_way)
+    run.train()
+    assert saved(rundir) == [(30, "finish")]
+    phases = [state.phase for state in run.states]
+    assert Phase.SAVING in phases and phases[phases.index(Phase.SAVING) + 1] is Phase.TRAINING
+
+
+def test_what_is_wrong_with_the_last_save_does_not_hide_why_the_job_failed(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"evaluate": {"evaluate_steps": 10}})
+
+    def evaluate(step: int) -> dict[str, float]:
+        run.session.value = math.nan
+        raise JobError("the job's evaluate failed", step=step, sound=True)
+
+    run.session._figures = evaluate
+    with pytest.raises(JobError, match="evaluate failed"):
+        run.train()
+    assert saved(rundir) == []
+
+
 def test_the_warning_of_curves_is_taken_back_when_they_can_be_written_again(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
 from tests.unit.conftest import FakeTime
 from trainerd.rundir import RunDirectory
 from trainerd.supervisor import requests
@@ -53,7 +59,18 @@ def test_a_pause_file_is_consumed(odd_rundir: RunDirectory) -> None:
     assert not requests.consume_pause(odd_rundir)
 
 
-def test_a_folder_named_save_does_no_harm(rundir: RunDirectory) -> None:
-    rundir.save.mkdir()
-    assert requests.consume_save(rundir) == []
-    assert not rundir.save.exists()
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_folder_or_a_fifo_of_their_names_asks_for_nothing(rundir: RunDirectory, make: Callable[[Path], None]) -> None:
+    for path in (rundir.save, rundir.pause):
+        make(path)
+    flag = Flag()
+    Ticker(flag, rundir).poll()
+    assert not flag.is_raised
+    assert requests.consume_save(rundir) == [] and not requests.consume_pause(rundir)
+    assert rundir.save.exists() and rundir.pause.exists()
+
+
+def test_a_save_file_that_cannot_be_read_asks_once(rundir: RunDirectory) -> None:
+    (rundir.path / ".save.taken").mkdir()
+    rundir.save.touch()
+    assert requests.consume_save(rundir) == [] and not rundir.save.exists()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainerd.files import sha256
+from trainerd.errors import StorageError
+from trainerd.files import sha256, storage_error
 
 FORMAT = 1
 
@@ -22,9 +25,9 @@ class FileRecord:
     sha256: str
 
     @classmethod
-    def of(cls, path: Path) -> FileRecord:
-        """Read a file and record it."""
-        return cls(path.stat().st_size, sha256(path))
+    def of(cls, path: Path, moved: Callable[[int], None]) -> FileRecord:
+        """Read a file and record it; `moved` is told of the bytes as they are read."""
+        return cls(path.stat().st_size, sha256(path, moved))
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ def read(path: Path) -> Manifest:
 
     Raises:
       DamagedError: it is not one.
+      StorageError: it cannot be read now.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -83,7 +87,7 @@ def read(path: Path) -> Manifest:
         files = {name: FileRecord(**record) for name, record in content["files"].items()}
         manifest = Manifest(int(content["step"]), float(content["at"]), content["reason"], metrics, files)
     except OSError as error:
-        raise DamagedError(f"{path.name}: {error.strerror}") from error
+        raise _damage_or_trouble(error, path) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"{path.name}: not a manifest ({type(error).__name__})") from error
     if any(Path(name).name != name for name in manifest.files):
@@ -96,6 +100,7 @@ def verify(manifest: Manifest, folder: Path) -> None:
 
     Raises:
       DamagedError: the first file that is missing or differs.
+      StorageError: one cannot be read now.
     """
     for name, record in manifest.files.items():
         path = folder / name
@@ -108,4 +113,14 @@ def verify(manifest: Manifest, folder: Path) -> None:
             if sha256(path) != record.sha256:
                 raise DamagedError(f"{name}: its content is not what was written (SHA-256)")
         except OSError as error:
-            raise DamagedError(f"{name}: {error.strerror}") from error
+            raise _damage_or_trouble(error, path) from error
+
+
+def _damage_or_trouble(error: OSError, path: Path) -> DamagedError | StorageError:
+    """A file that is not there, or not readable for the disk's sake, is damage.
+
+    One that this process may not read, or has no descriptor left for, says nothing of the checkpoint.
+    """
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENODATA):
+        return DamagedError(f"{path.name}: {error.strerror}")
+    return storage_error(error, f"read {path}")

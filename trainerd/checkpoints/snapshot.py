@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -14,8 +15,12 @@ class Snapshot(Protocol):
         """The global step of that boundary."""
         ...
 
-    def write(self, prefix: Path) -> None:
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
         """Write the state as files whose names start with `prefix`, in TensorFlow's checkpoint format.
+
+        Args:
+          prefix: the path that they start with.
+          moved: told of the bytes that were dealt with, where the files do not grow meanwhile.
 
         Raises:
           OSError: it cannot be written.

@@ -17,7 +17,8 @@ from trainerd.checkpoints import retention
 from trainerd.checkpoints.manifest import DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.checkpoints.statefile import StateFile
-from trainerd.files import fsync_directory, fsync_file, pages_written_back, storage, write_atomic
+from trainerd.errors import StorageError
+from trainerd.files import fsync_directory, fsync_file, storage, write_atomic, written_back
 from trainerd.rundir import RunDirectory
 from trainerd.state import LastCheckpoint
 
@@ -46,6 +47,7 @@ class CheckpointStore:
         self._rundir = rundir
         self._clock = clock
         self._stage_name = ""
+        self._moved = 0
         self._timer = timer
 
     def publish(self, snapshot: Snapshot, *, reason: str, metrics: dict[str, float]) -> LastCheckpoint:
@@ -61,9 +63,12 @@ class CheckpointStore:
             try:
                 manifest = self._stage(snapshot, staging, at, reason, metrics)
                 self._publish(manifest, staging)
+            except OSError:
+                self._forget_half_published(staging)
+                raise
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
-        self._retire(step)
+            self._follow_up(step)
         return LastCheckpoint(
             step=step,
             path=str(self._rundir.prefix(step)),
@@ -76,15 +81,19 @@ class CheckpointStore:
     def progress(self) -> object:
         """A value that changes while the save under way makes progress: what tells a slow disk from a hung one.
 
-        While files are written it is their size, and while they are put on disk the pages that the kernel has
-        written back.
+        It is made of the files' size, the bytes that were checked or hashed, and, while the files are put on disk, what
+        the kernel has written there.
         """
         written = 0
         for staging in self._rundir.stagings():
             for path in staging.rglob("*"):
                 with contextlib.suppress(OSError):
                     written += path.stat().st_size
-        return self._stage_name, written, pages_written_back() if self._stage_name == "fsync" else 0
+        on_disk = written_back(self._rundir.path) if self._stage_name == "fsync" else 0
+        return self._stage_name, written, self._moved, on_disk
+
+    def _count(self, size: int) -> None:
+        self._moved += size
 
     def clean(self) -> None:
         """Remove what a save that was killed left behind: its staging folder, and files it had renamed already."""
@@ -103,13 +112,13 @@ class CheckpointStore:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         self._stage_name = "write"
-        snapshot.write(staging / self._rundir.prefix(snapshot.step).name)
+        snapshot.write(staging / self._rundir.prefix(snapshot.step).name, self._count)
         files = sorted(path for path in staging.iterdir() if path.is_file())
         self._stage_name = "fsync"
         for path in files:
             fsync_file(path)
         self._stage_name = "record"
-        records = {path.name: FileRecord.of(path) for path in files}
+        records = {path.name: FileRecord.of(path, self._count) for path in files}
         manifest = Manifest(snapshot.step, at, reason, dict(metrics), records)
         write_atomic(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())
         fsync_directory(staging)
@@ -128,22 +137,29 @@ class CheckpointStore:
         fsync_directory(folder)
         (staging / final.name).replace(final)
         fsync_directory(folder)
-        self._write_state_file(manifest.step)
 
     def _write_state_file(self, named: int) -> None:
         content = StateFile(named, tuple(sorted(self._rundir.steps()))).to_bytes(self._rundir.basename)
         write_atomic(self._rundir.checkpoint_state, content)
 
-    def _retire(self, current: int) -> None:
-        """Delete the checkpoints that retention gives up. A failure to do so harms nothing, and is logged."""
-        gone = retention.deletable(self._rundir.steps(), current=current, keep_last=self.keep_last)
+    def _follow_up(self, current: int) -> None:
+        """Name the checkpoint that exists now in `checkpoint`, and delete those that retention gives up.
+
+        Where that fails the newest checkpoint is as durable as before: it is logged, and done after the next save.
+        One that has newer ones beside it is not found without being named: for that the failure is the save's.
+        """
+        steps = self._rundir.steps()
+        gone = retention.deletable(steps, current=current, keep_last=self.keep_last)
         try:
+            self._write_state_file(current)
             for step in gone:
                 self._delete(step)
             if gone:
                 self._write_state_file(current)
-        except OSError as error:
-            log.warning("cannot delete old checkpoints: %s", error, extra={"event": "retention"})
+        except (OSError, StorageError) as error:
+            if current != steps[0]:
+                raise
+            log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
 
     def _delete(self, step: int) -> None:
         path = self._rundir.manifest(step)

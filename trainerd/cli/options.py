@@ -60,9 +60,11 @@ def overrides(logdir: Path | None, max_steps: int | None, forever: bool) -> Call
     if forever and max_steps is not None:
         raise UsageError("--forever and --max-steps contradict each other.")
 
+    where = str(logdir.absolute()) if logdir is not None else None  # now: the daemon works in another folder
+
     def apply(config: Config) -> Config:
-        if logdir is not None:
-            config = replace(config, logdir=str(logdir.absolute()))
+        if where is not None:
+            config = replace(config, logdir=where)
         if max_steps is not None:
             config = replace(config, max_steps=max_steps, target=None)
         return replace(config, max_steps=None, target=None) if forever else config
@@ -81,8 +83,8 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
 
 def command_line(command: str, config_path: Path | None = None, logdir: Path | None = None) -> str:
     """How a person types a command for the same run."""
-    program = "trainerd" if shutil.which("trainerd") else _program()
-    parts = [program, *command.split()]
+    program = ["trainerd"] if shutil.which("trainerd") else _program()
+    parts = [*program, *command.split()]
     if config_path is not None:
         parts += ["--config", str(config_path)]
     if logdir is not None:
@@ -90,8 +92,8 @@ def command_line(command: str, config_path: Path | None = None, logdir: Path | N
     return shlex.join(parts)
 
 
-def _program() -> str:
+def _program() -> list[str]:
     program = Path(sys.argv[0])
     if program.name == "__main__.py":
-        return f"{sys.executable} -m trainerd"
-    return str(program.relative_to(Path.cwd())) if program.is_relative_to(Path.cwd()) else str(program)
+        return [sys.executable, "-m", "trainerd"]
+    return [str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)]

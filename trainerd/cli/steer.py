@@ -13,7 +13,7 @@ from trainerd.daemon.lock import Holder, read_holder
 from trainerd.errors import NotRunningError
 from trainerd.files import storage
 from trainerd.rundir import RunDirectory
-from trainerd.state import Answer, read_state
+from trainerd.state import Answer, Phase, read_state
 
 POLL_SECS = 0.05
 _AGAIN_SECS = 5.0
@@ -61,8 +61,10 @@ def ask_for_save(rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float
         if not alive:
             raise NotRunningError(f"process {holder.pid} ended before it saved. `trainerd status` says why.")
         # Another request's answer can take the place of ours in state.json before we have read it: ask again.
-        gone_for = 0.0 if rundir.save.exists() else gone_for + POLL_SECS
+        is_served = state is not None and state.phase in (Phase.SAVING, Phase.PAUSING)
+        gone_for = 0.0 if is_served or rundir.save.exists() else gone_for + POLL_SECS
         if gone_for > _AGAIN_SECS:
+            gone_for = 0.0
             append(rundir.save, request + "\n")
         sleep(POLL_SECS)
 

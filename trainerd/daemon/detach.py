@@ -13,6 +13,7 @@ import daemon
 
 from trainerd.config import Config
 from trainerd.daemon import lock
+from trainerd.daemon.children import undone_in_children
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import TrainerdError, full_message
 from trainerd.rundir import RunDirectory
@@ -47,7 +48,7 @@ def start(config: Config, overrides: Callable[[Config], Config]) -> str:
     # Closing the file here does not give the lock back: the daemon has it too.
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as pipe:
-        message = pipe.read()
+        message = pipe.readline()
     os.waitpid(child, 0)
     return _result(message, rundir)
 
@@ -80,11 +81,17 @@ class _Parent:
             return
         descriptor, self._descriptor = self._descriptor, None
         try:
-            os.write(descriptor, json.dumps(message).encode())
+            os.write(descriptor, json.dumps(message).encode() + b"\n")
         except BrokenPipeError:
             return
         finally:
             os.close(descriptor)
+
+    def leave(self) -> None:
+        """Say nothing more: this is another process now."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def _become_daemon(config: Config, overrides: Callable[[Config], Config], file: IO[str], writer: int) -> None:
@@ -102,7 +109,8 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], file: 
         )
         context.open()
         process = TrainerProcess(config, overrides=overrides, observers=[parent.observe], capture=True)
-        outcome = process.run_locked(file)
+        with undone_in_children(parent.leave):
+            outcome = process.run_locked(file)
         parent.tell({"text": f"{outcome.phase}: {outcome.why}"})
         code = 0
     except TrainerdError as error:

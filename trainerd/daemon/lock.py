@@ -65,12 +65,18 @@ def name_holder(file: IO[str], pid: int) -> Holder:
 
 
 def read_holder(rundir: RunDirectory) -> Holder | None:
-    """The process that the lock's file names, if it is alive; None otherwise."""
+    """The process that the lock's file names, if it is alive; None otherwise.
+
+    Raises:
+      StorageError: the file is there and cannot be read.
+    """
     try:
-        holder = Holder(**json.loads(rundir.lock.read_text()))
-        return holder if holder.is_alive() else None
-    except (OSError, ValueError, TypeError):
+        with storage(f"read {rundir.lock}", missing_ok=True):
+            holder = Holder(**json.loads(rundir.lock.read_text()))
+            return holder if holder.is_alive() else None
+    except (ValueError, TypeError):
         return None
+    return None
 
 
 def _in_use(rundir: RunDirectory) -> str:

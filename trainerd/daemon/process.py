@@ -14,6 +14,7 @@ from trainerd import config as configs
 from trainerd.checkpoints import catalogue
 from trainerd.config import Config
 from trainerd.daemon import lock, logs, quiet
+from trainerd.daemon.children import undone_in_children
 from trainerd.daemon.collection import uncollected
 from trainerd.daemon.periodic import called_every
 from trainerd.daemon.signals import SignalThread, handled, terminal_check
@@ -109,6 +110,7 @@ class TrainerProcess:
                 capture=self._capture,
                 terminal=self._terminal,
             ),
+            undone_in_children(file.close),
             handled(signals),
         ):
             return self._live(leftover)

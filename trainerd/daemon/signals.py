@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from trainerd.daemon.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class SignalThread:
             if self._stopping:
                 _say(logging.WARNING, "a second %s: exiting now, without a save", signal.Signals(number).name)
                 self._exit_now(number)
+            self._stopping = True
             self._pause(signal.Signals(number).name)
         elif number == signal.SIGUSR1:
             self._flag.raise_for(Request.SAVE)
@@ -78,7 +80,6 @@ class SignalThread:
                 self._flag.raise_for(Request.RELOAD)
 
     def _pause(self, why: str) -> None:
-        self._stopping = True
         self._flag.raise_for(Request.PAUSE)
         _say(logging.INFO, "pausing at the next step: %s", why)
 
@@ -90,7 +91,14 @@ class SignalThread:
                 if number == 0:
                     return
                 if number in HANDLED:
-                    self.handle(number)
+                    self._handle_whatever_happens(number)
+
+    def _handle_whatever_happens(self, number: int) -> None:
+        """An error here must not make the process deaf to the signals after it."""
+        try:
+            self.handle(number)
+        except Exception as error:
+            _say(logging.ERROR, "cannot do what %s is for: %r", signal.Signals(number).name, error)
 
 
 def _say(level: int, message: str, *values: object) -> None:
@@ -118,12 +126,22 @@ def handled(thread: SignalThread) -> Iterator[None]:
     runner.start()
     before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     before = {number: signal.signal(number, _record) for number in HANDLED}
-    try:
-        yield
-    finally:
+
+    def put_back(descriptor: int) -> None:
         for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(before_fd)
+            signal.signal(number, handler or signal.SIG_DFL)
+        signal.set_wakeup_fd(descriptor)
+
+    def leave() -> None:
+        put_back(-1)
+        os.close(reader)
+        os.close(writer)
+
+    try:
+        with undone_in_children(leave):
+            yield
+    finally:
+        put_back(before_fd)
         os.set_blocking(writer, True)
         os.write(writer, b"\0")
         runner.join()

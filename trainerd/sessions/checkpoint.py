@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class FunctionSnapshot:
     checkpoint: tf.train.Checkpoint
     refuse_nan: bool = True
 
-    def write(self, prefix: Path) -> None:
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
         """Write `prefix.index` and `prefix.data-*`."""
         try:
             self.checkpoint.write(str(prefix))
@@ -40,7 +40,7 @@ class FunctionSnapshot:
         except tf.errors.OpError as error:
             raise OSError(errno.EIO, str(error).splitlines()[0]) from error
         if self.refuse_nan:
-            _require_no_nan(prefix)
+            _require_no_nan(prefix, moved)
 
 
 def has_position(prefix: Path) -> bool:
@@ -79,13 +79,16 @@ def hidden_variables(state: Any, name: str = "") -> dict[str, list[Any]]:
     return all_hidden
 
 
-def _require_no_nan(prefix: Path) -> None:
+def _require_no_nan(prefix: Path, moved: Callable[[int], None]) -> None:
     """Read back what was written, and refuse it where a variable holds a NaN."""
     reader = tf.train.load_checkpoint(str(prefix))
     for key, dtype in sorted(reader.get_variable_to_dtype_map().items()):
-        if dtype.is_floating and np.isnan(np.min(reader.get_tensor(key))):
-            name = key.split("/.ATTRIBUTES")[0]
-            raise UnsoundError(f"the variable {name!r} holds a NaN")
+        if dtype.is_floating or dtype.is_complex:
+            value = reader.get_tensor(key)
+            if np.isnan(value).any():
+                name = key.split("/.ATTRIBUTES")[0]
+                raise UnsoundError(f"the variable {name!r} holds a NaN")
+            moved(value.nbytes)
 
 
 def require_saveable(iterator: Any) -> None:

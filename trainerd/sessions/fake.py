@@ -23,7 +23,7 @@ class FakeSnapshot:
     step: int
     value: float
 
-    def write(self, prefix: Path) -> None:
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
         """Write the state as JSON."""
         if np.isnan(self.value):
             raise UnsoundError("the variable 'value' holds a NaN")

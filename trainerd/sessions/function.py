@@ -23,6 +23,7 @@ from trainerd.sessions.input import next_batch
 from trainerd.sessions.metrics import as_dict, as_row, layout, row_shape
 
 ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
+FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what the daemon exits with
 RESERVED = ("global_step", "iterator", "hidden")
 
 
@@ -84,7 +85,7 @@ class FunctionSession:
             if not self._is_between_steps():
                 raise self._failure(error) from error
             ended = True
-        except Exception as error:
+        except FAILURES as error:
             raise self._failure(error) from error
         count = self.step - before
         rows = self._rows.value()[:count].numpy().astype(np.float64)
@@ -172,7 +173,7 @@ class FunctionSession:
         batch = [] if self._iterator is None else [self._iterator.element_spec]
         try:
             traced = step.get_concrete_function(*batch)
-        except Exception as error:
+        except FAILURES as error:
             raise EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}") from error
         self._names, self._dtype = layout(traced.structured_outputs)
         with tf.device("CPU:0"):
@@ -243,7 +244,7 @@ class FunctionSession:
 
     # ------------------------------------------------------------------ failing
 
-    def _failure(self, error: Exception) -> JobError:
+    def _failure(self, error: BaseException) -> JobError:
         """The error for a step that failed. Where its batch did not come, the state is still that of a boundary."""
         done = self.step
         sound = self._is_between_steps()
@@ -253,7 +254,7 @@ class FunctionSession:
     def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:
         try:
             return function()
-        except Exception as error:
+        except FAILURES as error:
             message = f"the job's {name} failed after step {self.step}"
             raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
 

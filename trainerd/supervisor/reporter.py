@@ -50,8 +50,10 @@ class Reporter:
         """Show a phase while the block runs, and the one before it afterwards."""
         before = self.state.phase
         self.update(phase=phase)
-        yield
-        self.update(phase=before)
+        try:
+            yield
+        finally:
+            self.update(phase=before)
 
     def warn(self, warning: str) -> None:
         """Add a warning to those that `status` shows."""

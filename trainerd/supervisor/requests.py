@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import stat
+from pathlib import Path
 
 from trainerd.rundir import RunDirectory
 
@@ -11,8 +14,18 @@ log = logging.getLogger(__name__)
 _LIMIT = 64 * 1024
 
 
+def is_asked(path: Path) -> bool:
+    """Whether somebody made this file. A folder or a FIFO of its name is the job's own, and asks for nothing."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
 def consume_pause(rundir: RunDirectory) -> bool:
     """Remove the `pause` file. Whether there was one."""
+    if not is_asked(rundir.pause):
+        return False
     try:
         rundir.pause.unlink()
     except FileNotFoundError:
@@ -24,6 +37,8 @@ def consume_pause(rundir: RunDirectory) -> bool:
 
 def consume_save(rundir: RunDirectory) -> list[str]:
     """Remove the `save` file. The ids that its writers left in it, one a line, for the answer."""
+    if not is_asked(rundir.save):
+        return []
     taken = rundir.save.with_name(".save.taken")
     try:
         # Renamed first: who writes to it from now on makes a new one, and is not overlooked.
@@ -35,5 +50,7 @@ def consume_save(rundir: RunDirectory) -> list[str]:
         return []
     except OSError as error:
         log.warning("cannot read or remove %s: %s. Remove it by hand.", taken, error.strerror)
+        with contextlib.suppress(OSError):
+            rundir.save.unlink()
         return []
     return ids

@@ -108,7 +108,7 @@ class Supervisor:
                 return self._end(self._reached() or self._loop())
         except JobError as error:
             if error.sound and error.step > self._checkpointing.saved_step:
-                self._checkpointing.try_to_save(self._session, "failure")
+                self._save_after_failure()
             raise
         finally:
             self._recording.close()
@@ -149,6 +149,13 @@ class Supervisor:
             self._checkpointing.save(session, "finish" if finished else "pause")
         self._recording.report()
         return outcome
+
+    def _save_after_failure(self) -> None:
+        """Save what is sound. What is wrong with that must not hide the error that ends the run."""
+        try:
+            self._checkpointing.try_to_save(self._session, "failure")
+        except JobError as error:
+            log.error("%s", error, extra={"event": "save-failed"})
 
     # ------------------------------------------------------------------ requests
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from trainerd.rundir import RunDirectory
+from trainerd.supervisor import requests
 from trainerd.supervisor.flag import Flag, Request
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,9 @@ class Ticker:
         Returns:
           The seconds until it is worth looking again.
         """
-        if self._rundir.pause.exists():
+        if requests.is_asked(self._rundir.pause):
             self._flag.raise_for(Request.PAUSE)
-        if self._rundir.save.exists():
+        if requests.is_asked(self._rundir.save):
             self._flag.raise_for(Request.SAVE)
         left = self._due - self._timer()
         if left <= 0:
