@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -146,6 +147,15 @@ class Target:
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.value:g}"
 
+    def mistake(self, metrics: Iterable[str]) -> str | None:
+        """Why it will never be met: the job has no such metric, when all that it has are these. None where it has."""
+        names = sorted(metrics)
+        if self.metric in names:
+            return None
+        near = difflib.get_close_matches(self.metric, names, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(names) or 'none'}."
+        return f"the job has no metric {self.metric!r}, so {str(self)!r} is never reached. {hint}"
+
     def is_met_by(self, metrics: dict[str, float]) -> bool:
         """Whether these metrics reach it."""
         if self.metric not in metrics:
@@ -168,7 +178,7 @@ def load(path: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: logdir = "runs/a".') from None
+        raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: key = "text".') from None
     return parse(data, path=path)
 
 
@@ -185,24 +195,40 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     """
     mistakes: list[str] = []
     config: Config = _table(Config, data, "", mistakes)
-    if not mistakes:
-        mistakes += _target_mistakes(config)
+    folder = folder or (path.parent if path else Path.cwd())
+    mistakes += _target_mistakes(data.get("target")) + _logdir_mistakes(data.get("logdir"), folder)
     if mistakes:
         where = str(path) if path else "the configuration"
         raise ConfigError("\n".join([f"{where} has {_count(mistakes)}:", *(f"  {m}" for m in mistakes)]))
-    return replace(config, path=path, folder=folder or (path.parent if path else Path.cwd()))
+    return replace(config, path=path, folder=folder)
 
 
 def _count(mistakes: list[str]) -> str:
     return "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
 
 
-def _target_mistakes(config: Config) -> list[str]:
-    try:
-        config.parsed_target()
-    except ValueError as error:
-        return [f"target: {error}, got {config.target!r}"]
+def _target_mistakes(target: object) -> list[str]:
+    if isinstance(target, str):
+        try:
+            Target.parse(target)
+        except ValueError as error:
+            return [f"target: {error}, got {target!r}"]
     return []
+
+
+def _logdir_mistakes(logdir: object, folder: Path) -> list[str]:
+    mistake = logdir_mistake((folder / logdir).absolute()) if isinstance(logdir, str) else None
+    return [f"logdir: {mistake}"] if mistake else []
+
+
+def logdir_mistake(path: Path) -> str | None:
+    """Why a folder cannot be a run directory, whatever is in it; None where it can."""
+    if bad := sorted(set(str(path)) & set("*?[\\")):
+        return (
+            f"{path} has {' and '.join(bad)} in it. TensorFlow reads the names of checkpoints as patterns, and would "
+            "not find them there. Choose another name."
+        )
+    return None
 
 
 def _table(cls: type[Any], data: dict[str, Any], prefix: str, mistakes: list[str]) -> Any:
@@ -252,8 +278,9 @@ def _unknown(prefix: str, name: str, value: object, keys: dict[str, Any]) -> str
     """The message for a key that does not exist, with the nearest right one."""
     everywhere = {f"{prefix}{key}": key for key in keys}
     everywhere |= {where: where.rpartition(".")[2] for where, _, _ in every_key()}
-    same = [where for where, key in everywhere.items() if key == name]
+    # Within its own table a name that is hardly alike is nearer than the very same name of another one.
     near = difflib.get_close_matches(name, keys, n=1, cutoff=0.5)
+    same = [where for where, key in everywhere.items() if key == name and not near]
     if same:
         hint = f" Did you mean `{same[0]}`?"
     elif near:

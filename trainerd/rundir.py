@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainerd.config import logdir_mistake
 from trainerd.errors import ConfigError
 from trainerd.files import storage
 
@@ -32,11 +33,8 @@ class RunDirectory:
           ConfigError: TensorFlow could not read what is written there.
           StorageError: it cannot be made.
         """
-        if bad := sorted(set(str(self.path)) & set("*?[\\")):
-            raise ConfigError(
-                f"logdir: {self.path} has {' and '.join(bad)} in it. TensorFlow reads the names of checkpoints as "
-                "patterns, and would not find them there. Choose another name."
-            )
+        if mistake := logdir_mistake(self.path):
+            raise ConfigError(f"logdir: {mistake}")
         with storage(f"make the run directory {self.path}"):
             self.path.mkdir(parents=True, exist_ok=True)
 

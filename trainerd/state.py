@@ -41,7 +41,7 @@ class LastCheckpoint:
       step: its global step.
       path: its prefix, as TensorFlow's readers take it.
       reason: why it was written.
-      seconds: how long that took, from the boundary until it was durable.
+      seconds: how long that took, from the boundary until it was durable; None of one that another process wrote.
       bytes: the size of its files.
       at: when it was durable, in seconds since 1970 (UTC).
     """
@@ -49,7 +49,7 @@ class LastCheckpoint:
     step: int
     path: str
     reason: str
-    seconds: float
+    seconds: float | None
     bytes: int
     at: float
 
@@ -111,15 +111,20 @@ class State:
     @property
     def eta_secs(self) -> float | None:
         """Seconds until `max_steps` at the present rate; None where that cannot be said."""
-        if self.max_steps is None or not self.steps_per_sec:
+        if self.end is None or not self.steps_per_sec or self.phase.is_over:
             return None
-        return max(0.0, (self.max_steps - self.step) / self.steps_per_sec)
+        return (self.end - self.step) / self.steps_per_sec
+
+    @property
+    def end(self) -> int | None:
+        """The step at which training ends, as long as that is ahead."""
+        return self.max_steps if self.max_steps is not None and self.step <= self.max_steps else None
 
     def line(self) -> str:
         """The state in one line, for a log and for `systemctl status`."""
-        parts = [f"step {self.step}" + (f" of {self.max_steps}" if self.max_steps else "")]
+        parts = [f"step {self.step}" + (f" of {self.end}" if self.end else "")]
         parts += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
-        if self.steps_per_sec:
+        if self.steps_per_sec and not self.phase.is_over:
             parts.append(f"{self.steps_per_sec:.4g} steps/s")
         return ", ".join(parts)
 

@@ -15,7 +15,8 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.checkpoints.snapshot import UnsoundError
-from trainerd.errors import DataError, EntryError, JobError
+from trainerd.config import Target
+from trainerd.errors import ConfigError, DataError, EntryError, JobError
 from trainerd.sessions.contract import Session
 from trainerd.sessions.fake import FakeSession
 from trainerd.sessions.function import FunctionSession
@@ -109,6 +110,13 @@ def test_what_does_not_fit_is_told(make: Callable[[], Session], tmp_path: Path) 
 def test_a_rehearsal_goes_through(make: Callable[[], Session]) -> None:
     lines = list(rehearse(make()))
     assert any(line.startswith("save: ") for line in lines) and any("verified" in line for line in lines)
+
+
+def test_a_rehearsal_finds_a_target_that_is_never_reached() -> None:
+    session = FakeSession(figures=lambda step: {"loss": 0.5})
+    with pytest.raises(ConfigError, match=r"no metric 'val_los'.*Did you mean 'val_loss'"):
+        list(rehearse(session, Target.parse("val_los <= 1")))
+    assert list(rehearse(FakeSession(figures=lambda step: {"loss": 0.5}), Target.parse("val_loss <= 0.1")))
 
 
 # ---------------------------------------------------------------------- TensorFlow 2 functions
@@ -222,9 +230,9 @@ def test_a_job_that_exits_is_a_job_that_failed() -> None:
     def evaluate() -> dict[str, float]:
         sys.exit(0)
 
-    session = bound(
-        FunctionSession(trainerd.Job(lambda: tf.constant(1.0), state={"v": tf.Variable(1.0)}, evaluate=evaluate))
-    )
+    job = trainerd.Job(lambda: tf.constant(1.0), state={"v": tf.Variable(1.0)}, evaluate=evaluate)
+    session = FunctionSession(job)
+    bound(session)
     with pytest.raises(JobError, match="evaluate failed") as caught:
         session.evaluate()
     assert caught.value.sound

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.unit.conftest import FakeTime
 from trainerd.cli import main, steer
@@ -15,6 +17,7 @@ from trainerd.cli.display import render
 from trainerd.cli.group import COMMANDS
 from trainerd.cli.summary import summary
 from trainerd.cli.text import seconds, size
+from trainerd.config import Config
 from trainerd.daemon import lock
 from trainerd.daemon.lock import Holder
 from trainerd.errors import NotRunningError, every_class
@@ -55,6 +58,7 @@ def test_help_lists_every_command(cli: Cli) -> None:
         (["run", "--max-step", "3"], "--max-steps"),
         (["run", "--max-steps", "0"], "not in the range"),
         (["run", "--max-steps", "9", "--forever"], "contradict each other"),
+        (["install", "--user", "--system"], "contradict each other"),
         (["save", "now"], "unexpected extra argument"),
     ],
 )
@@ -212,8 +216,6 @@ def test_exit_codes_are_those_of_the_design() -> None:
 
 
 def test_the_display_shows_what_a_person_watches() -> None:
-    from rich.console import Console
-
     console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     console.print(render(STATE, now=61.0))
     text = console.export_text()
@@ -231,10 +233,35 @@ def test_the_display_shows_what_a_person_watches() -> None:
     ],
 )
 def test_the_summary_says_what_to_do_next(phase: Phase, parts: list[str]) -> None:
-    text = "\n".join(summary(Outcome(phase, "why"), STATE, Path("c d.toml"), None))
+    text = "\n".join(summary(Outcome(phase, "why"), STATE, Config(entry="a:b", logdir="r"), Path("c d.toml"), None))
     assert "--config 'c d.toml'" in text and "why." in text
     for part in parts:
         assert part in text
+
+
+@pytest.mark.parametrize(("max_steps", "option"), [(None, "--forever"), (5000, "--max-steps 5000")])
+def test_what_is_past_the_configs_end_goes_on_only_when_told_so(max_steps: int | None, option: str) -> None:
+    config, state = Config(entry="a:b", logdir="r", max_steps=1000), replace(STATE, max_steps=max_steps)
+    text = "\n".join(summary(Outcome(Phase.PAUSED, "why"), state, config, None, None))
+    assert f"run {option}" in text and f"start {option}" in text
+
+
+def test_what_is_over_has_no_rate_and_nothing_left() -> None:
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console.print(render(replace(STATE, phase=Phase.FINISHED), now=61.0))
+    text = console.export_text() + replace(STATE, phase=Phase.FINISHED, step=6000).line()
+    console.file.close()
+    assert "left" not in text and "steps/s" not in text and "step 6000 of" not in text
+
+
+def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
+    code, text = cli()
+    assert code == 64 and text.startswith("Usage:") and "trainerd:" not in text
+
+
+def test_a_run_that_is_not_there_says_how_to_make_one(cli: Cli) -> None:
+    code, text = cli("status", "--logdir", "no where")
+    assert code == 69 and "run --logdir 'no where'` does" in text
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])

@@ -72,6 +72,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("target = 'accuracy >= high'", "target: could not convert string to float: 'high'"),
         ("[checkpoint]\nsave_model_secs = nan", "checkpoint.save_model_secs: expected a number >= 0.0 (in s), got nan"),
         ("[checkpoint]\nsave_model_secs = inf", "checkpoint.save_model_secs: expected a number <= 1000000000.0"),
+        ("[checkpoint]\nsave_secs = 600", "Did you mean `checkpoint.save_model_secs`?"),
         ("[chekpoint]\nkeep_last = 1", "chekpoint: there is no such table. Did you mean `checkpoint`?"),
         ("zzz = 1", "zzz: there is no such key."),
     ],
@@ -91,6 +92,11 @@ def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"trainerd\.toml"):
         config.load(path)
+
+
+def test_a_wrong_target_and_a_wrong_logdir_are_told_with_the_rest(tmp_path: Path) -> None:
+    text = "\n".join(mistakes(tmp_path, 'entry = "a:b"\nlogdir = "x*"\ntarget = "loss < 1"\nmax_stepz = 1\n'))
+    assert "has 3 mistakes" in text and "x* has *" in text and "target: expected" in text and "max_stepz" in text
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

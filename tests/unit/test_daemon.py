@@ -60,7 +60,7 @@ def test_a_lock_or_a_state_that_may_not_be_read_does_not_pass_for_none(
     monkeypatch.setattr(os, "listdir", refuse)
     for look in (lambda: lock.read_holder(rundir), lambda: read_state(rundir.state), rundir.steps):
         with pytest.raises(StorageError, match=r"Permission denied.*sudo"):
-            look()  # type: ignore[operator]
+            look()
 
 
 def test_a_pid_that_belongs_to_another_process_now_is_not_the_holder(rundir: RunDirectory) -> None:

@@ -61,6 +61,12 @@ def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
         ("raise SystemExit(3)", "myjob:job", ["ended with exit(3)"]),
         ("def job():\n    return [1]\n", "myjob:job", ["gave a list", "trainerd.Job is needed"]),
         ("def job():\n    pass\n", "myjob:job", ["gave None", "return trainerd.Job"]),
+        (GOOD.replace("lambda: None", "3"), "myjob:job", ["train_step must be a function, and is 3"]),
+        (
+            "import trainerd\njob = trainerd.Job(lambda: 1.0, state=[1])\n",
+            "myjob:job",
+            ["state must be a dict of name to what is saved", "and is [1]"],
+        ),
         ("job = 3\n", "myjob:job", ["gave a int"]),
         ("def job():\n    raise SystemExit\n", "myjob:job", ["building the job ended with exit"]),
         (

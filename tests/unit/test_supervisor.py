@@ -323,6 +323,17 @@ def test_what_is_wrong_with_the_last_save_does_not_hide_why_the_job_failed(rundi
     assert saved(rundir) == []
 
 
+@pytest.mark.parametrize("figures", [None, lambda step: {"loss": 0.5}])
+def test_a_target_that_no_metric_can_reach_is_warned_of(rundir: RunDirectory, figures: Any) -> None:
+    keys = {"max_steps": 30, "target": "val_los >= 1", "evaluate": {"evaluate_steps": 10}}
+    run = Run(rundir, keys, session=FakeSession(figures=figures))
+    run.train()
+    assert "no metric 'val_los'" in run.states[-1].warnings[0] and len(run.states[-1].warnings) == 1
+    good = Run(rundir, keys | {"max_steps": 60, "target": "loss >= 10"})
+    good.train()
+    assert not good.states[-1].warnings
+
+
 def test_the_warning_of_curves_is_taken_back_when_they_can_be_written_again(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 30, "summary": {"metrics_steps": 10}}, events=FakeEvents(failing=True))
 

@@ -16,6 +16,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
     try:
         code = cli.main(arguments, prog_name="trainerd", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(UsageError.exit_code)
     except click.UsageError as error:
         click.echo(f"trainerd: {error.format_message()}\n{_see_help(error)}", err=True)
         sys.exit(UsageError.exit_code)

@@ -29,6 +29,6 @@ def command(config_path: Path | None) -> None:
         from trainerd.sessions import load
     session = load.open_session(config)
     click.echo(f"job: {config.entry}: builds and traces")
-    for line in rehearse(session):
+    for line in rehearse(session, config.parsed_target()):
         click.echo(line)
     click.echo(f"All is well. `{options.command_line('run', config_path)}` trains it.")

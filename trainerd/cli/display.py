@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainerd.cli.text import seconds, size
+from trainerd.cli.text import figure, seconds, size
 from trainerd.state import State
 
 _STYLE = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
@@ -36,7 +36,7 @@ class _AboveDisplay(logging.Handler):
 
 
 class Display:
-    """Shows the last state it was given; `handler` prints log records above it."""
+    """Shows the last state it was given, from the first one on; `handler` prints log records above it."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -47,15 +47,16 @@ class Display:
         )
 
     def __enter__(self) -> Display:
-        self._live.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._live.__exit__(None, None, None)
+        self._live.stop()
 
     def observe(self, state: State) -> None:
         """Show this state from now on."""
         self._state = state
+        if not self._live.is_started:
+            self._live.start()
 
     def render(self) -> RenderableType:
         """The display of the present state."""
@@ -72,13 +73,14 @@ def render(state: State, now: float) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
-    of = f" of {state.max_steps:,}" if state.max_steps else ""
+    of = f" of {state.end:,}" if state.end else ""
     table.add_row(str(state.phase), f"step {state.step:,}{of}")
     for name, value in state.metrics.items():
-        table.add_row(name, f"{value:.5g}")
-    rate = f"{state.steps_per_sec:,.0f} steps/s" if state.steps_per_sec else "–"
-    eta = f", {seconds(state.eta_secs)} left" if state.eta_secs is not None else ""
-    table.add_row("rate", rate + eta)
+        table.add_row(name, figure(value))
+    if not state.phase.is_over:
+        rate = f"{state.steps_per_sec:,.0f} steps/s" if state.steps_per_sec else "–"
+        eta = f", {seconds(state.eta_secs)} left" if state.eta_secs is not None else ""
+        table.add_row("rate", rate + eta)
     if (saved := state.last_checkpoint) is not None:
         table.add_row("saved", f"step {saved.step:,}, {seconds(max(0.0, now - saved.at))} ago")
     else:
@@ -86,6 +88,6 @@ def render(state: State, now: float) -> RenderableType:
     table.add_row("memory", size(state.memory_bytes))
     for warning in state.warnings:
         table.add_row("warning", Text(warning, style="yellow"))
-    if state.max_steps:
-        table.add_row("", ProgressBar(total=state.max_steps, completed=state.step, width=60))
+    if state.end and not state.phase.is_over:
+        table.add_row("", ProgressBar(total=state.end, completed=state.step, width=60))
     return table if state.phase.is_over else Group(table, Text("Ctrl-C saves and exits.", style="dim"))

@@ -66,10 +66,8 @@ class Plan:
 
 
 @click.command("install")
-@click.option("--user", "scope", flag_value="user", help="For you alone: ~/.config/systemd/user. The default.")
-@click.option(
-    "--system", "scope", flag_value="system", help="For the machine: /etc/systemd/system. The default of root."
-)
+@click.option("--user", "for_user", is_flag=True, help="For you alone: ~/.config/systemd/user. The default.")
+@click.option("--system", "for_all", is_flag=True, help="For the machine: /etc/systemd/system. The default of root.")
 @click.option("--name", help="One of several runs: writes trainerd@.service, for `systemctl start trainerd@NAME`.")
 @click.option(
     "-c",
@@ -79,9 +77,11 @@ class Plan:
     help="The config. Default: /etc/trainerd/trainerd.toml with --system, ./trainerd.toml with --user.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the unit and write nothing.")
-def command(scope: str | None, name: str | None, config_path: Path | None, dry_run: bool) -> None:
+def command(for_user: bool, for_all: bool, name: str | None, config_path: Path | None, dry_run: bool) -> None:
     """Install a systemd unit, so that a run trains in the background and goes on after a reboot."""
-    user = scope == "user" if scope else os.geteuid() != 0
+    if for_user and for_all:
+        raise UsageError("--user and --system contradict each other.")
+    user = for_user or (not for_all and os.geteuid() != 0)
     if not user and not dry_run and os.geteuid() != 0:
         raise UsageError(
             f"writing to {MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or install it "

@@ -24,7 +24,8 @@ def command(config_path: Path | None, logdir: Path | None, max_steps: int | None
     Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
     """
     overrides = options.overrides(logdir, max_steps, forever)
-    config = overrides(options.load_config(config_path))
+    written = options.load_config(config_path)
+    config = overrides(written)
     if sys.stderr.isatty():
         from trainerd.cli.display import Display
 
@@ -37,5 +38,5 @@ def command(config_path: Path | None, logdir: Path | None, max_steps: int | None
         outcome = process.run()
     if check_journal_stream():
         return  # Nobody types what is next into a journal.
-    for line in summary(outcome, process.state, config_path, logdir):
+    for line in summary(outcome, process.state, written, config_path, logdir):
         click.echo(line)

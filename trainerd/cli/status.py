@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from trainerd.checkpoints import catalogue
 from trainerd.cli import options
-from trainerd.cli.text import seconds, size
+from trainerd.cli.text import figure, seconds, size
 from trainerd.daemon.lock import read_holder
 from trainerd.errors import NotRunningError
 from trainerd.rundir import RunDirectory
@@ -30,7 +29,7 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
     """
     rundir = options.find_rundir(config_path, logdir)
     while True:
-        state, running = look(rundir)
+        state, running = look(rundir, options.command_line("run", config_path, logdir))
         if watch and not as_json:
             click.clear()
         click.echo(json.dumps(state.to_json() | {"running": running}) if as_json else text(state, running))
@@ -39,8 +38,8 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
         time.sleep(1.0)
 
 
-def look(rundir: RunDirectory) -> tuple[State, bool]:
-    """The state of a run, and whether a process trains it.
+def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
+    """The state of a run, and whether a process trains it; `run` is the command that would train it.
 
     Raises:
       NotRunningError: nothing has ever been trained there.
@@ -50,7 +49,7 @@ def look(rundir: RunDirectory) -> tuple[State, bool]:
     if state is None and not running:
         saved = catalogue.newest(rundir)
         if saved is None:
-            raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `trainerd run` does.")
+            raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `{run}` does.")
         # state.json is gone or damaged: what the manifests say is all there is to say.
         metrics = dict(saved.metrics)
         return State(Phase.PAUSED, step=saved.step, metrics=metrics, logdir=str(rundir.path), at=saved.at), False
@@ -61,9 +60,9 @@ def look(rundir: RunDirectory) -> tuple[State, bool]:
 def text(state: State, running: bool) -> str:
     """A state for a person."""
     rows = [("phase", describe(state, running))]
-    of = f" of {state.max_steps:,}" if state.max_steps else ""
+    of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
-    rows += [(name, f"{value:.5g}") for name, value in state.metrics.items()]
+    rows += [(name, figure(value)) for name, value in state.metrics.items()]
     if running and state.steps_per_sec:
         rows.append(("rate", f"{state.steps_per_sec:,.4g} steps/s"))
     if running and state.eta_secs is not None:
@@ -90,15 +89,3 @@ def describe(state: State, running: bool) -> str:
     saved = state.last_checkpoint
     resume = f"step {saved.step}" if saved else "the beginning"
     return f"not running: it ended while {state.phase}, without a save; the next start resumes from {resume}"
-
-
-def present(rundir: RunDirectory) -> State:
-    """The state of a run that must be running.
-
-    Raises:
-      NotRunningError: it is not.
-    """
-    if read_holder(rundir) is None:
-        raise NotRunningError(f"nothing trains in {rundir.path}. `trainerd start` starts it.")
-    state, _ = look(rundir)
-    return replace(state)

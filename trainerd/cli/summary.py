@@ -6,19 +6,27 @@ from pathlib import Path
 
 from trainerd.cli.options import command_line
 from trainerd.cli.text import size
+from trainerd.config import Config
 from trainerd.state import Phase, State
-from trainerd.supervisor.supervisor import Outcome
+from trainerd.supervisor.supervisor import Outcome, reached
 
 
-def summary(outcome: Outcome, state: State, config_path: Path | None, logdir: Path | None) -> list[str]:
-    """The lines of the summary."""
+def summary(outcome: Outcome, state: State, config: Config, config_path: Path | None, logdir: Path | None) -> list[str]:
+    """The lines of the summary.
+
+    Args:
+      outcome: how training ended.
+      state: the run's last state.
+      config: what a start without options would train.
+      config_path, logdir: the options that chose it, if any.
+    """
     lines = ["", f"{str(outcome.phase).capitalize()}: {outcome.why}.", f"  {state.line()}"]
     if (saved := state.last_checkpoint) is not None:
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
     commands = {"tensorboard": "look at the curves"}
     if outcome.phase is Phase.PAUSED:
-        commands["run"] = "go on at the next step"
-        commands["start"] = "go on in the background"
+        commands[f"run{_further(config, state)}"] = "go on at the next step"
+        commands[f"start{_further(config, state)}"] = "go on in the background"
     elif not outcome.input_ended:
         commands[f"run --max-steps {2 * max(state.step, 1)}"] = "train for longer"
         commands["run --forever"] = "train until it is paused"
@@ -26,3 +34,10 @@ def summary(outcome: Outcome, state: State, config_path: Path | None, logdir: Pa
     typed = {command_line(command, config_path, logdir): what for command, what in commands.items()}
     width = max(map(len, typed))
     return [*lines, "", "Next:", *(f"  {command:<{width}}  {what}" for command, what in typed.items())]
+
+
+def _further(config: Config, state: State) -> str:
+    """The option that was given to train past the end that the config sets: without it nothing would go on."""
+    if reached(config, state.step, state.metrics) is None:
+        return ""
+    return f" --max-steps {state.max_steps}" if state.max_steps else " --forever"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def size(count: float) -> str:
     """Bytes with a unit."""
@@ -10,6 +12,11 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def figure(value: float) -> str:
+    """A metric. state.json has null for NaN and for the infinities, so they cannot be told apart."""
+    return f"{value:.5g}" if math.isfinite(value) else "not finite"
 
 
 def seconds(count: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from trainerd.errors import EntryError, TrainerdError
@@ -32,7 +33,20 @@ def load_job(entry: str, folder: Path) -> Job:
     job = _call(found, entry) if callable(found) else found
     if not isinstance(job, Job):
         raise EntryError(f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job is needed.")
+    _require_right_types(job, entry)
     return job
+
+
+def _require_right_types(job: Job, entry: str) -> None:
+    if not isinstance(job.state, Mapping) or any(not isinstance(name, str) for name in job.state):
+        raise EntryError(
+            f'entry = {entry!r}: the job\'s state must be a dict of name to what is saved, such as {{"model": model}}, '
+            f"and is {job.state!r}."
+        )
+    for name in ("train_step", "evaluate", "summaries", "export"):
+        value = getattr(job, name)
+        if not callable(value) and (value is not None or name == "train_step"):
+            raise EntryError(f"entry = {entry!r}: the job's {name} must be a function, and is {value!r}.")
 
 
 def _import(module_name: str, entry: str, folder: Path) -> object:

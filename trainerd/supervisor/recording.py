@@ -133,7 +133,7 @@ class Recording:
         if not session.has_evaluation or self._evaluated_step == session.step:
             return
         with self._reporter.phase(Phase.EVALUATING):
-            figures = {f"val_{name}": value for name, value in session.evaluate().items()}
+            figures = as_validation(session.evaluate())
         self._evaluated_step = session.step
         self._reporter.update(metrics=self._reporter.state.metrics | figures)
         self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
@@ -160,3 +160,8 @@ class Recording:
             return
         if self._events.is_well:
             self._reporter.unwarn(_FAILED)
+
+
+def as_validation(figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures of an evaluation, under the names by which the run knows them."""
+    return {f"val_{name}": value for name, value in figures.items()}

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from trainerd.checkpoints import restore
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.errors import DataError, JobError
+from trainerd.config import Target
+from trainerd.errors import ConfigError, DataError, JobError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 from trainerd.supervisor.flag import Flag
+from trainerd.supervisor.recording import as_validation
 
 
-def rehearse(session: Session) -> Iterator[str]:
-    """Run one step, evaluate, save, and restore.
+def rehearse(session: Session, target: Target | None = None) -> Iterator[str]:
+    """Run two steps, evaluate, save, and restore.
+
+    Args:
+      session: what would be trained.
+      target: whose metric there must be.
 
     Yields:
       A line for each thing that worked.
@@ -26,15 +32,19 @@ def rehearse(session: Session) -> Iterator[str]:
       TrainerdError: what did not.
     """
     session.bind(Flag())
-    yield from _step(session)
+    metrics = yield from _steps(session)
     if session.has_evaluation:
-        yield f"evaluate: {_figures(session.evaluate())}"
+        figures = session.evaluate()
+        metrics |= as_validation(figures)
+        yield f"evaluate: {_figures(figures)}"
+    if target is not None and (mistake := target.mistake(metrics)):
+        raise ConfigError(f"target: {mistake}")
     session.write_summaries()
     with tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch:
         yield from _save_and_restore(session, RunDirectory(Path(scratch)))
 
 
-def _step(session: Session) -> Iterator[str]:
+def _steps(session: Session) -> Generator[str, None, dict[str, float]]:
     started = time.monotonic()
     steps = session.run_until(session.step + 1)
     if not len(steps.rows):
@@ -43,6 +53,7 @@ def _step(session: Session) -> Iterator[str]:
     started = time.monotonic()
     if len(session.run_until(session.step + 1).rows):
         yield f"second step: {1000 * (time.monotonic() - started):.1f} ms"
+    return steps.last()
 
 
 def _save_and_restore(session: Session, rundir: RunDirectory) -> Iterator[str]:

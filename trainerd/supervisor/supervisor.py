@@ -120,10 +120,13 @@ class Supervisor:
             if (outcome := self._serve(self._flag.take())) is not None:
                 return outcome
             steps = self._session.run_until(self._limit() if begun else before + 1)
-            if not begun and self._session.step > before:
+            is_first = not begun and self._session.step > before
+            if is_first:
                 self._begin(before)
                 begun = True
             self._record(steps)
+            if is_first and not self._session.has_evaluation:
+                self._check_target()
             if (outcome := self._over(steps)) is not None:
                 return outcome
             self._run_services()
@@ -207,7 +210,7 @@ class Supervisor:
         recording, session = self._recording, self._session
         actions: dict[str, Callable[[], float | None]] = {
             "metrics": recording.write_metrics,
-            "evaluate": lambda: recording.evaluate(session),
+            "evaluate": self._evaluate,
             "summary": lambda: recording.summarize(session),
             "step counter": recording.count_steps,
             "report": recording.report,
@@ -240,6 +243,17 @@ class Supervisor:
             if service.is_due(mark):
                 service.run(mark)
 
+    def _evaluate(self) -> None:
+        self._recording.evaluate(self._session)
+        self._check_target()
+
+    def _check_target(self) -> None:
+        """Warn where the target names a metric that the job does not have: the run would never end."""
+        target = self._config.parsed_target()
+        mistake = target.mistake(self._reporter.state.metrics) if target is not None else None
+        if mistake:
+            self._reporter.warn(f"target: {mistake}")
+
     def _save_on_schedule(self) -> float | None:
         failed = self._checkpointing.try_to_save(self._session, "schedule")
         return self._checkpointing.retry_secs() if failed else None
@@ -270,5 +284,6 @@ def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | N
     if target is not None and target.is_met_by(metrics):
         return Outcome(Phase.FINISHED, f"the target {target} is reached at step {step}")
     if config.max_steps is not None and step >= config.max_steps:
-        return Outcome(Phase.FINISHED, f"max_steps = {config.max_steps} is reached")
+        how = "is reached" if step == config.max_steps else f"is passed: {step} steps are done already"
+        return Outcome(Phase.FINISHED, f"max_steps = {config.max_steps} {how}")
     return None
