@@ -120,24 +120,25 @@ class Supervisor:
             if (outcome := self._serve(self._flag.take())) is not None:
                 return outcome
             steps = self._session.run_until(self._limit() if begun else before + 1)
-            is_first = not begun and self._session.step > before
-            if is_first:
-                self._begin(before)
+            if not begun and self._session.step > before:
+                self._begin(before, steps)
                 begun = True
-            self._record(steps)
-            if is_first and not self._session.has_evaluation:
-                self._check_target()
+            else:
+                self._record(steps)
             if (outcome := self._over(steps)) is not None:
                 return outcome
             self._run_services()
             if (outcome := self._reached()) is not None:  # an evaluation may have met the target
                 return outcome
 
-    def _begin(self, step: int) -> None:
-        """The first step is done: this run really trains."""
-        log.info("training; the first step was %d", step + 1, extra={"event": "training"})
+    def _begin(self, before: int, steps: Steps) -> None:
+        """The first step is done: this run really trains. Who is told finds its figures, and the line in the log."""
+        self._recording.begin(self._session, before)
+        self._record(steps)
+        log.info("training; the first step was %d", before + 1, extra={"event": "training"})
         self._reporter.update(phase=Phase.TRAINING, step=self._session.step)
-        self._recording.begin(self._session, step)
+        if not self._session.has_evaluation:
+            self._check_target()
 
     def _end(self, outcome: Outcome) -> Outcome:
         """Evaluate what is finished, save, and say so."""
