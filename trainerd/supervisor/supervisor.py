@@ -135,8 +135,9 @@ class Supervisor:
         """The first step is done: this run really trains. Who is told finds its figures, and the line in the log."""
         self._recording.begin(self._session, before)
         self._record(steps)
+        self._reporter.hold(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", before + 1, extra={"event": "training"})
-        self._reporter.update(phase=Phase.TRAINING, step=self._session.step)
+        self._reporter.update()
         if not self._session.has_evaluation:
             self._check_target()
 
