@@ -101,6 +101,18 @@ def test_a_snapshot_restores_into_another(make: Callable[[], Session], tmp_path:
     assert np.array_equal(first.run_until(60).rows, second.run_until(60).rows)
 
 
+def test_a_snapshot_is_of_its_boundary_though_it_is_written_later(make: Callable[[], Session], tmp_path: Path) -> None:
+    first, second = make(), make()
+    bound(first), bound(second)
+    first.run_until(30)
+    snapshot = first.snapshot()
+    expected = first.run_until(60).rows
+    snapshot.write(tmp_path / "model.ckpt-30", lambda size: None)
+    second.restore(tmp_path / "model.ckpt-30")
+    assert second.step == 30 == snapshot.step
+    assert np.array_equal(second.run_until(60).rows, expected)
+
+
 def test_what_does_not_fit_is_told(make: Callable[[], Session], tmp_path: Path) -> None:
     session = make()
     with pytest.raises(DataError, match="does not fit the job"):
@@ -168,6 +180,81 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(tmp_path: Path) -> 
         done.append(session.run_until(stop).rows)
         session.snapshot().write(tmp_path / f"model.ckpt-{stop}", lambda size: None)
     assert np.array_equal(np.concatenate(done), expected)
+
+
+def test_tensorflow_alone_reads_all_of_a_keras_job(tmp_path: Path) -> None:
+    """Though seed generators are saved beside what its object graph names."""
+    session = learner()
+    bound(session)
+    session.run_until(5)
+    session.snapshot().write(tmp_path / "a-5", lambda size: None)
+    other = learner()._job
+    step = tf.Variable(0, dtype=tf.int64)
+    parts = tf.train.Checkpoint(**other.state, global_step=step, iterator=iter(other.dataset))
+    parts.read(str(tmp_path / "a-5")).assert_consumed()
+    assert step == 5
+    keys = [name for name, _ in tf.train.list_variables(str(tmp_path / "a-5"))]
+    assert any(key.startswith("hidden/m/") for key in keys)
+
+
+@pytest.mark.parametrize("kind", ["dense", "scatter", "embedding"])
+def test_a_snapshot_of_what_is_written_in_place_keeps_its_values(tmp_path: Path, kind: str) -> None:
+    """Sparse updates write into a variable's own memory, where a dense one takes new memory anyway."""
+    v = tf.Variable(tf.zeros([1000, 8]))
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build([v])
+
+    def train_step() -> None:
+        if kind == "dense":
+            v.assign_add(tf.ones_like(v))
+        elif kind == "scatter":
+            v.scatter_nd_add([[3]], tf.ones([1, 8]))
+        else:
+            with tf.GradientTape() as tape:
+                loss = -tf.reduce_sum(tf.gather(v, [3, 4]))
+            optimizer.apply(tape.gradient([loss], [v]), [v])
+
+    session = FunctionSession(trainerd.Job(train_step, state={"v": v, "optimizer": optimizer}))
+    bound(session)
+    for stop in (5, 9, 12):  # the first sparse write changes how the variable is read from then on
+        session.run_until(stop)
+        snapshot = session.snapshot()
+        session.run_until(stop + 2)
+        snapshot.write(tmp_path / f"a-{stop}", lambda size: None)
+        value = tf.train.load_checkpoint(str(tmp_path / f"a-{stop}")).get_tensor("v/.ATTRIBUTES/VARIABLE_VALUE")
+        assert value[3].tolist() == [stop] * 8
+        assert v[3].numpy().tolist() == [stop + 2] * 8
+
+
+class Counted(tf.train.experimental.PythonState):  # type: ignore[misc]
+    """A part of a state that is Python's."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def serialize(self) -> str:
+        return str(self.count)
+
+    def deserialize(self, string_value: bytes) -> None:
+        self.count = int(string_value)
+
+
+def test_python_state_and_tables_are_saved_as_they_are_then(tmp_path: Path) -> None:
+    def make() -> tuple[FunctionSession, Counted, Any]:
+        counted, table = Counted(), tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+        job = trainerd.Job(lambda: None, state={"counted": counted, "table": table})
+        return FunctionSession(job), counted, table
+
+    session, counted, table = make()
+    counted.count = 5
+    table.insert("a", 7)
+    snapshot = session.snapshot()
+    counted.count = 6
+    table.insert("a", 8)
+    snapshot.write(tmp_path / "a-0", lambda size: None)
+    other, counted, table = make()
+    other.restore(tmp_path / "a-0")
+    assert counted.count == 5 and table.lookup(tf.constant("a")) == 7
 
 
 def test_the_end_of_the_data_is_told_with_the_last_rows() -> None:

@@ -1,46 +1,16 @@
-"""The state of a TensorFlow 2 job as a checkpoint in TensorFlow's own format."""
+"""What belongs into a checkpoint of a TensorFlow 2 job, and what of it can be saved."""
 
 from __future__ import annotations
 
-import errno
 import re
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.errors import EntryError
-
-
-@dataclass(frozen=True)
-class FunctionSnapshot:
-    """The state at one boundary. Reads the variables when it is written, so it must be written before a step.
-
-    Attributes:
-      step: the global step of the boundary.
-      checkpoint: tracks the state.
-      refuse_nan: whether a variable that holds a NaN must not be saved.
-    """
-
-    step: int
-    checkpoint: tf.train.Checkpoint
-    refuse_nan: bool = True
-
-    def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
-        """Write `prefix.index` and `prefix.data-*`."""
-        try:
-            self.checkpoint.write(str(prefix))
-        except tf.errors.ResourceExhaustedError as error:
-            raise OSError(errno.ENOSPC, "No space left on device") from error
-        except tf.errors.OpError as error:
-            raise OSError(errno.EIO, str(error).splitlines()[0]) from error
-        if self.refuse_nan:
-            _require_no_nan(prefix, moved)
 
 
 def has_position(prefix: Path) -> bool:
@@ -51,17 +21,18 @@ def has_position(prefix: Path) -> bool:
         return True
 
 
-def hidden_variables(state: Any, name: str = "") -> dict[str, list[Any]]:
+def hidden_variables(state: Any, name: str = "hidden") -> dict[str, Any]:
     """The variables that `tf.train.Checkpoint` does not find in Keras models: seed generators and metrics.
 
     Without them a model with dropout would go on with other random numbers than the run that was not interrupted.
+    They are in the file beside what the object graph names, so that `Checkpoint.read` finds all that it expects.
 
     Args:
       state: a part of a job's state, or a dict, list or tuple of parts.
       name: what it is called.
 
     Returns:
-      The name of each part that has such variables, and those.
+      Each of them by its key in a checkpoint.
     """
     if isinstance(state, Mapping):
         parts = [(str(key), value) for key, value in state.items()]
@@ -70,25 +41,27 @@ def hidden_variables(state: Any, name: str = "") -> dict[str, list[Any]]:
     elif hasattr(state, "weights") and hasattr(state, "variables"):
         found = {id(variable) for variable in state.weights}
         hidden = [variable for variable in state.variables if id(variable) not in found]
-        return {name: hidden} if hidden else {}
+        return {f"{name}/{index}/.ATTRIBUTES/VARIABLE_VALUE": variable for index, variable in enumerate(hidden)}
     else:
         return {}
-    all_hidden: dict[str, list[Any]] = {}
+    all_hidden: dict[str, Any] = {}
     for key, value in parts:
-        all_hidden |= hidden_variables(value, f"{name}.{key}" if name else key)
+        all_hidden |= hidden_variables(value, f"{name}/{key.replace('/', '.S')}")
     return all_hidden
 
 
-def _require_no_nan(prefix: Path, moved: Callable[[int], None]) -> None:
-    """Read back what was written, and refuse it where a variable holds a NaN."""
+def restore_hidden(prefix: Path, hidden: Mapping[str, Any]) -> None:
+    """Read the hidden variables.
+
+    Raises:
+      KeyError: the checkpoint has others.
+    """
     reader = tf.train.load_checkpoint(str(prefix))
-    for key, dtype in sorted(reader.get_variable_to_dtype_map().items()):
-        if dtype.is_floating or dtype.is_complex:
-            value = reader.get_tensor(key)
-            if np.isnan(value).any():
-                name = key.split("/.ATTRIBUTES")[0]
-                raise UnsoundError(f"the variable {name!r} holds a NaN")
-            moved(value.nbytes)
+    stored = {key for key in reader.get_variable_to_shape_map() if key.startswith("hidden/")}
+    if stored != set(hidden):
+        raise KeyError(f"the checkpoint has {sorted(stored)}, the job has {sorted(hidden)}")
+    for key, variable in hidden.items():
+        variable.assign(reader.get_tensor(key))
 
 
 def require_saveable(iterator: Any) -> None:

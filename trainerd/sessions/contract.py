@@ -79,7 +79,7 @@ class Session(Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """The state at this boundary. It must be written before the next step is run."""
+        """The state at this boundary, in memory. Steps that come after it do not change it."""
         ...
 
     def restore(self, prefix: Path) -> None:

@@ -17,10 +17,11 @@ import tensorflow as tf
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job import Job
 from trainerd.sessions.blame import job_traceback
-from trainerd.sessions.checkpoint import FunctionSnapshot, has_position, hidden_variables, require_saveable
+from trainerd.sessions.checkpoint import has_position, hidden_variables, require_saveable, restore_hidden
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.input import next_batch
 from trainerd.sessions.metrics import as_dict, as_row, layout, row_shape
+from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
 ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
 FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what the daemon exits with
@@ -55,7 +56,9 @@ class FunctionSession:
         self._iterator = _iterate(job.dataset)
         self._step = self._trace()
         self._exact_input = exact_input and self._iterator is not None
+        self._hidden = hidden_variables(self._job.state)
         self._checkpoint = self._make_checkpoint()
+        self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
         self._run = self._make_loop()
 
     # ------------------------------------------------------------------ the contract
@@ -91,9 +94,9 @@ class FunctionSession:
         rows = self._rows.value()[:count].numpy().astype(np.float64)
         return Steps(before + 1, self._names, rows.reshape(count, len(self._names)), ended)
 
-    def snapshot(self) -> FunctionSnapshot:
+    def snapshot(self) -> TensorSnapshot:
         """The state at this boundary."""
-        return FunctionSnapshot(self.step, self._checkpoint, refuse_nan=self._stop_on_nan)
+        return self._snapshotter.take(self.step)
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model, the optimizer, the input and the global step."""
@@ -109,7 +112,8 @@ class FunctionSession:
             else:
                 status.assert_existing_objects_matched()
                 status.expect_partial()  # a position that is there is left alone, knowingly
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            restore_hidden(prefix, self._hidden)
+        except (AssertionError, ValueError, KeyError, tf.errors.OpError) as error:
             raise DataError(
                 f"{prefix} does not fit the job: its files are sound, but its variables are others than the job's. "
                 f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
@@ -232,8 +236,6 @@ class FunctionSession:
         if taken := [name for name in RESERVED if name in self._job.state]:
             raise EntryError(f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it.")
         parts = dict(self._job.state) | {"global_step": self._global_step}
-        if hidden := hidden_variables(self._job.state):
-            parts["hidden"] = hidden
         if self._exact_input:
             require_saveable(self._iterator)
             parts["iterator"] = self._iterator

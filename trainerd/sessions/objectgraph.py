@@ -1,0 +1,62 @@
+"""The tensors of a `tf.train.Checkpoint` under the keys of TensorFlow's own format, without writing them.
+
+TensorFlow has no public way to ask a checkpoint for its tensors: `Checkpoint.write` reads and writes in one. What
+does it there is not public: tests/tensorflow/test_internals.py names the versions for which it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.checkpoint import graph_view, save_util
+from tensorflow.python.training.saving import saveable_object
+
+from trainerd.errors import EntryError
+
+GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a checkpoint.
+
+    Attributes:
+      key: its name in the file.
+      slices: which part of a larger tensor it is, in the form of SaveV2; empty for all of it.
+      value: the tensor; of a variable, its value without a copy, which the next step that writes to the variable makes.
+      python_state: what gives the value anew where Python code decides it; None for tensors.
+    """
+
+    key: str
+    slices: str
+    value: tf.Tensor
+    python_state: Any = None
+
+
+def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[Entry], bytes]:
+    """Every tensor of a checkpoint, and the object graph that `tf.train.Checkpoint.read` follows, serialized.
+
+    Called while a `tf.function` is traced the tensors are those of its graph.
+
+    Raises:
+      EntryError: a part saves itself in a way of its own.
+    """
+    serialized, _, registered, proto = save_util.serialize_graph_view(graph_view.ObjectGraphView(checkpoint))
+    if registered:
+        names = ", ".join(sorted(registered))
+        raise EntryError(f"the job's state has parts that save themselves ({names}), which trainerd cannot do.")
+    found = [entry for owner, values in serialized.items() for entry in _of_one(owner, values)]
+    return found, proto.SerializeToString()
+
+
+def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:
+    python_state = owner if isinstance(owner, tf.train.experimental.PythonState) else None
+    for key, value in values.items():
+        for slices, part in (value if isinstance(value, dict) else {"": value}).items():
+            if isinstance(part, saveable_object.SaveSpec):
+                yield Entry(key, part.slice_spec or "", part.tensor, python_state)
+            else:
+                yield Entry(key, slices, part, python_state)
