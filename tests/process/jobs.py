@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
@@ -90,11 +91,9 @@ def slow_compile() -> trainerd.Job:
 
 
 class _Slow(tf.train.experimental.PythonState):  # type: ignore[misc]
-    """Part of the state, whose saving and restoring wait for files."""
+    """Part of the state, whose restoring waits for a file."""
 
     def serialize(self) -> str:
-        if (HERE / "slow-save").exists():
-            wait_for_file("save-go")
         return "x"
 
     def deserialize(self, string_value: str) -> None:
@@ -103,7 +102,17 @@ class _Slow(tf.train.experimental.PythonState):  # type: ignore[misc]
 
 
 def slow_save() -> trainerd.Job:
-    """A state that takes its time to be saved and restored."""
+    """A state that takes its time to be written and restored."""
+    from trainerd.sessions.snapshot import TensorSnapshot
+
+    write = TensorSnapshot.write
+
+    def slow_write(self: TensorSnapshot, prefix: Path, moved: Callable[[int], None]) -> None:
+        if (HERE / "slow-save").exists():
+            wait_for_file("save-go")
+        write(self, prefix, moved)
+
+    TensorSnapshot.write = slow_write  # type: ignore[method-assign]
     p = tf.Variable(0.0, dtype=tf.float64)
     return trainerd.Job(lambda: {"p": p.assign_add(1.0)}, state={"p": p, "slow": _Slow()})
 

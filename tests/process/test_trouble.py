@@ -148,12 +148,14 @@ def test_sigterm_during_a_save_and_during_a_restore(start: Start, project: Path)
     (project / "slow-save").touch()
     run.signal(signal.SIGUSR1)
     wait_for((project / "save-go.waiting").exists, "the save")
-    run.until(lambda s: s.phase is Phase.SAVING, "the phase of saving")
+    during = run.until(lambda s: s.saving is not None, "the save")
+    run.until(lambda s: s.step > during.step and s.phase is Phase.TRAINING, "training to go on meanwhile")
     run.signal(signal.SIGTERM)
     run.until_printed("pausing at the next step")
     (project / "save-go").touch()
     assert run.end() == 0
-    (step,) = saved(run.rundir)
+    step, asked_for = saved(run.rundir)
+    assert asked_for < step == run.state.step
 
     (project / "slow-restore").touch()
     again = start("run")
@@ -162,7 +164,7 @@ def test_sigterm_during_a_save_and_during_a_restore(start: Start, project: Path)
     again.until_printed("pausing at the next step")
     (project / "restore-go").touch()
     assert again.end() == 0
-    assert saved(run.rundir) == [step]
+    assert saved(run.rundir)[0] == step
     assert again.state.step == step and again.state.phase is Phase.PAUSED
 
 

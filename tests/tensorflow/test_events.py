@@ -23,9 +23,9 @@ import tensorflow as tf
 
 from tests.tensorflow.boards import LOADERS, Board, Points, serving
 from tests.tensorflow.chromium import poll
+from trainerd.background import Background
 from trainerd.checkpoints import manifest
 from trainerd.errors import StorageError
-from trainerd.events.background import Background
 from trainerd.events.eventfile import EventFile
 from trainerd.events.history import read_events
 from trainerd.events.writer import MAX_RETRY_SECS, EventWriter

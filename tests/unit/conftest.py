@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trainerd.background import Background
 from trainerd.rundir import RunDirectory
 
 # Run directories that people really have.
@@ -51,3 +52,25 @@ class FakeTime:
 def clock() -> FakeTime:
     """A clock."""
     return FakeTime()
+
+
+class WriterByHand(Background):
+    """A writer of checkpoints that writes when the test says so; at once, unless it is held."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        super().__init__("by-hand")
+        self.held = held
+        self.waiting: list[Callable[[], None]] = []
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Keep the work, or do it."""
+        self.waiting.append(work)
+        if not self.held:
+            self.release()
+        return True
+
+    def release(self) -> None:
+        """Do what waits, and all that comes from now on."""
+        self.held = False
+        while self.waiting:
+            self.waiting.pop(0)()

@@ -16,7 +16,7 @@ ROOT = Path(trainerd.__file__).parent
 # From the ground up. A room imports from its own floor and from those below.
 FLOORS = [
     {"errors"},
-    {"files", "config", "job"},
+    {"files", "config", "job", "background"},
     {"rundir", "state"},
     {"sessions", "checkpoints", "events"},
     {"supervisor"},
@@ -30,6 +30,8 @@ NEEDS_TENSORFLOW = {
     "sessions/metrics.py",
     "sessions/input.py",
     "sessions/checkpoint.py",
+    "sessions/objectgraph.py",
+    "sessions/snapshot.py",
     "sessions/load.py",
     "events/eventfile.py",
     "events/history.py",

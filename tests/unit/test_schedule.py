@@ -10,8 +10,8 @@ from trainerd.supervisor.schedule import Mark, Schedule
 from trainerd.supervisor.services import Service
 
 
-def service(schedule: Schedule, last: Mark, retry: float | None = None) -> Service:
-    return Service("s", lambda: retry, schedule, last)
+def service(schedule: Schedule, last: Mark) -> Service:
+    return Service("s", lambda: None, schedule, last)
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,6 @@ def test_a_service_that_ran_is_due_after_its_interval_again() -> None:
     s.run(Mark(7, 12.5))
     assert s.last == Mark(7, 12.5)
     assert (s.next_time, s.next_step) == (22.5, math.inf)
-
-
-def test_a_service_that_failed_is_due_when_it_says() -> None:
-    s = service(Schedule(secs=600), Mark(0, 0), retry=15.0)
-    s.run(Mark(1, 600))
-    assert not s.is_due(Mark(2, 614.9))
-    assert s.is_due(Mark(2, 615.0))
 
 
 def test_never_is_infinite() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from tests.unit.conftest import FakeTime, WriterByHand
 from trainerd import config as configs
+from trainerd.background import Background
 from trainerd.checkpoints import catalogue, manifest
 from trainerd.config import Config
 from trainerd.errors import JobError, StorageError
@@ -66,6 +70,8 @@ class Run:
     events: FakeEvents = field(default_factory=FakeEvents)
     states: list[State] = field(default_factory=list)
     reload: Callable[[], Config | None] = lambda: None
+    writer: WriterByHand = field(default_factory=WriterByHand)
+    timer: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self.config = configs.parse({"entry": "a:b", "logdir": str(self.rundir.path), **self.keys})
@@ -78,6 +84,8 @@ class Run:
             reporter=self.reporter,
             events=self.events,
             reload=lambda: self.reload(),
+            writer=self.writer,
+            timer=self.timer,
         )
 
     def train(self) -> Outcome:
@@ -210,7 +218,7 @@ def test_a_loss_that_is_no_number_stops_with_its_step_and_saves_nothing(rundir: 
 def test_a_nan_in_a_variable_is_never_saved(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 10})
     run.at_step(4, lambda: setattr(run.session, "value", math.nan))
-    with pytest.raises(JobError, match="'value' holds a NaN after step 10"):
+    with pytest.raises(JobError, match=r"'value' holds a NaN after step 10"):
         run.train()
     assert saved(rundir) == []
 
@@ -294,22 +302,6 @@ def test_curves_that_cannot_be_written_do_not_end_the_training(rundir: RunDirect
     assert "event files cannot be written" in run.states[-1].warnings[0]
 
 
-def test_a_save_that_fails_does_not_leave_the_phase_at_saving(rundir: RunDirectory) -> None:
-    """The watchdog goes by the phase: it would take the steps after it for a save that hangs."""
-    run = Run(rundir, {"max_steps": 30})
-
-    def in_the_way() -> None:
-        for step in (10, 11):
-            rundir.staging(step).touch()  # a file where a folder must be made
-        run.flag.raise_for(Request.SAVE)
-
-    run.at_step(11, in_the_way)
-    run.train()
-    assert saved(rundir) == [(30, "finish")]
-    phases = [state.phase for state in run.states]
-    assert Phase.SAVING in phases and phases[phases.index(Phase.SAVING) + 1] is Phase.TRAINING
-
-
 def test_what_is_wrong_with_the_last_save_does_not_hide_why_the_job_failed(rundir: RunDirectory) -> None:
     run = Run(rundir, {"evaluate": {"evaluate_steps": 10}})
 
@@ -376,5 +368,142 @@ def test_phases_are_seen_in_their_order(rundir: RunDirectory) -> None:
     run.train()
     seen = [state.phase for state in run.states]
     order = [phase for i, phase in enumerate(seen) if i == 0 or seen[i - 1] is not phase]
-    assert order[:3] == [Phase.TRAINING, Phase.SAVING, Phase.TRAINING]
-    assert Phase.EVALUATING in order
+    assert order[0] is Phase.TRAINING and order[-1] is Phase.TRAINING  # what comes after it is the process's to say
+    assert Phase.EVALUATING in order and Phase.SAVING in order
+    assert 5 in [state.saving for state in run.states] and run.states[-1].saving is None
+
+
+# ---------------------------------------------------------------------- saves in the background
+
+
+def test_training_goes_on_while_a_save_is_under_way(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 30, "checkpoint": {"save_model_secs": 0}}, writer=WriterByHand(held=True))
+    seen: list[tuple[int | None, list[int]]] = []
+
+    def at(step: int) -> None:
+        if step == 10:
+            run.flag.raise_for(Request.SAVE)
+        if step == 20:
+            seen.append((run.reporter.state.saving, rundir.steps()))
+            run.writer.release()
+
+    run.session._on_step = at
+    run.train()
+    assert seen == [(10, [])]
+    assert saved(rundir) == [(30, "finish"), (10, "request")]
+    assert json.loads((rundir.path / "model.ckpt-10.data-00000-of-00001").read_text()) == 20.0
+
+
+def test_who_asks_while_a_save_is_under_way_gets_one_that_begins_after(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_secs": 0}}, writer=WriterByHand(held=True))
+
+    def at(step: int) -> None:
+        if step in (10, 15, 20):
+            rundir.save.write_text(f"id-{step}")
+            run.flag.raise_for(Request.SAVE)
+        if step == 25:
+            run.writer.release()
+
+    run.session._on_step = at
+    run.train()
+    answers = [state.answer for state in run.states if state.answer is not None]
+    assert [answer.ids for i, answer in enumerate(answers) if i == 0 or answers[i - 1] != answer] == [
+        ["id-10"],
+        ["id-15", "id-20"],
+    ]
+    steps = [step for step, _ in saved(rundir)]
+    assert steps[0] == 40 and steps[-1] == 10 and 20 < steps[1] <= 26
+
+
+def test_a_schedule_by_the_clock_leaves_out_what_comes_too_soon(rundir: RunDirectory, clock: FakeTime) -> None:
+    keys = {"max_steps": 40, "checkpoint": {"save_model_secs": 1, "keep_last": 100}}
+    run = Run(rundir, keys, writer=WriterByHand(held=True), timer=clock)
+
+    def at(step: int) -> None:
+        clock.now += 0.5
+        run.flag.raise_for(Request.TICK)
+        if step == 30:
+            run.writer.release()
+
+    run.session._on_step = at
+    run.train()
+    steps = [step for step, _ in saved(rundir)][::-1]
+    assert steps[0] < 5 and all(step >= 30 for step in steps[1:])
+
+
+def test_a_save_that_fails_is_told_at_once_and_tried_again_later_and_later(
+    rundir: RunDirectory, clock: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(rundir, {"max_steps": 400, "checkpoint": {"save_model_secs": 0}}, timer=clock)
+    space_is_back = full_disk()
+
+    def at(step: int) -> None:
+        clock.now += 1.0
+        run.flag.raise_for(Request.TICK)
+        if step == 10:
+            run.flag.raise_for(Request.SAVE)
+        if step == 120:
+            space_is_back()
+
+    run.session._on_step = at
+    with caplog.at_level("ERROR"):
+        run.train()
+    failed = [record.step for record in caplog.records if getattr(record, "event", "") == "save-failed"]  # type: ignore[attr-defined]
+    assert failed == [10, 25, 55, 115]
+    assert [step for step, _ in saved(rundir)] == [400, 235]
+    warned = [bool(state.warnings) for state in run.states]
+    assert any(warned) and not warned[-1]
+
+
+def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 40}, writer=WriterByHand(held=True))
+
+    def at(step: int) -> None:
+        if step == 10:
+            run.session.value = math.nan
+            run.flag.raise_for(Request.SAVE)
+        if step == 20:
+            run.writer.release()
+
+    run.session._on_step = at
+    with pytest.raises(JobError, match=r"'value' holds a NaN after step 10.*resumes from the beginning"):
+        run.train()
+    assert saved(rundir) == [] and run.session.step < 25
+
+
+def test_a_save_that_hangs_is_warned_of_and_ends_a_pause_with_the_truth(
+    rundir: RunDirectory, clock: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainerd.supervisor.checkpointing.POLL_SECS", 0.0)
+    run = Run(rundir, {"watchdog": {"save_secs": 60}}, writer=WriterByHand(held=True), timer=clock)
+    warned: list[list[str]] = []
+
+    def at(step: int) -> None:
+        clock.now += 2.0
+        run.flag.raise_for(Request.TICK)
+        if step == 10:
+            run.flag.raise_for(Request.SAVE)
+        if step == 50:
+            warned.append(run.reporter.state.warnings)
+            run.flag.raise_for(Request.PAUSE)
+
+    run.session._on_step = at
+    with pytest.raises(StorageError, match=r"save of step 10.*no progress for 60 s"):
+        run.train()
+    assert "a save hangs: step 10" in warned[0][0]
+
+
+def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainerd.supervisor.checkpointing.POLL_SECS", 0.001)
+    run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))  # type: ignore[arg-type]
+    real = run.supervisor.store.publish
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.02)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(run.supervisor.store, "publish", slow)
+    run.train()
+    assert [step for step, _ in saved(rundir)] == [40, 30, 20, 10]

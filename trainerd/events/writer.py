@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainerd.background import Background
 from trainerd.errors import StorageError
-from trainerd.events.background import Background
 from trainerd.events.eventfile import EventFile, remove_empty
 from trainerd.events.pictures import write_weights
 from trainerd.sessions.contract import Session

@@ -1,46 +1,106 @@
-"""The checkpoint service: saves at a boundary, announces what is durable, and tries again where it failed."""
+"""The checkpoint service: snapshots at a boundary, written in the background, announced when they are durable."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from trainerd.background import Background
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import Manifest
-from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.checkpoints.snapshot import Snapshot, UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import JobError, StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
-from trainerd.state import LastCheckpoint, Phase
+from trainerd.state import Answer, LastCheckpoint, Phase
+from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.reporter import Reporter
 
 log = logging.getLogger(__name__)
 
 RETRY_SECS = 15.0
 MAX_RETRY_SECS = 600.0
+POLL_SECS = 0.5
 _FAILED = "the last save failed"
+_HANGS = "a save hangs"
+
+
+@dataclass
+class Save:
+    """One snapshot on its way to the disk.
+
+    Attributes:
+      step, reason, ids: of which step, why, and who waits for it.
+      error: why it could not be made; None while it is under way, and where it was.
+      done: set when it is over.
+      progress, moved_at: what the store last said of it, and when that changed.
+    """
+
+    step: int
+    reason: str
+    ids: list[str]
+    error: StorageError | UnsoundError | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    progress: object = None
+    moved_at: float = 0.0
 
 
 class Checkpointing:
-    """Saves one session's state through the store.
+    """Saves one session's state through the store, one snapshot at a time.
+
+    Memory is bounded by that: beside the state there is one snapshot of it at most.
 
     Args:
       rundir: where.
       store: what makes a snapshot durable.
       reporter: told of each checkpoint and each failure.
+      flag: raised when a save that ended wants the loop's attention.
+      writer: the thread that writes.
+      timer: seconds on a clock that is never set.
+
+    Attributes:
+      hang_secs: after how many seconds without progress a save counts as hung; may be set again at any time.
+      retry_at: when a save that failed is to be tried again, on the timer; infinity where none is.
     """
 
-    def __init__(self, rundir: RunDirectory, store: CheckpointStore, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        rundir: RunDirectory,
+        store: CheckpointStore,
+        reporter: Reporter,
+        flag: Flag,
+        *,
+        writer: Background | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.store = store
+        self.hang_secs = 300.0
+        self.retry_at = math.inf
         self._rundir = rundir
         self._reporter = reporter
+        self._flag = flag
+        self._writer = writer or Background("trainerd-checkpoint")
+        self._timer = timer
         self._last: LastCheckpoint | None = None
+        self._now: Save | None = None
+        self._next: Save | None = None  # asked for while another was under way; its snapshot is not taken yet
+        self._unsound: Save | None = None
         self._failures = 0
 
     @property
     def saved_step(self) -> int:
         """The step of the newest checkpoint of this line of training; 0, where every run begins, before it."""
         return self._last.step if self._last else 0
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._now is not None and not self._now.done.is_set()
 
     @property
     def resume_point(self) -> str:
@@ -52,56 +112,127 @@ class Checkpointing:
         self._last = catalogue.as_last(self._rundir, found)
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
 
-    def save(self, session: Session, reason: str) -> None:
-        """Make a checkpoint of this boundary and announce it; none where this step has one already.
+    # ------------------------------------------------------------------ on the loop's thread, at a boundary
 
-        Raises:
-          StorageError: it could not be written.
-          JobError: the state holds a NaN.
+    def start(self, session: Session, reason: str, ids: list[str] | None = None) -> None:
+        """Take a snapshot and go on; it is announced when it is durable.
+
+        While another is under way none is taken. What was asked for by somebody then comes right after it, since
+        they were promised a checkpoint that begins after they asked; what a schedule asked for is left out.
         """
+        if self._is_busy:
+            if reason != "schedule":
+                waiting = self._next.ids if self._next else []
+                self._next = Save(0, reason, waiting + (ids or []))
+            return
         step = session.step
         if self._last is not None and self._last.step == step:
             log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
+            self._answer(ids or [], step, None)
             return
-        try:
-            with self._reporter.phase(Phase.SAVING):
-                metrics = self._reporter.state.metrics
-                self._last = self.store.publish(session.snapshot(), reason=reason, metrics=metrics)
-        except UnsoundError as error:
-            raise JobError(
-                f"{error} after step {step}, so that step was not saved. The next start resumes from "
-                f"{self.resume_point}. Where that is meant to be, set `stop_on_nan = false`.",
-                step=step,
-                sound=False,
-            ) from None
-        except StorageError as error:
-            self._failures += 1
-            self._reporter.unwarn(_FAILED)  # of an earlier step
-            self._reporter.warn(f"{_FAILED}: {error}")
-            log.error("%s: %s", _FAILED, error, extra={"event": "save-failed", "step": step})
-            raise
-        self._announce(self._last)
+        self.retry_at = math.inf
+        self._reporter.update(saving=step)
+        snapshot, metrics = session.snapshot(), self._reporter.state.metrics
+        self._now = save = Save(step, reason, ids or [], moved_at=self._timer())
+        self._writer.submit(lambda: self._write(save, snapshot, metrics))
 
-    def try_to_save(self, session: Session, reason: str) -> StorageError | None:
-        """Save, and go on where that fails: a full disk must not end the training.
+    def settle(self, session: Session) -> None:
+        """Look after the save that ended, if one did: the loop calls it at every boundary.
 
-        Returns:
-          Why it failed, or None.
+        Raises:
+          JobError: it was of a state that must not be saved.
         """
+        if self._unsound is not None:
+            raise self._job_error(self._unsound)
+        if self._next is not None and not self._is_busy:
+            waiting, self._next = self._next, None
+            self.start(session, waiting.reason, waiting.ids)
+
+    def watch(self) -> None:
+        """Warn of a save that hangs, and take that back where it moves again."""
+        save = self._now
+        if save is not None and not save.done.is_set() and self._is_hung(save):
+            self._reporter.warn(f"{_HANGS}: step {save.step}, no progress for {self.hang_secs:g} s. See `dmesg`.")
+        else:
+            self._reporter.unwarn(_HANGS)
+
+    def finish(self, session: Session, reason: str) -> None:
+        """Make a checkpoint of this boundary and wait until it is durable.
+
+        Raises:
+          StorageError: it could not be made.
+          JobError: the state must not be saved.
+        """
+        with self._reporter.phase(Phase.SAVING):
+            self.wait()
+            if self._next is not None or self.saved_step != session.step:
+                waiting, self._next = self._next, None
+                self.start(session, reason, waiting.ids if waiting else [])
+                self.wait()
+        save = self._now
+        if save is not None and isinstance(save.error, UnsoundError):
+            raise self._job_error(save)
+        if save is not None and save.error is not None:
+            raise save.error
+
+    def make_way(self) -> None:
+        """Wait until another save can begin; not for one that hangs."""
+        if self._is_busy:
+            with self._reporter.phase(Phase.SAVING), contextlib.suppress(StorageError):
+                self.wait()
+
+    def wait(self) -> None:
+        """Wait until the save that is under way has ended, however it does.
+
+        Raises:
+          StorageError: it hangs.
+        """
+        save = self._now
+        while save is not None and not save.done.wait(POLL_SECS):
+            if self._is_hung(save):
+                raise StorageError(
+                    f"the save of step {save.step} in {self._rundir.path} makes no progress for {self.hang_secs:g} s, "
+                    f"so the run ends without it. The next start resumes from {self.resume_point}. See `dmesg`."
+                )
+
+    def _is_hung(self, save: Save) -> bool:
+        progress, now = self.store.progress(), self._timer()
+        if progress != save.progress:
+            save.progress, save.moved_at = progress, now
+        return now - save.moved_at >= self.hang_secs
+
+    def _job_error(self, save: Save) -> JobError:
+        return JobError(
+            f"{save.error} after step {save.step}, so that step was not saved. The next start resumes from "
+            f"{self.resume_point}. Where that is meant to be, set `stop_on_nan = false`.",
+            step=save.step,
+            sound=False,
+        )
+
+    # ------------------------------------------------------------------ on the writer's thread
+
+    def _write(self, save: Save, snapshot: Snapshot, metrics: dict[str, float]) -> None:
         try:
-            self.save(session, reason)
+            self._announce(save, self.store.publish(snapshot, reason=save.reason, metrics=metrics))
+        except UnsoundError as error:
+            save.error = error
+            self._unsound = save
+            self._answer(save.ids, None, str(error))
         except StorageError as error:
-            return error
-        return None
+            self._fail(save, error)
+        except Exception as error:
+            log.exception("an error of trainerd's own, in a save")
+            self._fail(save, StorageError(f"the save of step {save.step} failed: {type(error).__name__}: {error}"))
+        finally:
+            self._reporter.update(saving=None)
+            save.done.set()
+            if save.error is not None or self._next is not None:
+                self._flag.raise_for(Request.TICK)
 
-    def retry_secs(self) -> float:
-        """After how many seconds a save that failed is to be tried again: a pause that doubles."""
-        return float(min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures - 1, 10)))
-
-    def _announce(self, saved: LastCheckpoint) -> None:
+    def _announce(self, save: Save, saved: LastCheckpoint) -> None:
+        self._last = saved
         self._failures = 0
         self._reporter.unwarn(_FAILED)
-        self._reporter.update(last_checkpoint=saved)
         log.info(
             "saved step %d (%s) in %.2f s: %s",
             saved.step,
@@ -110,3 +241,20 @@ class Checkpointing:
             saved.path,
             extra={"event": "checkpoint", "step": saved.step, "reason": saved.reason},
         )
+        self._reporter.hold(last_checkpoint=saved)
+        self._answer(save.ids, saved.step, None)
+
+    def _fail(self, save: Save, error: StorageError) -> None:
+        """Say so at once, and have it tried again after a pause that doubles."""
+        save.error = error
+        self._failures += 1
+        self.retry_at = self._timer() + min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures - 1, 10))
+        log.error("%s: %s", _FAILED, error, extra={"event": "save-failed", "step": save.step})
+        self._reporter.unwarn(_FAILED)  # of an earlier step
+        self._reporter.warn(f"{_FAILED}: {error}")
+        self._answer(save.ids, None, str(error))
+
+    def _answer(self, ids: list[str], step: int | None, error: str | None) -> None:
+        """Tell those who wait."""
+        if ids:
+            self._reporter.update(answer=Answer(ids, step, error))

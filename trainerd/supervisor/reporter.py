@@ -21,7 +21,7 @@ class Reporter:
 
     Args:
       state: the first one.
-      observers: called with each new State; on the loop's thread, so they must be quick.
+      observers: called with each new State, by one thread at a time, the loop's most often: they must be quick.
       clock: seconds since 1970 (UTC).
     """
 
@@ -57,11 +57,13 @@ class Reporter:
 
     def warn(self, warning: str) -> None:
         """Add a warning to those that `status` shows."""
-        if warning not in self.state.warnings:
-            self.update(warnings=[*self.state.warnings, warning])
+        with self._lock:
+            if warning not in self.state.warnings:
+                self.update(warnings=[*self.state.warnings, warning])
 
     def unwarn(self, start: str) -> None:
         """Take back the warnings that start like this: what they said no longer holds."""
-        kept = [w for w in self.state.warnings if not w.startswith(start)]
-        if kept != self.state.warnings:
-            self.update(warnings=kept)
+        with self._lock:
+            kept = [w for w in self.state.warnings if not w.startswith(start)]
+            if kept != self.state.warnings:
+                self.update(warnings=kept)

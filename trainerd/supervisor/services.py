@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,23 +14,20 @@ class Service:
 
     Attributes:
       name: for messages.
-      action: called on the loop's thread, at a boundary. Returns after how many seconds it is to be tried again,
-        where it could not be done, and None where it was.
+      action: called on the loop's thread, at a boundary.
       schedule: may be set again at any time.
       last: the boundary at which it was called last; at first, the one at which training began.
-      retry_at: when it is to be tried again, on the clock of the marks.
     """
 
     name: str
-    action: Callable[[], float | None]
+    action: Callable[[], None]
     schedule: Schedule
     last: Mark
-    retry_at: float = math.inf
 
     @property
     def next_time(self) -> float:
         """When the clock makes it due; infinity for never."""
-        return min(self.schedule.next_time(self.last), self.retry_at)
+        return self.schedule.next_time(self.last)
 
     @property
     def next_step(self) -> float:
@@ -44,6 +40,5 @@ class Service:
 
     def run(self, mark: Mark) -> None:
         """Do it."""
-        retry = self.action()
+        self.action()
         self.last = mark
-        self.retry_at = math.inf if retry is None else mark.now + retry

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainerd.background import Background
 from trainerd.checkpoints import restore
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import Config
-from trainerd.errors import JobError
+from trainerd.errors import JobError, StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session, Steps
-from trainerd.state import Answer, Phase
+from trainerd.state import Phase
 from trainerd.supervisor import requests
 from trainerd.supervisor.checkpointing import Checkpointing
 from trainerd.supervisor.flag import Flag, Request
@@ -49,6 +51,7 @@ class Supervisor:
       reporter: told of every change.
       events: what is written for TensorBoard.
       reload: reads the config again when the flag was raised for that; None where it is wrong.
+      writer: the thread that writes checkpoints.
       timer: seconds on a clock that is never set.
     """
 
@@ -62,6 +65,7 @@ class Supervisor:
         reporter: Reporter,
         events: Events,
         reload: Callable[[], Config | None] = lambda: None,
+        writer: Background | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
@@ -72,7 +76,7 @@ class Supervisor:
         self._reload = reload
         self._timer = timer
         self.store = CheckpointStore(rundir, timer=timer)
-        self._checkpointing = Checkpointing(rundir, self.store, reporter)
+        self._checkpointing = Checkpointing(rundir, self.store, reporter, flag, writer=writer, timer=timer)
         self._recording = Recording(reporter, events, timer=timer)
         self._ticker = Ticker(flag, rundir, timer=timer)
         self._services: list[Service] = []
@@ -107,8 +111,7 @@ class Supervisor:
             with self._ticker:
                 return self._end(self._reached() or self._loop())
         except JobError as error:
-            if error.sound and error.step > self._checkpointing.saved_step:
-                self._save_after_failure()
+            self._save_after_failure(error)
             raise
         finally:
             self._recording.close()
@@ -151,40 +154,36 @@ class Supervisor:
             if finished:
                 self._recording.evaluate(session)
                 self._recording.summarize(session)
-            self._checkpointing.save(session, "finish" if finished else "pause")
+        self._checkpointing.finish(session, "finish" if finished else "pause")
         self._recording.report()
         return outcome
 
-    def _save_after_failure(self) -> None:
+    def _save_after_failure(self, error: JobError) -> None:
         """Save what is sound. What is wrong with that must not hide the error that ends the run."""
         try:
-            self._checkpointing.try_to_save(self._session, "failure")
-        except JobError as error:
-            log.error("%s", error, extra={"event": "save-failed"})
+            if error.sound:
+                self._checkpointing.finish(self._session, "failure")
+            else:
+                self._checkpointing.wait()
+        except (JobError, StorageError) as another:
+            log.error("%s", another, extra={"event": "save-failed"})
 
     # ------------------------------------------------------------------ requests
 
     def _serve(self, taken: set[Request]) -> Outcome | None:
         """Serve what the flag was raised for. The outcome where that ends the run."""
+        self._checkpointing.settle(self._session)
         if Request.RELOAD in taken:
             self._apply(self._reload())
         if Request.PAUSE in taken:
             requests.consume_pause(self._rundir)
-            self._answer_saves(requests.consume_save(self._rundir), "pause")
+            if ids := requests.consume_save(self._rundir):
+                self._checkpointing.start(self._session, "pause", ids)
             return Outcome(Phase.PAUSED, "paused on request")
         if Request.SAVE in taken:
-            self._answer_saves(requests.consume_save(self._rundir), "request")
-        self._ticker.set_due(min(service.next_time for service in self._services))
+            self._checkpointing.start(self._session, "request", requests.consume_save(self._rundir))
+        self._ticker.set_due(min(self._checkpointing.retry_at, *(service.next_time for service in self._services)))
         return None
-
-    def _answer_saves(self, ids: list[str], reason: str) -> None:
-        """Save, and answer those who wait for it. At a pause the save itself comes later, unless one waits."""
-        if reason == "pause" and not ids:
-            return
-        error = self._checkpointing.try_to_save(self._session, reason)
-        if ids:
-            step = None if error else self._session.step
-            self._reporter.update(answer=Answer(ids, step, str(error) if error else None))
 
     def _apply(self, config: Config | None) -> None:
         """Take over what may change without a stop."""
@@ -210,12 +209,12 @@ class Supervisor:
     def _start_services(self) -> None:
         """Make the services, in the order in which those due at one boundary are done: saving comes last."""
         recording, session = self._recording, self._session
-        actions: dict[str, Callable[[], float | None]] = {
+        actions: dict[str, Callable[[], None]] = {
             "metrics": recording.write_metrics,
             "evaluate": self._evaluate,
             "summary": lambda: recording.summarize(session),
             "step counter": recording.count_steps,
-            "report": recording.report,
+            "report": self._report,
             "progress": recording.log_progress,
             "checkpoint": self._save_on_schedule,
         }
@@ -237,6 +236,7 @@ class Supervisor:
         for service in self._services:
             service.schedule = schedules[service.name]
         self.store.keep_last = config.checkpoint.keep_last
+        self._checkpointing.hang_secs = config.watchdog.save_secs
         self._recording.metrics_steps = config.summary.metrics_steps
 
     def _run_services(self) -> None:
@@ -244,6 +244,8 @@ class Supervisor:
         for service in self._services:
             if service.is_due(mark):
                 service.run(mark)
+        if mark.now >= self._checkpointing.retry_at:
+            self._checkpointing.start(self._session, "retry")
 
     def _evaluate(self) -> None:
         self._recording.evaluate(self._session)
@@ -256,9 +258,16 @@ class Supervisor:
         if mistake:
             self._reporter.warn(f"target: {mistake}")
 
-    def _save_on_schedule(self) -> float | None:
-        failed = self._checkpointing.try_to_save(self._session, "schedule")
-        return self._checkpointing.retry_secs() if failed else None
+    def _save_on_schedule(self) -> None:
+        """By the clock a save that is under way will do; each of so many steps is one that a person counts on."""
+        every = self._config.checkpoint.save_model_steps
+        if every and self._session.step % every == 0:
+            self._checkpointing.make_way()
+        self._checkpointing.start(self._session, "schedule")
+
+    def _report(self) -> None:
+        self._recording.report()
+        self._checkpointing.watch()
 
     def _limit(self) -> int:
         """The step at which the loop must be at a boundary, whatever the flag."""
@@ -272,6 +281,8 @@ class Supervisor:
         loss = steps.last().get("loss", 0.0)
         if self._config.stop_on_nan and not math.isfinite(loss):
             step = self._session.step
+            with contextlib.suppress(StorageError):
+                self._checkpointing.wait()  # for the message: what is under way is from before this
             raise JobError(
                 f"the loss became {loss} in step {step}, and nothing was saved after that. Look at the learning "
                 f"rate and the data. The next start resumes from {self._checkpointing.resume_point}.",
