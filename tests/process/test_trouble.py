@@ -283,7 +283,7 @@ def test_damaged_checkpoints_are_never_started_over(start: Start, project: Path)
     data.write_bytes(content)
     run = start("run", "--max-steps", "20")
     assert run.end() == 65, run.text
-    assert "none of the 1 checkpoints" in run.text and "SHA-256" in run.text
+    assert "none of the 1 checkpoints" in run.text and "XXH3" in run.text
     assert data.exists()
 
 

@@ -121,7 +121,7 @@ def test_a_file_that_may_not_be_read_is_not_damage(
     if what == "manifest":
         monkeypatch.setattr(Path, "read_bytes", refuse)
     else:
-        monkeypatch.setattr(manifest, "sha256", refuse)
+        monkeypatch.setattr(manifest, "xxh128", refuse)
     with pytest.raises(StorageError, match="Permission denied"):
         restore.newest_verified(rundir, CheckpointStore(rundir))
     assert rundir.steps() == [6, 5] and not rundir.quarantine.exists()

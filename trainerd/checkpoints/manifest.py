@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.errors import StorageError
-from trainerd.files import sha256, storage_error
+from trainerd.files import storage_error, xxh128
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One file of a checkpoint: its size in bytes and its SHA-256, as `sha256sum` prints it."""
+    """One file of a checkpoint: its size in bytes and its 128-bit XXH3, as `xxhsum -H2` prints it."""
 
     bytes: int
-    sha256: str
+    xxh128: str
 
     @classmethod
     def of(cls, path: Path, moved: Callable[[int], None]) -> FileRecord:
         """Read a file and record it; `moved` is told of the bytes as they are read."""
-        return cls(path.stat().st_size, sha256(path, moved))
+        return cls(path.stat().st_size, xxh128(path, moved))
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def verify(manifest: Manifest, folder: Path) -> None:
             size = path.stat().st_size
             if size != record.bytes:
                 raise DamagedError(f"{name}: {size} bytes where {record.bytes} were written")
-            if sha256(path) != record.sha256:
-                raise DamagedError(f"{name}: its content is not what was written (SHA-256)")
+            if xxh128(path) != record.xxh128:
+                raise DamagedError(f"{name}: its content is not what was written (XXH3)")
         except OSError as error:
             raise _damage_or_trouble(error, path) from error
 
