@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import latency, rates, report, starts
+from benchmarks import latency, rates, report, stalls, starts
 from benchmarks.figures import Figure
 from benchmarks.plan import FULL, SHORT, Plan
 from benchmarks.processes import BenchmarkError
@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "signal": latency.signal_to_boundary,
     "status": starts.status,
     "resume": starts.resume,
+    "checkpoints": stalls.checkpoints,
 }
 
 

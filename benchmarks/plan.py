@@ -17,6 +17,7 @@ class Plan:
       statuses: how often `trainerd status` is run.
       imports: how often TensorFlow is imported beside it.
       starts: how often a run is resumed.
+      state_mebibytes, checkpoints: the sizes of state that are saved, and how often each.
       say: told what goes on.
     """
 
@@ -29,6 +30,8 @@ class Plan:
     statuses: int
     imports: int
     starts: int
+    state_mebibytes: tuple[int, ...]
+    checkpoints: int
     say: Callable[[str], None] = lambda text: None
 
 
@@ -42,6 +45,8 @@ FULL = Plan(
     statuses=10,
     imports=5,
     starts=7,
+    state_mebibytes=(64, 512, 2048),
+    checkpoints=7,
 )
 SHORT = Plan(
     rounds=2,
@@ -53,4 +58,6 @@ SHORT = Plan(
     statuses=4,
     imports=1,
     starts=2,
+    state_mebibytes=(64,),
+    checkpoints=3,
 )

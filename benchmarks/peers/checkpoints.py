@@ -1,0 +1,162 @@
+"""What a checkpoint costs the loop, for trainerd and for TensorFlow's own: one process, the same variables, in turns.
+
+`python -m benchmarks.peers.checkpoints MEBIBYTES ROUNDS FOLDER` prints a line of JSON for each round: seconds by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+import trainerd
+from trainerd.background import Background
+from trainerd.checkpoints import manifest
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.function import FunctionSession
+from trainerd.supervisor.flag import Flag
+
+PARTS = 8
+BASE_STEPS = 5
+
+
+class Measured:
+    """A state of so many MiB: weights, and Adam's two slots of each, all of which every step changes."""
+
+    def __init__(self, mebibytes: int, folder: Path) -> None:
+        each = mebibytes * 2**20 // 4 // 3 // PARTS
+        self.weights = [tf.Variable(tf.random.stateless_normal([each], [1, n]), name=f"w{n}") for n in range(PARTS)]
+        # TensorFlow's asynchronous checkpoint does not take Keras's variables, so the slots are TensorFlow's too.
+        self.slots = [(tf.Variable(tf.zeros([each])), tf.Variable(tf.zeros([each]))) for _ in range(PARTS)]
+        state = {"w": self.weights, "slots": self.slots}
+        self.session = FunctionSession(trainerd.Job(self.step, state=state))
+        self.session.bind(Flag())
+        self.rundir = RunDirectory(folder / "run")
+        self.rundir.create()
+        self.store = CheckpointStore(self.rundir, keep_last=1)
+        self.writer = Background("writer")
+        self.folder = folder
+        self.checkpoint = tf.train.Checkpoint(**state)
+
+    def step(self) -> None:
+        """One step of Adam; the gradient costs nothing to find."""
+        for weight, (m, v) in zip(self.weights, self.slots, strict=True):
+            tf.raw_ops.ResourceApplyAdam(
+                var=weight.handle,
+                m=m.handle,
+                v=v.handle,
+                beta1_power=0.5,
+                beta2_power=0.5,
+                lr=1e-3,
+                beta1=0.9,
+                beta2=0.999,
+                epsilon=1e-7,
+                grad=weight.read_value(),
+            )
+
+    def run_step(self) -> float:
+        """Seconds of one step."""
+        begun = time.perf_counter()
+        self.session.run_until(self.session.step + 1)
+        return time.perf_counter() - begun
+
+    def added(self, save: Callable[[], None], is_over: Callable[[], bool]) -> float:
+        """Seconds that a save adds to the loop: the call, and what the steps take longer until it is over."""
+        base = statistics.median(self.run_step() for _ in range(BASE_STEPS))
+        begun, steps = time.perf_counter(), 0
+        save()
+        while steps == 0 or not is_over():
+            self.run_step()
+            steps += 1
+        return time.perf_counter() - begun - steps * base
+
+    # ------------------------------------------------------------------ the sides
+
+    def ours(self) -> dict[str, float]:
+        """A snapshot, written and made durable in the background."""
+        seen: dict[str, float] = {}
+
+        def save() -> None:
+            begun = time.perf_counter()
+            snapshot = self.session.snapshot()
+            seen["snapshot"] = time.perf_counter() - begun
+
+            def write() -> None:
+                self.store.publish(snapshot, reason="bench", metrics={})
+                seen["durable"] = time.perf_counter() - begun
+
+            self.writer.submit(write)
+
+        added = self.added(save, lambda: "durable" in seen)
+        self.writer.raise_first_error()
+        return {"ours": added, **seen}
+
+    def asynchronous(self) -> dict[str, float]:
+        """TensorFlow's asynchronous checkpoint. It says when it is written, and is not durable then."""
+        over: list[bool] = []
+        options = tf.train.CheckpointOptions(
+            experimental_enable_async_checkpoint=True,
+            experimental_write_callbacks=[lambda path: over.append(True)],
+        )
+        prefix = str(self.folder / "async")
+        return {"async": self.added(lambda: self.checkpoint.write(prefix, options), lambda: bool(over))}
+
+    def plain(self) -> dict[str, float]:
+        """TensorFlow's `Checkpoint.write`."""
+        prefix = str(self.folder / "plain")
+        return {"plain": self.added(lambda: self.checkpoint.write(prefix) and None, lambda: True)}
+
+    def quiet(self) -> dict[str, float]:
+        """Nothing trains: a publish beside a raw write of as many bytes, a memcpy, and reading with and without us."""
+        begun = time.perf_counter()
+        self.store.publish(self.session.snapshot(), reason="bench", metrics={})
+        durable = time.perf_counter() - begun
+        size = sum(path.stat().st_size for path in self.rundir.path.glob("*.data-*"))
+        content = np.random.default_rng(1).integers(0, 255, size, np.uint8)
+        begun = time.perf_counter()
+        with (self.folder / "raw").open("wb", buffering=0) as file:
+            view = memoryview(content.data)
+            while view:
+                view = view[file.write(view) :]
+            os.fsync(file.fileno())
+        raw = time.perf_counter() - begun
+        (self.folder / "raw").unlink()
+        target = np.empty_like(content)
+        target[:] = 0
+        begun = time.perf_counter()
+        np.copyto(target, content)
+        memcpy = time.perf_counter() - begun
+        del content, target
+        [step] = self.rundir.steps()
+        prefix = self.rundir.prefix(step)
+        begun = time.perf_counter()
+        self.checkpoint.read(str(prefix)).expect_partial()
+        read = time.perf_counter() - begun
+        begun = time.perf_counter()
+        manifest.verify(manifest.read(self.rundir.manifest(step)), self.rundir.path)
+        self.session.restore(prefix)
+        verified = time.perf_counter() - begun
+        return {"publish": durable, "raw": raw, "memcpy": memcpy, "read": read, "verified": verified}
+
+
+def main(mebibytes: int, rounds: int, folder: Path) -> None:
+    """Measure and print."""
+    state = Measured(mebibytes, folder)
+    state.run_step()
+    for _ in range(rounds):
+        seen: dict[str, float] = {}
+        for side in (state.plain, state.ours, state.asynchronous, state.quiet):
+            seen |= side()
+        print(json.dumps(seen), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
