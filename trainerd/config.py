@@ -21,6 +21,7 @@ from trainerd.errors import ConfigError
 _NAME = "trainerd.toml"
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Share = Annotated[float, Meta(ge=1e-6, le=1)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 
@@ -35,7 +36,10 @@ def _key(default: Any, unit: str, text: str) -> Any:
 class CheckpointConfig:
     """When checkpoints are written, and how many are kept."""
 
-    save_model_secs: Seconds = _key(600.0, "s", "Seconds between checkpoints. 0: none on a clock.")
+    save_model_secs: Seconds | Literal["auto"] = _key(
+        600.0, "s", 'Seconds between checkpoints. "auto": as few as `max_overhead` allows. 0: none on a clock.'
+    )
+    max_overhead: Share = _key(0.01, "", 'With "auto", the share of the time that saving may cost.')
     save_model_steps: Count = _key(0, "steps", "Steps between checkpoints. 0: none by steps.")
     keep_last: Positive = _key(5, "checkpoints", "How many of the newest checkpoints are kept.")
 
@@ -263,7 +267,9 @@ def _value(kind: Any, value: Any, where: str, unit: str, mistakes: list[str]) ->
 
 def _plain(kind: Any, message: str) -> str:
     """msgspec's message in the words of a person who writes TOML."""
-    if choices := [c for c in get_args(kind) if isinstance(c, str)]:
+    if choices := _choices(kind):
+        if get_args(kind)[0] is not choices[0]:  # a number, or one of these
+            return f'expected a number, 0 or more, or "{choices[0]}"'
         return "expected one of " + ", ".join(f'"{c}"' for c in choices)
     if "matching regex" in message:
         return 'expected "module:attribute"'
@@ -272,6 +278,11 @@ def _plain(kind: Any, message: str) -> str:
     for name, word in words.items():
         message = message.replace(name, word)
     return message[0].lower() + message[1:]
+
+
+def _choices(kind: Any) -> list[str]:
+    """The strings that a key may be, where these are all there are."""
+    return [choice for part in (kind, *get_args(kind)) for choice in get_args(part) if isinstance(choice, str)]
 
 
 def _unknown(prefix: str, name: str, value: object, keys: dict[str, Any]) -> str:

@@ -82,6 +82,7 @@ class State:
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
       steps_per_sec: the rate over the last seconds; None before it is known.
       last_checkpoint: the newest durable checkpoint; None before the first.
+      save_model_secs: how many seconds lie between two checkpoints; None where the clock does not matter.
       saving: the step whose checkpoint is being written; None where none is.
       memory_bytes: the resident memory of the process.
       warnings: what a person should look at.
@@ -100,6 +101,7 @@ class State:
     metrics: dict[str, float] = field(default_factory=dict)
     steps_per_sec: float | None = None
     last_checkpoint: LastCheckpoint | None = None
+    save_model_secs: float | None = None
     saving: int | None = None
     memory_bytes: int = 0
     warnings: list[str] = field(default_factory=list)

@@ -55,7 +55,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         "max_steps: expected a whole number >= 1 (in steps), got 0",
         "save_model_secs: there is no such key. Did you mean `checkpoint.save_model_secs`?",
         "checkpoint.keep_lst: there is no such key. Did you mean `checkpoint.keep_last`?",
-        "checkpoint.save_model_secs: expected a number >= 0.0 (in s), got -1",
+        'checkpoint.save_model_secs: expected a number, 0 or more, or "auto" (in s), got -1',
         'log.level: expected one of "debug", "info", "warning", "error", got \'loud\'',
     ):
         assert part in text, text
@@ -70,10 +70,11 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("summary = 4", "summary: expected a table, [summary], got 4"),
         ("target = 'accuracy'", 'target: expected "NAME >= NUMBER" or "NAME <= NUMBER", got \'accuracy\''),
         ("target = 'accuracy >= high'", "target: could not convert string to float: 'high'"),
-        ("[checkpoint]\nsave_model_secs = nan", "checkpoint.save_model_secs: expected a number >= 0.0 (in s), got nan"),
-        ("[checkpoint]\nsave_model_secs = inf", "checkpoint.save_model_secs: expected a number <= 1000000000.0"),
+        ("[summary]\nmetrics_secs = nan", "summary.metrics_secs: expected a number >= 0.0 (in s), got nan"),
+        ("[summary]\nmetrics_secs = inf", "summary.metrics_secs: expected a number <= 1000000000.0"),
         ("[checkpoint]\nsave_secs = 600", "Did you mean `checkpoint.save_model_secs`?"),
         ("[chekpoint]\nkeep_last = 1", "chekpoint: there is no such table. Did you mean `checkpoint`?"),
+        ("[checkpoint]\nsave_model_secs = 'often'", "expected a number, 0 or more, or \"auto\" (in s), got 'often'"),
         ("zzz = 1", "zzz: there is no such key."),
     ],
 )

@@ -17,7 +17,8 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 from urllib.parse import unquote
 
 import click
@@ -78,6 +79,8 @@ def plain_type(kind: Any) -> str:
     """A key's type in words."""
     kinds = [k for k in get_args(kind) if k is not type(None)] if type(None) in get_args(kind) else [kind]
     kind = kinds[0]
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(plain_type(part) for part in get_args(kind))
     if get_origin(kind) is Literal:
         return " or ".join(f'`"{choice}"`' for choice in get_args(kind))
     bounds = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import time
@@ -507,3 +508,26 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
     monkeypatch.setattr(run.supervisor.store, "publish", slow)
     run.train()
     assert [step for step, _ in saved(rundir)] == [40, 30, 20, 10]
+
+
+def test_auto_saves_as_often_as_its_cost_allows(rundir: RunDirectory, clock: FakeTime) -> None:
+    keys = {"max_steps": 20_000, "checkpoint": {"save_model_secs": "auto", "max_overhead": 0.01, "keep_last": 1000}}
+    run = Run(rundir, keys, timer=clock)
+    real = run.supervisor.store.publish
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        clock.now += 0.2  # nothing is done meanwhile: the writer of this test is not in the background
+        return real(*args, **kwargs)
+
+    run.supervisor.store.publish = slow  # type: ignore[method-assign]
+
+    def at(step: int) -> None:
+        clock.now += 0.01
+        run.flag.raise_for(Request.TICK)
+
+    run.session._on_step = at
+    run.train()
+    steps = [step for step, _ in saved(rundir)][::-1]
+    gaps = [b - a for a, b in itertools.pairwise(steps[1:-1])]
+    assert all(1900 <= gap <= 2100 for gap in gaps) and len(gaps) >= 5, steps
+    assert run.reporter.state.save_model_secs == pytest.approx(20.0, rel=0.05)

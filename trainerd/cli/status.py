@@ -70,6 +70,8 @@ def text(state: State, running: bool) -> str:
     if (saved := state.last_checkpoint) is not None:
         age = seconds(max(0.0, time.time() - saved.at))
         rows.append(("saved", f"step {saved.step:,}, {age} ago ({saved.reason}, {size(saved.bytes)})"))
+    if running and state.save_model_secs is not None:
+        rows.append(("saves", f"every {seconds(state.save_model_secs)}"))
     if running and state.saving is not None:
         rows.append(("saving", f"step {state.saving:,}"))
     if running:

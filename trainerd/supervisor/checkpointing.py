@@ -19,8 +19,10 @@ from trainerd.errors import JobError, StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 from trainerd.state import Answer, LastCheckpoint, Phase
+from trainerd.supervisor.cadence import Cadence
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.reporter import Reporter
+from trainerd.supervisor.schedule import Mark
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class Checkpointing:
 
     Attributes:
       hang_secs: after how many seconds without progress a save counts as hung; may be set again at any time.
+      cadence: learns what each save costs.
       retry_at: when a save that failed is to be tried again, on the timer; infinity where none is.
     """
 
@@ -82,6 +85,7 @@ class Checkpointing:
         self.store = store
         self.hang_secs = 300.0
         self.retry_at = math.inf
+        self.cadence = Cadence(0.01, Mark(0, timer()))
         self._rundir = rundir
         self._reporter = reporter
         self._flag = flag
@@ -131,6 +135,7 @@ class Checkpointing:
             self._answer(ids or [], step, None)
             return
         self.retry_at = math.inf
+        self.cadence.begins(Mark(step, self._timer()))
         self._reporter.update(saving=step)
         snapshot, metrics = session.snapshot(), self._reporter.state.metrics
         self._now = save = Save(step, reason, ids or [], moved_at=self._timer())
@@ -142,6 +147,8 @@ class Checkpointing:
         Raises:
           JobError: it was of a state that must not be saved.
         """
+        if self.cadence.is_saving and not self._is_busy:
+            self.cadence.ended(Mark(session.step, self._timer()))
         if self._unsound is not None:
             raise self._job_error(self._unsound)
         if self._next is not None and not self._is_busy:
@@ -226,8 +233,7 @@ class Checkpointing:
         finally:
             self._reporter.update(saving=None)
             save.done.set()
-            if save.error is not None or self._next is not None:
-                self._flag.raise_for(Request.TICK)
+            self._flag.raise_for(Request.TICK)
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         self._last = saved

@@ -173,6 +173,8 @@ class Supervisor:
     def _serve(self, taken: set[Request]) -> Outcome | None:
         """Serve what the flag was raised for. The outcome where that ends the run."""
         self._checkpointing.settle(self._session)
+        if self._config.checkpoint.save_model_secs == "auto":
+            self._set_schedules()  # what was just measured may have changed them
         if Request.RELOAD in taken:
             self._apply(self._reload())
         if Request.PAUSE in taken:
@@ -219,6 +221,7 @@ class Supervisor:
             "checkpoint": self._save_on_schedule,
         }
         mark = Mark(session.step, self._timer())
+        self._checkpointing.cadence.quiet_since = mark
         self._services = [Service(name, action, Schedule(), mark) for name, action in actions.items()]
         self._set_schedules()
 
@@ -231,13 +234,20 @@ class Supervisor:
             "step counter": Schedule(secs=config.summary.save_summaries_secs),
             "report": Schedule(secs=REPORT_SECS),
             "progress": Schedule(secs=config.log.progress_secs),
-            "checkpoint": Schedule(config.checkpoint.save_model_secs, config.checkpoint.save_model_steps),
+            "checkpoint": Schedule(self._save_secs(), config.checkpoint.save_model_steps),
         }
         for service in self._services:
             service.schedule = schedules[service.name]
+        self._reporter.hold(save_model_secs=self._save_secs() or None)
         self.store.keep_last = config.checkpoint.keep_last
         self._checkpointing.hang_secs = config.watchdog.save_secs
         self._recording.metrics_steps = config.summary.metrics_steps
+
+    def _save_secs(self) -> float:
+        """Seconds between checkpoints, as the config says or as was measured."""
+        cadence, secs = self._checkpointing.cadence, self._config.checkpoint.save_model_secs
+        cadence.max_overhead = self._config.checkpoint.max_overhead
+        return cadence.secs if secs == "auto" else float(secs)
 
     def _run_services(self) -> None:
         mark = Mark(self._session.step, self._timer())
