@@ -21,7 +21,7 @@ from trainerd.errors import ConfigError
 _NAME = "trainerd.toml"
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-Share = Annotated[float, Meta(ge=1e-6, le=1)]
+Share = Annotated[float, Meta(ge=0.0001, le=1)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 
