@@ -6,9 +6,7 @@ A key is one line here: its annotation is what validates it, and docs/config.md 
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
-from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -17,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from trainerd.errors import ConfigError
+from trainerd.target import Target
 
 _NAME = "trainerd.toml"
 
@@ -126,46 +125,6 @@ class Config:
 
 
 _NOT_KEYS = {"path", "folder"}
-
-
-@dataclass(frozen=True)
-class Target:
-    """A metric's value at which training has done what it was for."""
-
-    metric: str
-    at_least: bool
-    value: float
-
-    @classmethod
-    def parse(cls, text: str) -> Target:
-        """Read "NAME >= NUMBER" or "NAME <= NUMBER".
-
-        Raises:
-          ValueError: it is neither.
-        """
-        match = re.fullmatch(r"\s*([\w/.-]+)\s*(>=|<=)\s*(\S+)\s*", text)
-        if not match:
-            raise ValueError('expected "NAME >= NUMBER" or "NAME <= NUMBER"')
-        return cls(match[1], match[2] == ">=", float(match[3]))
-
-    def __str__(self) -> str:
-        return f"{self.metric} {'>=' if self.at_least else '<='} {self.value:g}"
-
-    def mistake(self, metrics: Iterable[str]) -> str | None:
-        """Why it will never be met: the job has no such metric, when all that it has are these. None where it has."""
-        names = sorted(metrics)
-        if self.metric in names:
-            return None
-        near = difflib.get_close_matches(self.metric, names, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(names) or 'none'}."
-        return f"the job has no metric {self.metric!r}, so {str(self)!r} is never reached. {hint}"
-
-    def is_met_by(self, metrics: dict[str, float]) -> bool:
-        """Whether these metrics reach it."""
-        if self.metric not in metrics:
-            return False
-        value = metrics[self.metric]
-        return value >= self.value if self.at_least else value <= self.value
 
 
 def load(path: Path) -> Config:

@@ -15,13 +15,13 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.checkpoints.snapshot import UnsoundError
-from trainerd.config import Target
 from trainerd.errors import ConfigError, DataError, EntryError, JobError
 from trainerd.sessions.contract import Session
 from trainerd.sessions.fake import FakeSession
 from trainerd.sessions.function import FunctionSession
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.rehearsal import rehearse
+from trainerd.target import Target
 
 
 def counter() -> FunctionSession:

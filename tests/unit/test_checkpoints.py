@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,23 @@ def test_a_publish_leaves_data_manifest_and_state_file(odd_rundir: RunDirectory)
     manifest.verify(found, odd_rundir.path)
     assert found.size == saved.bytes and found.metrics["loss"] != found.metrics["loss"]
     assert 'model_checkpoint_path: "model.ckpt-7"' in odd_rundir.checkpoint_state.read_text()
+
+
+def test_progress_can_be_asked_for_at_any_moment_of_a_save(rundir: RunDirectory) -> None:
+    made, over = CheckpointStore(rundir, keep_last=2), threading.Event()
+    seen = set()
+
+    def look() -> None:
+        while not over.is_set():
+            seen.add(made.progress())
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    for step in range(1, 60):
+        made.publish(FakeSnapshot(step, 2.0 * step), reason="test", metrics={})
+    over.set()
+    looker.join()
+    assert len(seen) > 20
 
 
 def test_an_unsound_snapshot_leaves_nothing(rundir: RunDirectory) -> None:

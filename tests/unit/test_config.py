@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainerd import config
-from trainerd.config import Target
 from trainerd.errors import ConfigError
+from trainerd.target import Target
 
 MINIMAL = 'entry = "job:job"\nlogdir = "runs/a"\n'
 

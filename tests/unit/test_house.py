@@ -15,7 +15,7 @@ import trainerd
 ROOT = Path(trainerd.__file__).parent
 # From the ground up. A room imports from its own floor and from those below.
 FLOORS = [
-    {"errors"},
+    {"errors", "target"},
     {"files", "config", "job", "background"},
     {"rundir", "state"},
     {"sessions", "checkpoints", "events"},

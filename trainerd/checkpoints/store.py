@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -84,12 +85,14 @@ class CheckpointStore:
         It is made of the files' size, the bytes that were checked or hashed, and, while the files are put on disk, what
         the kernel has written there.
         """
-        written = 0
+        written = on_disk = 0
         for staging in self._rundir.stagings():
-            for path in staging.rglob("*"):
-                with contextlib.suppress(OSError):
-                    written += path.stat().st_size
-        on_disk = written_back(self._rundir.path) if self._stage_name == "fsync" else 0
+            # The save may end at any moment, and its folder with it.
+            with contextlib.suppress(OSError), os.scandir(staging) as entries:
+                written += sum(entry.stat().st_size for entry in entries)
+        if self._stage_name == "fsync":
+            with contextlib.suppress(OSError):
+                on_disk = written_back(self._rundir.path)
         return self._stage_name, written, self._moved, on_disk
 
     def _count(self, size: int) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from trainerd.checkpoints import restore
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.config import Target
 from trainerd.errors import ConfigError, DataError, JobError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 from trainerd.supervisor.flag import Flag
 from trainerd.supervisor.recording import as_validation
+from trainerd.target import Target
 
 
 def rehearse(session: Session, target: Target | None = None) -> Iterator[str]:
