@@ -231,9 +231,11 @@ class Checkpointing:
             log.exception("an error of trainerd's own, in a save")
             self._fail(save, StorageError(f"the save of step {save.step} failed: {type(error).__name__}: {error}"))
         finally:
-            self._reporter.update(saving=None)
-            save.done.set()
-            self._flag.raise_for(Request.TICK)
+            try:
+                self._reporter.update(saving=None)
+            finally:  # whatever becomes of who is told: the loop may wait for this
+                save.done.set()
+                self._flag.raise_for(Request.TICK)
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         self._last = saved
