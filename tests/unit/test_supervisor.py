@@ -472,6 +472,18 @@ def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
     assert saved(rundir) == [] and run.session.step < 25
 
 
+def test_of_two_saves_that_hold_a_nan_the_first_is_told_of(rundir: RunDirectory) -> None:
+    run = Run(rundir)
+    saving = run.supervisor._checkpointing
+    run.session.value, run.session.step = math.nan, 20
+    saving.start(run.session, "schedule")
+    run.session.step = 30
+    with pytest.raises(JobError, match="after step 20"):
+        saving.start(run.session, "schedule")
+    with pytest.raises(JobError, match="after step 20"):
+        saving.settle(run.session)
+
+
 def test_a_save_that_hangs_is_warned_of_and_ends_a_pause_with_the_truth(
     rundir: RunDirectory, clock: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

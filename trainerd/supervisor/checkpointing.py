@@ -123,7 +123,11 @@ class Checkpointing:
 
         While another is under way none is taken. What was asked for by somebody then comes right after it, since
         they were promised a checkpoint that begins after they asked; what a schedule asked for is left out.
+
+        Raises:
+          JobError: the save before was of a state that must not be saved.
         """
+        self._require_sound()
         if self._is_busy:
             if reason != "schedule":
                 waiting = self._next.ids if self._next else []
@@ -149,11 +153,14 @@ class Checkpointing:
         """
         if self.cadence.is_saving and not self._is_busy:
             self.cadence.ended(Mark(session.step, self._timer()))
-        if self._unsound is not None:
-            raise self._job_error(self._unsound)
+        self._require_sound()
         if self._next is not None and not self._is_busy:
             waiting, self._next = self._next, None
             self.start(session, waiting.reason, waiting.ids)
+
+    def _require_sound(self) -> None:
+        if self._unsound is not None:
+            raise self._job_error(self._unsound)
 
     def watch(self) -> None:
         """Warn of a save that hangs, and take that back where it moves again."""
