@@ -304,6 +304,7 @@ def test_a_nan_is_not_saved_unless_it_may_be(tmp_path: Path) -> None:
 def test_what_can_hold_no_nan_or_holds_none_is_saved(tmp_path: Path, value: Any) -> None:
     job = trainerd.Job(lambda: None, state={"v": tf.Variable(value)})
     FunctionSession(job).snapshot().write(tmp_path / "a-1", lambda size: None)
+    assert "v/.ATTRIBUTES/VARIABLE_VALUE" in dict(tf.train.list_variables(str(tmp_path / "a-1")))
 
 
 @pytest.mark.parametrize("dtype", [tf.complex64, tf.bfloat16, tf.float16, tf.float64])
