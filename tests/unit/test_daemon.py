@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.conftest import FakeTime
 from trainerd.config import WatchdogConfig
 from trainerd.daemon import lock
 from trainerd.daemon.children import undone_in_children
 from trainerd.daemon.logs import LogFile
-from trainerd.daemon.signals import HANDLED, SignalThread, handled, stacks
+from trainerd.daemon.signals import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
 from trainerd.daemon.systemd import Notifier, status_line
 from trainerd.daemon.watchdog import Watchdog
 from trainerd.errors import InUseError, StorageError
@@ -115,13 +116,24 @@ def test_a_signal_raises_the_flag_and_handlers_are_put_back(number: int, request
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_a_second_sigterm_exits_now() -> None:
-    flag, exits = Flag(), list[int]()
-    thread = SignalThread(flag, exit_now=exits.append)
+def test_a_second_sigterm_exits_now(clock: FakeTime) -> None:
+    exits = list[int]()
+    thread = SignalThread(Flag(), exit_now=exits.append, monotonic=clock)
     thread.handle(signal.SIGTERM)
     assert exits == []
+    clock.sleep(SAME_STOP_SECS)
     thread.handle(signal.SIGINT)
     assert exits == [signal.SIGINT]
+
+
+def test_a_stop_that_is_heard_twice_is_one_stop(clock: FakeTime) -> None:
+    """As from timeout(1), which signals the process and then its group."""
+    flag, exits = Flag(), list[int]()
+    thread = SignalThread(flag, exit_now=exits.append, monotonic=clock)
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+        thread.handle(number)
+        clock.sleep(SAME_STOP_SECS / 4)
+    assert flag.take() == {Request.PAUSE} and exits == []
 
 
 def test_a_hangup_of_a_closed_terminal_pauses_and_does_not_count_as_a_sigterm() -> None:

@@ -16,6 +16,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 STOP = (signal.SIGTERM, signal.SIGINT)
 HANDLED = (*STOP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+SAME_STOP_SECS = 0.5  # `timeout` and service managers signal the process and then its group: one stop, heard twice
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 
@@ -46,7 +48,9 @@ class SignalThread:
     Args:
       flag: what to raise.
       terminal_is_gone: whether a SIGHUP means that the terminal was closed; then it pauses.
-      exit_now: called with the number of a second SIGTERM or SIGINT.
+      exit_now: called with the number of a second SIGTERM or SIGINT, one that comes `SAME_STOP_SECS` or more after the
+        first. What comes sooner is the first one again.
+      monotonic: the clock, in seconds.
     """
 
     def __init__(
@@ -55,20 +59,18 @@ class SignalThread:
         *,
         terminal_is_gone: Callable[[], bool] = lambda: False,
         exit_now: Callable[[int], None] = die_of,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flag = flag
         self._terminal_is_gone = terminal_is_gone
         self._exit_now = exit_now
-        self._stopping = False
+        self._monotonic = monotonic
+        self._stopped_at: float | None = None
 
     def handle(self, number: int) -> None:
         """Do what one signal is for."""
         if number in STOP:
-            if self._stopping:
-                _say(logging.WARNING, "a second %s: exiting now, without a save", signal.Signals(number).name)
-                self._exit_now(number)
-            self._stopping = True
-            self._pause(signal.Signals(number).name)
+            self._stop(number)
         elif number == signal.SIGUSR1:
             self._flag.raise_for(Request.SAVE)
         elif number == signal.SIGUSR2:
@@ -78,6 +80,16 @@ class SignalThread:
                 self._pause("the terminal was closed")
             else:
                 self._flag.raise_for(Request.RELOAD)
+
+    def _stop(self, number: int) -> None:
+        """Pause at the first, exit at the second."""
+        now, name = self._monotonic(), signal.Signals(number).name
+        if self._stopped_at is None:
+            self._stopped_at = now
+            self._pause(name)
+        elif now - self._stopped_at >= SAME_STOP_SECS:
+            _say(logging.WARNING, "a second %s: exiting now, without a save", name)
+            self._exit_now(number)
 
     def _pause(self, why: str) -> None:
         self._flag.raise_for(Request.PAUSE)
