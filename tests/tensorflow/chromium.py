@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 Found = TypeVar("Found")
 
 FLAGS = (
@@ -89,9 +91,10 @@ class Page:
 def browser(folder: Path, *, width: int = 1400, height: int = 900) -> Iterator[Page]:
     """Start Chromium, with a new profile under `folder`, and end it."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium and driver, (
-        "this test looks at the real page in a browser: install the Debian packages `chromium` and `chromium-driver`"
-    )
+    if not (chromium and driver):
+        needed = "looks at the real page in a browser: install the packages `chromium` and `chromium-driver`"
+        assert not os.environ.get("CI"), needed
+        pytest.skip(needed)
     output, profile = folder / "chromedriver.log", folder / "profile"
     with output.open("wb") as log:
         process = subprocess.Popen([driver, "--port=0"], stdout=log, stderr=log, start_new_session=True)
