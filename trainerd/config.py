@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -14,12 +15,14 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from trainerd.best import Best
 from trainerd.errors import ConfigError
 from trainerd.target import Target
 
 _NAME = "trainerd.toml"
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Hours = Annotated[float, Meta(ge=0, le=1e6)]
 Share = Annotated[float, Meta(ge=0.0001, le=1)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
@@ -41,6 +44,11 @@ class CheckpointConfig:
     max_overhead: Share = _key(0.01, "", 'With "auto", the share of the time that saving may cost.')
     save_model_steps: Count = _key(0, "steps", "Steps between checkpoints. 0: none by steps.")
     keep_last: Positive = _key(5, "checkpoints", "How many of the newest checkpoints are kept.")
+    keep_every_hours: Hours = _key(
+        0.0, "h", "Besides those, one of every so many hours of training is kept for good. 0: none."
+    )
+    best: str | None = _key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
+    keep_best: Positive = _key(1, "checkpoints", "How many of the best are kept, where `best` is set.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +111,12 @@ class Config:
     stop_on_nan: bool = _key(
         True, "", "Stop when the loss is NaN or infinite, and never save variables that hold a NaN."
     )
+    deterministic: bool = _key(
+        False, "", "Have every op give the same bits each time, so that runs repeat exactly. Slower; needs `seed`."
+    )
+    seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = _key(
+        None, "", "Seeds Python, NumPy, TensorFlow and Keras before the job is built. Left out: each new run differs."
+    )
     input_position: Literal["exact", "restart"] = _key(
         "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins it anew."
     )
@@ -113,18 +127,23 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     path: Path | None = None
     folder: Path = field(default_factory=Path.cwd)
+    accept_changes: bool = False
 
     @property
     def rundir(self) -> Path:
         """The run directory, absolute."""
         return (self.folder / Path(self.logdir).expanduser()).absolute()
 
+    def parsed_best(self) -> Best | None:
+        """What the best checkpoint is, or None where it was not said."""
+        return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)
+
     def parsed_target(self) -> Target | None:
         """The target, or None where training does not end at one."""
         return None if self.target is None else Target.parse(self.target)
 
 
-_NOT_KEYS = {"path", "folder"}
+_NOT_KEYS = {"path", "folder", "accept_changes"}  # not of the file
 
 
 def load(path: Path) -> Config:
@@ -159,7 +178,12 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     mistakes: list[str] = []
     config: Config = _table(Config, data, "", mistakes)
     folder = folder or (path.parent if path else Path.cwd())
-    mistakes += _target_mistakes(data.get("target")) + _logdir_mistakes(data.get("logdir"), folder)
+    mistakes += _read_mistakes("target", data.get("target"), Target.parse)
+    if isinstance(checkpoint := data.get("checkpoint"), dict):
+        mistakes += _read_mistakes("checkpoint.best", checkpoint.get("best"), Best.parse)
+    if data.get("deterministic") is True and "seed" not in data:
+        mistakes.append("deterministic: it needs a `seed`, such as seed = 1")
+    mistakes += _logdir_mistakes(data.get("logdir"), folder)
     if mistakes:
         where = str(path) if path else "the configuration"
         raise ConfigError("\n".join([f"{where} has {_count(mistakes)}:", *(f"  {m}" for m in mistakes)]))
@@ -170,12 +194,12 @@ def _count(mistakes: list[str]) -> str:
     return "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
 
 
-def _target_mistakes(target: object) -> list[str]:
-    if isinstance(target, str):
+def _read_mistakes(name: str, value: object, read: Callable[[str], object]) -> list[str]:
+    if isinstance(value, str):
         try:
-            Target.parse(target)
+            read(value)
         except ValueError as error:
-            return [f"target: {error}, got {target!r}"]
+            return [f"{name}: {error}, got {value!r}"]
     return []
 
 

@@ -98,6 +98,12 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
         fsync_directory(path.parent)
 
 
+def free_bytes(path: Path) -> int:
+    """How many bytes this process may write on the file system that holds `path`."""
+    found = os.statvfs(path)
+    return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+
+
 def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
     """The 128-bit XXH3 of a file, as `xxhsum -H2` prints it.
 

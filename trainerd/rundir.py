@@ -59,6 +59,11 @@ class RunDirectory:
         return self.path / "save"
 
     @property
+    def accept_changes(self) -> Path:
+        """Touch it before a start: go on although the dataset is not the one whose position was saved."""
+        return self.path / "accept-changes"
+
+    @property
     def log(self) -> Path:
         """The log of all that trained here, whatever started it."""
         return self.path / "trainerd.log"
@@ -81,6 +86,23 @@ class RunDirectory:
         """The file that makes the checkpoint of a step exist."""
         return self.path / f"{self.basename}-{step}.json"
 
+    def pin(self, step: int) -> Path:
+        """While this file is there the checkpoint of a step is not deleted."""
+        return self.path / f"{self.basename}-{step}.pin"
+
+    def pinned(self) -> set[int]:
+        """The steps that are pinned, whether they have a checkpoint or not."""
+        return set(self._steps_of("pin"))
+
+    def deletion(self, step: int) -> Path:
+        """Where the manifest is while the checkpoint of a step is deleted."""
+        return self.path / f".deleting-{step}.json"
+
+    def deletions(self) -> list[int]:
+        """The steps whose deletion was cut short."""
+        names = [entry.name for entry in self.path.glob(".deleting-*.json") if entry.is_file()]
+        return sorted(int(match[1]) for name in names if (match := re.fullmatch(r"\.deleting-(\d+)\.json", name)))
+
     def staging(self, step: int) -> Path:
         """Where the checkpoint of a step is written before it is published."""
         return self.path / f".saving-{step}"
@@ -94,7 +116,10 @@ class RunDirectory:
 
     def steps(self) -> list[int]:
         """The steps that have a manifest's file, newest first."""
-        pattern = re.compile(re.escape(self.basename) + r"-(\d+)\.json")
+        return self._steps_of("json")
+
+    def _steps_of(self, suffix: str) -> list[int]:
+        pattern = re.compile(re.escape(self.basename) + r"-(\d+)\." + suffix)
         with storage(f"look into {self.path}", missing_ok=True):
             matches = (pattern.fullmatch(name) for name in os.listdir(self.path))
             return sorted((int(match[1]) for match in matches if match), reverse=True)

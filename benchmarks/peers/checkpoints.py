@@ -19,6 +19,8 @@ import tensorflow as tf
 import trainerd
 from trainerd.background import Background
 from trainerd.checkpoints import manifest
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.function import FunctionSession
@@ -41,7 +43,7 @@ class Measured:
         self.session.bind(Flag())
         self.rundir = RunDirectory(folder / "run")
         self.rundir.create()
-        self.store = CheckpointStore(self.rundir, keep_last=1)
+        self.store = CheckpointStore(self.rundir, policy=Policy(1))
         self.writer = Background("writer")
         self.folder = folder
         self.checkpoint = tf.train.Checkpoint(**state)
@@ -90,7 +92,7 @@ class Measured:
             seen["snapshot"] = time.perf_counter() - begun
 
             def write() -> None:
-                self.store.publish(snapshot, reason="bench", metrics={})
+                self.store.publish(snapshot, About("bench"))
                 seen["durable"] = time.perf_counter() - begun
 
             self.writer.submit(write)
@@ -117,7 +119,7 @@ class Measured:
     def quiet(self) -> dict[str, float]:
         """Nothing trains: a publish beside a raw write of as many bytes, a memcpy, and reading with and without us."""
         begun = time.perf_counter()
-        self.store.publish(self.session.snapshot(), reason="bench", metrics={})
+        self.store.publish(self.session.snapshot(), About("bench"))
         durable = time.perf_counter() - begun
         size = sum(path.stat().st_size for path in self.rundir.path.glob("*.data-*"))
         content = np.random.default_rng(1).integers(0, 255, size, np.uint8)

@@ -16,6 +16,7 @@ from tensorflow.compat.v1 import Event, Summary
 import trainerd
 from trainerd.events.history import _VOID, read_events
 from trainerd.sessions.objectgraph import GRAPH_KEY, entries
+from trainerd.sessions.pipeline import describe
 
 # The versions for which everything here was seen to hold. tests/tensorflow/test_events.py and test_tensorboard_page.py
 # say whether the whole still works.
@@ -141,3 +142,16 @@ def test_there_are_no_others() -> None:
 def _without_text(line: str) -> str:
     """A line of code without its comment and its strings."""
     return re.sub(r'"[^"]*"|\'[^\']*\'', '""', line).partition("#")[0]
+
+
+def test_a_dataset_tells_its_inputs_and_settings() -> None:
+    """trainerd/sessions/pipeline.py describes a dataset's stages with them."""
+    dataset = tf.data.Dataset.range(10).shuffle(5).batch(4).shard(2, 1)
+    assert hasattr(dataset, "_inputs"), (
+        "DatasetV2._inputs() has gone: trainerd/sessions/pipeline.py follows it to tell that a dataset has changed. Look "
+        "into tensorflow/python/data/ops/dataset_ops.py for how a dataset knows what it is made from now."
+    )
+    assert describe(dataset) == (
+        "Range(start=0, stop=10, step=1) > Shuffle(buffer_size=5) > Batch(batch_size=4, drop_remainder=False) > "
+        "Shard(num_shards=2, index=1)"
+    ), "the settings of TensorFlow's datasets have other names: see _SETTINGS in trainerd/sessions/pipeline.py"

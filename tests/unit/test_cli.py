@@ -16,7 +16,6 @@ from trainerd.cli import main, steer
 from trainerd.cli.display import render
 from trainerd.cli.group import COMMANDS
 from trainerd.cli.summary import summary
-from trainerd.cli.text import seconds, size
 from trainerd.config import Config
 from trainerd.daemon import lock
 from trainerd.daemon.lock import Holder
@@ -24,6 +23,7 @@ from trainerd.errors import NotRunningError, every_class
 from trainerd.rundir import RunDirectory
 from trainerd.state import Answer, LastCheckpoint, Phase, State
 from trainerd.supervisor.supervisor import Outcome
+from trainerd.text import seconds, size
 
 Cli = Callable[..., tuple[int, str]]
 

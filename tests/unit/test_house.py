@@ -15,10 +15,10 @@ import trainerd
 ROOT = Path(trainerd.__file__).parent
 # From the ground up. A room imports from its own floor and from those below.
 FLOORS = [
-    {"errors", "target"},
+    {"errors", "target", "best", "text"},
     {"files", "config", "job", "background"},
-    {"rundir", "state"},
-    {"sessions", "checkpoints", "events"},
+    {"rundir", "state", "fingerprint"},
+    {"sessions", "checkpoints", "events", "data"},
     {"supervisor"},
     {"daemon"},
     {"cli"},
@@ -26,11 +26,13 @@ FLOORS = [
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p.name != "__main__.py" and p != ROOT / "__init__.py")
 NEEDS_TENSORFLOW = {
+    "data.py",
     "sessions/function.py",
     "sessions/metrics.py",
     "sessions/input.py",
     "sessions/checkpoint.py",
     "sessions/objectgraph.py",
+    "sessions/pipeline.py",
     "sessions/snapshot.py",
     "sessions/load.py",
     "events/eventfile.py",

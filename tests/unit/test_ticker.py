@@ -55,8 +55,8 @@ def test_a_save_file_is_consumed_with_its_ids(odd_rundir: RunDirectory) -> None:
 
 def test_a_pause_file_is_consumed(odd_rundir: RunDirectory) -> None:
     odd_rundir.pause.touch()
-    assert requests.consume_pause(odd_rundir)
-    assert not requests.consume_pause(odd_rundir)
+    assert requests.consume(odd_rundir.pause)
+    assert not requests.consume(odd_rundir.pause)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
@@ -66,7 +66,7 @@ def test_a_folder_or_a_fifo_of_their_names_asks_for_nothing(rundir: RunDirectory
     flag = Flag()
     Ticker(flag, rundir).poll()
     assert not flag.is_raised
-    assert requests.consume_save(rundir) == [] and not requests.consume_pause(rundir)
+    assert requests.consume_save(rundir) == [] and not requests.consume(rundir.pause)
     assert rundir.save.exists() and rundir.pause.exists()
 
 

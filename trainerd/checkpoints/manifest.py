@@ -6,15 +6,16 @@ import errno
 import hashlib
 import json
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainerd.errors import StorageError
+from trainerd.errors import DataError, StorageError
 from trainerd.files import storage_error, xxh128
+from trainerd.fingerprint import Fingerprint
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class FileRecord:
 
 
 @dataclass(frozen=True)
+class About:
+    """What a manifest tells of a checkpoint beside its files; see there."""
+
+    reason: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    trained_secs: float = 0.0
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One checkpoint.
 
@@ -39,6 +50,8 @@ class Manifest:
       at: when its snapshot was taken, in seconds since 1970 (UTC).
       reason: why it was written.
       metrics: the last value of each metric at that boundary.
+      trained_secs: for how long the run had trained by then, in all its starts.
+      fingerprint: what it was trained with; see `trainerd.fingerprint`.
       files: each file's name, in the run directory, to its record.
     """
 
@@ -46,6 +59,8 @@ class Manifest:
     at: float
     reason: str
     metrics: dict[str, float]
+    trained_secs: float
+    fingerprint: Fingerprint
     files: dict[str, FileRecord]
 
     @property
@@ -74,18 +89,28 @@ def read(path: Path) -> Manifest:
 
     Raises:
       DamagedError: it is not one.
+      DataError: it is one of another version.
       StorageError: it cannot be read now.
     """
     try:
         content = json.loads(path.read_bytes())
         stated = content.pop("checksum")
-        if content.pop("format") != FORMAT:
-            raise DamagedError(f"{path.name}: written by another version of trainerd")
-        if _checksum({"format": FORMAT} | content) != stated:
+        if _checksum(content) != stated:
             raise DamagedError(f"{path.name}: its checksum does not match")
-        metrics = {k: math.nan if v is None else float(v) for k, v in content["metrics"].items()}
-        files = {name: FileRecord(**record) for name, record in content["files"].items()}
-        manifest = Manifest(int(content["step"]), float(content["at"]), content["reason"], metrics, files)
+        if content["format"] != FORMAT:
+            raise DataError(
+                f"{path} has format {content['format']}, and this trainerd reads format {FORMAT}: it was written by "
+                "another version. Use that one, or choose another `logdir`."
+            )
+        manifest = Manifest(
+            step=int(content["step"]),
+            at=float(content["at"]),
+            reason=content["reason"],
+            metrics={k: math.nan if v is None else float(v) for k, v in content["metrics"].items()},
+            trained_secs=float(content["trained_secs"]),
+            fingerprint=content["fingerprint"],
+            files={name: FileRecord(**record) for name, record in content["files"].items()},
+        )
     except OSError as error:
         raise _damage_or_trouble(error, path) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -2,17 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainerd.best import Best
+
+_HOUR = 3600.0
 
 
-def deletable(steps: Sequence[int], *, current: int, keep_last: int) -> list[int]:
+@dataclass(frozen=True)
+class Point:
+    """What retention looks at in one checkpoint: its step, the seconds trained up to it, and its metrics."""
+
+    step: int
+    trained_secs: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is kept. A checkpoint stays where any of these asks for it.
+
+    Attributes:
+      keep_last: how many of the newest.
+      keep_every_hours: one of every so many hours of training, for good; 0: none.
+      best: what the best checkpoint is; None: there is none.
+      keep_best: how many of the best.
+    """
+
+    keep_last: int = 5
+    keep_every_hours: float = 0.0
+    best: Best | None = None
+    keep_best: int = 1
+
+
+def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: Collection[int] = ()) -> list[int]:
     """The steps whose checkpoints may be deleted, oldest first.
 
     Args:
-      steps: the steps that have a checkpoint, in any order.
-      current: the one that was just published, or resumed from. Those after it are from before the run went
-        back to an earlier point: they are kept until training passes them.
-      keep_last: how many of the newest, `current` included, are kept.
+      points: what has a checkpoint, in any order.
+      current: the one that was just published, or resumed from; it always stays. Those after it are from before the
+        run went back to an earlier point: they are kept until training passes them.
+      policy: what is kept.
+      pinned: the steps that a person pinned.
     """
-    line = sorted((step for step in steps if step <= current), reverse=True)
-    return sorted(line[keep_last:])
+    line = sorted((point for point in points if point.step <= current), key=lambda point: point.step)
+    kept = {current} | set(pinned) | _newest(line, policy) | _spaced(line, policy) | _best(line, policy)
+    return [point.step for point in line if point.step not in kept]
+
+
+def _newest(line: Sequence[Point], policy: Policy) -> set[int]:
+    return {point.step for point in line[-policy.keep_last :]}
+
+
+def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
+    """From the oldest on, each that lies far enough behind the last one kept.
+
+    Training time counts, not the clock on the wall: that stands while the run is paused, and nobody sets it. What this
+    keeps once it keeps ever after, since nothing older comes.
+    """
+    kept: set[int] = set()
+    last = 0.0
+    for point in line if policy.keep_every_hours else ():
+        if point.trained_secs - last >= policy.keep_every_hours * _HOUR:
+            kept.add(point.step)
+            last = point.trained_secs
+    return kept
+
+
+def _best(line: Sequence[Point], policy: Policy) -> set[int]:
+    """Of equals the oldest: figures of an evaluation stay in the manifests until the next one."""
+    if policy.best is None:
+        return set()
+    ranked = [(value, point.step) for point in line if (value := policy.best.badness(point.metrics)) is not None]
+    return {step for _, step in sorted(ranked)[: policy.keep_best]}

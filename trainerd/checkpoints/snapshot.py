@@ -15,6 +15,11 @@ class Snapshot(Protocol):
         """The global step of that boundary."""
         ...
 
+    @property
+    def size(self) -> int:
+        """About how many bytes its files will have."""
+        ...
+
     def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
         """Write the state as files whose names start with `prefix`, in TensorFlow's checkpoint format.
 

@@ -13,17 +13,37 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trainerd import text
+from trainerd.checkpoints import catalogue, retention
 from trainerd.checkpoints import manifest as manifests
-from trainerd.checkpoints import retention
-from trainerd.checkpoints.manifest import DamagedError, FileRecord, Manifest
+from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
+from trainerd.checkpoints.retention import Point, Policy
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.checkpoints.statefile import StateFile
-from trainerd.errors import StorageError
-from trainerd.files import fsync_directory, fsync_file, storage, write_atomic, written_back
+from trainerd.errors import DataError, StorageError
+from trainerd.files import free_bytes, fsync_directory, fsync_file, storage, write_atomic, written_back
 from trainerd.rundir import RunDirectory
 from trainerd.state import LastCheckpoint
 
 log = logging.getLogger(__name__)
+
+_MARGIN = 1 << 20  # for the index, the manifest and what else is written beside the tensors
+
+
+# Before each operation of a publish the store says which stage it is in, and the tests fail every one of them in turn.
+STAGES = ("room", "stage", "write", "fsync", "record", "describe", "retract", "rename", "publish", "name", "retain")
+
+
+class NoRoomError(StorageError):
+    """The file system has too little space for a checkpoint.
+
+    Attributes:
+      needed: bytes.
+    """
+
+    def __init__(self, message: str, *, needed: int) -> None:
+        super().__init__(message)
+        self.needed = needed
 
 
 class CheckpointStore:
@@ -31,38 +51,48 @@ class CheckpointStore:
 
     Args:
       rundir: where.
-      keep_last: how many of the newest checkpoints are kept; may be set again at any time.
+      policy: which checkpoints are kept; may be set again at any time.
       clock: seconds since 1970 (UTC), for the manifest.
       timer: seconds on a clock that is never set, for durations.
+      free: how many bytes may be written in a folder.
+      at: called with the stage before each operation of a publish.
     """
 
     def __init__(
         self,
         rundir: RunDirectory,
         *,
-        keep_last: int = 5,
+        policy: Policy | None = None,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
+        free: Callable[[Path], int] = free_bytes,
+        at: Callable[[str], None] = lambda stage: None,
     ) -> None:
-        self.keep_last = keep_last
+        self.policy = policy or Policy()
         self._rundir = rundir
         self._clock = clock
+        self._timer = timer
+        self._free = free
+        self._at = at
         self._stage_name = ""
         self._moved = 0
-        self._timer = timer
+        self._manifests: dict[int, Manifest] = {}
 
-    def publish(self, snapshot: Snapshot, *, reason: str, metrics: dict[str, float]) -> LastCheckpoint:
+    def publish(self, snapshot: Snapshot, about: About) -> LastCheckpoint:
         """Make a checkpoint of a snapshot. When this returns it is on disk.
 
         Raises:
+          NoRoomError: there is too little space for it.
           StorageError: it could not be written; every checkpoint that was there is as it was.
           UnsoundError: the snapshot must not be saved.
         """
         step, started, at = snapshot.step, self._timer(), self._clock()
         staging = self._rundir.staging(step)
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
+            self._enter("room")
+            self._make_room(snapshot)
             try:
-                manifest = self._stage(snapshot, staging, at, reason, metrics)
+                manifest = self._stage(snapshot, staging, at, about)
                 self._publish(manifest, staging)
             except OSError:
                 self._forget_half_published(staging)
@@ -73,11 +103,44 @@ class CheckpointStore:
         return LastCheckpoint(
             step=step,
             path=str(self._rundir.prefix(step)),
-            reason=reason,
+            reason=about.reason,
             seconds=self._timer() - started,
             bytes=manifest.size,
             at=self._clock(),
         )
+
+    def _enter(self, stage: str) -> None:
+        self._stage_name = stage
+        self._at(stage)
+
+    # ------------------------------------------------------------------ space
+
+    def has_room(self, needed: int) -> bool:
+        """Whether so many bytes may be written."""
+        with storage(f"look into {self._rundir.path}"):
+            return self._free(self._rundir.path) >= needed
+
+    def _make_room(self, snapshot: Snapshot) -> None:
+        """Before a save: where there is too little space, what would go after it goes first."""
+        needed = snapshot.size + _MARGIN
+        if self.has_room(needed):
+            return
+        steps = [step for step in self._rundir.steps() if step <= snapshot.step]
+        if steps:
+            # As if this save were there already; the newest that is stays, whatever comes of this one.
+            for step in self._deletable([*self._rundir.steps(), snapshot.step], snapshot.step, stays=steps[0]):
+                log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
+                self._delete(step)
+                if self.has_room(needed):
+                    return
+        if not self.has_room(needed):
+            free = self._free(self._rundir.path)
+            raise NoRoomError(
+                f"cannot write the checkpoint of step {snapshot.step} in {self._rundir.path}: it takes "
+                f"{text.size(needed)}, and {text.size(free)} are free. Free some space on that file system; it is "
+                "saved as soon as there is.",
+                needed=needed,
+            )
 
     def progress(self) -> object:
         """A value that changes while the save under way makes progress: what tells a slow disk from a hung one.
@@ -99,32 +162,41 @@ class CheckpointStore:
         self._moved += size
 
     def clean(self) -> None:
-        """Remove what a save that was killed left behind: its staging folder, and files it had renamed already."""
+        """Remove what a save or a deletion that was killed left behind."""
         for staging in self._rundir.stagings():
             log.info("removing what an interrupted save left: %s", staging.name, extra={"event": "clean"})
             with storage(f"clean {staging}"):
                 self._forget_half_published(staging)
                 shutil.rmtree(staging)
         with storage(f"clean {self._rundir.path}"):
+            for step in self._rundir.deletions():
+                self._finish_deletion(step)
             for temporary in self._rundir.path.glob(".*.tmp"):
                 if temporary.is_file() and not temporary.is_symlink():
                     temporary.unlink()
 
-    def _stage(self, snapshot: Snapshot, staging: Path, at: float, reason: str, metrics: dict[str, float]) -> Manifest:
+    # ------------------------------------------------------------------ a publish
+
+    def _stage(self, snapshot: Snapshot, staging: Path, at: float, about: About) -> Manifest:
         """Write all files of a checkpoint, its manifest among them, and put them on disk."""
+        self._enter("stage")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
-        self._stage_name = "write"
+        self._enter("write")
         snapshot.write(staging / self._rundir.prefix(snapshot.step).name, self._count)
         files = sorted(path for path in staging.iterdir() if path.is_file())
-        self._stage_name = "fsync"
         for path in files:
+            self._enter("fsync")
             fsync_file(path)
-        self._stage_name = "record"
-        records = {path.name: FileRecord.of(path, self._count) for path in files}
-        manifest = Manifest(snapshot.step, at, reason, dict(metrics), records)
+        records = {}
+        for path in files:
+            self._enter("record")
+            records[path.name] = FileRecord.of(path, self._count)
+        manifest = Manifest(
+            snapshot.step, at, about.reason, dict(about.metrics), about.trained_secs, dict(about.fingerprint), records
+        )
+        self._enter("describe")
         write_atomic(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())
-        fsync_directory(staging)
         return manifest
 
     def _publish(self, manifest: Manifest, staging: Path) -> None:
@@ -133,48 +205,82 @@ class CheckpointStore:
         final = self._rundir.manifest(manifest.step)
         if final.exists():
             # Training went back and passed this step again: the old checkpoint ceases to exist first.
+            self._enter("retract")
             final.unlink()
             fsync_directory(folder)
         for name in manifest.files:
+            self._enter("rename")
             (staging / name).replace(folder / name)
         fsync_directory(folder)
+        self._enter("publish")
         (staging / final.name).replace(final)
         fsync_directory(folder)
+        self._manifests[manifest.step] = manifest
 
     def _write_state_file(self, named: int) -> None:
+        self._enter("name")
         content = StateFile(named, tuple(sorted(self._rundir.steps()))).to_bytes(self._rundir.basename)
         write_atomic(self._rundir.checkpoint_state, content)
 
     def _follow_up(self, current: int) -> None:
         """Name the checkpoint that exists now in `checkpoint`, and delete those that retention gives up.
 
-        Where that fails the newest checkpoint is as durable as before: it is logged, and done after the next save.
-        One that has newer ones beside it is not found without being named: for that the failure is the save's.
+        Where that fails and the next start finds this checkpoint all the same, it is logged, and done after the next
+        save. Where the run had gone back, the start would believe the old `checkpoint`: then the save has failed.
         """
         steps = self._rundir.steps()
-        gone = retention.deletable(steps, current=current, keep_last=self.keep_last)
         try:
             self._write_state_file(current)
-            for step in gone:
-                self._delete(step)
+            gone = [step for step in self._deletable(steps, current) if self._delete(step)]
             if gone:
                 self._write_state_file(current)
         except (OSError, StorageError) as error:
-            if current != steps[0]:
+            if catalogue.resume_order(self._rundir)[0] != current:
                 raise
             log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
 
-    def _delete(self, step: int) -> None:
-        path = self._rundir.manifest(step)
-        try:
-            names = list(manifests.read(path).files)
-        except DamagedError:
-            return  # What is in it is unknown; the next start moves it to quarantine.
-        path.unlink()
+    # ------------------------------------------------------------------ retention
+
+    def _deletable(self, steps: list[int], current: int, *, stays: int | None = None) -> list[int]:
+        """The steps that may go; where `current` is not there yet, `stays` is what must outlive it."""
+        manifests = {step: found for step in steps if (found := self._manifest(step)) is not None}
+        points = [Point(step, m.trained_secs, m.metrics) for step, m in manifests.items()]
+        if current not in manifests:
+            points.append(Point(current))
+        pinned = self._rundir.pinned() | ({stays} if stays is not None else set())
+        return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
+
+    def _manifest(self, step: int) -> Manifest | None:
+        """A manifest, read once; None where it is damaged: the next start moves it to quarantine."""
+        if step not in self._manifests:
+            try:
+                self._manifests[step] = manifests.read(self._rundir.manifest(step))
+            except (DamagedError, DataError):
+                return None
+        return self._manifests[step]
+
+    def _delete(self, step: int) -> bool:
+        """Delete a checkpoint, manifest first. Returns whether it is gone: it may have been pinned meanwhile."""
+        self._enter("retain")
+        self._rundir.manifest(step).rename(self._rundir.deletion(step))
         fsync_directory(self._rundir.path)
-        for name in names:
-            (self._rundir.path / name).unlink(missing_ok=True)
+        return self._finish_deletion(step)
+
+    def _finish_deletion(self, step: int) -> bool:
+        """Delete the files of a checkpoint whose manifest was put aside; at a start, of one that was cut short."""
+        self._manifests.pop(step, None)
+        aside = self._rundir.deletion(step)
+        if step in self._rundir.pinned() and not self._rundir.manifest(step).exists():
+            aside.rename(self._rundir.manifest(step))
+            fsync_directory(self._rundir.path)
+            return False
+        with contextlib.suppress(DamagedError, DataError):
+            names = manifests.read(aside).files
+            for name in () if self._rundir.manifest(step).exists() else names:
+                (self._rundir.path / name).unlink(missing_ok=True)
+        aside.unlink()
         log.debug("deleted the checkpoint of step %d", step, extra={"event": "delete", "step": step})
+        return True
 
     def quarantine(self, step: int, why: str) -> None:
         """Move a checkpoint that does not verify out of the way, and say why.

@@ -15,6 +15,8 @@ COMMANDS = {
     "status": "Show how a run is doing.",
     "save": "Write a checkpoint now and go on training.",
     "pause": "Write a checkpoint and stop.",
+    "pin": "Keep a checkpoint, whatever retention says.",
+    "unpin": "Let retention decide about a checkpoint again.",
     "logs": "Show the log of a run.",
     "tensorboard": "Look at a run in TensorBoard.",
     "init": "Write a config and a small job to start from.",

@@ -36,6 +36,11 @@ max_steps_option = click.option(
     "--max-steps", type=click.IntRange(min=1), help="Train until this step, whatever the config says."
 )
 forever_option = click.option("--forever", is_flag=True, help="Train on, past `max_steps` and `target`.")
+accept_changes_option = click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Go on although the dataset is not the one whose position was saved.",
+)
 
 
 def load_config(config_path: Path | None) -> Config:
@@ -51,7 +56,9 @@ def load_config(config_path: Path | None) -> Config:
     return configs.parse(tomllib.loads(_DIGITS.read_text(encoding="utf-8")), folder=Path.cwd())
 
 
-def overrides(logdir: Path | None, max_steps: int | None, forever: bool) -> Callable[[Config], Config]:
+def overrides(
+    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False
+) -> Callable[[Config], Config]:
     """What the command line changes of a config, as a function, so that a reload can do it again.
 
     Raises:
@@ -63,6 +70,7 @@ def overrides(logdir: Path | None, max_steps: int | None, forever: bool) -> Call
     where = str(logdir.absolute()) if logdir is not None else None  # now: the daemon works in another folder
 
     def apply(config: Config) -> Config:
+        config = replace(config, accept_changes=accept_changes)
         if where is not None:
             config = replace(config, logdir=where)
         if max_steps is not None:

@@ -18,12 +18,15 @@ from trainerd.daemon.process import TrainerProcess
 @options.logdir_option
 @options.max_steps_option
 @options.forever_option
-def command(config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool) -> None:
+@options.accept_changes_option
+def command(
+    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+) -> None:
     """Train in the foreground, from where the run left off.
 
     Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
     """
-    overrides = options.overrides(logdir, max_steps, forever)
+    overrides = options.overrides(logdir, max_steps, forever, accept_changes)
     written = options.load_config(config_path)
     config = overrides(written)
     if sys.stderr.isatty():

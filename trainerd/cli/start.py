@@ -15,8 +15,11 @@ from trainerd.daemon.detach import start
 @options.logdir_option
 @options.max_steps_option
 @options.forever_option
-def command(config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool) -> None:
+@options.accept_changes_option
+def command(
+    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+) -> None:
     """Train in the background. Returns when the first step is done, or with the error that prevented it."""
-    overrides = options.overrides(logdir, max_steps, forever)
+    overrides = options.overrides(logdir, max_steps, forever, accept_changes)
     config = overrides(options.load_config(config_path))
     click.echo(start(config, overrides))

@@ -10,11 +10,11 @@ import click
 
 from trainerd.checkpoints import catalogue
 from trainerd.cli import options
-from trainerd.cli.text import figure, seconds, size
 from trainerd.daemon.lock import read_holder
 from trainerd.errors import NotRunningError
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State, read_state
+from trainerd.text import figure, seconds, size
 
 
 @click.command("status")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainerd.cli.options import command_line
-from trainerd.cli.text import size
 from trainerd.config import Config
 from trainerd.state import Phase, State
 from trainerd.supervisor.supervisor import Outcome, reached
+from trainerd.text import size
 
 
 def summary(outcome: Outcome, state: State, config: Config, config_path: Path | None, logdir: Path | None) -> list[str]:

@@ -141,7 +141,8 @@ class TrainerProcess:
         Done before the lock names us: who asks for something from then on is heard.
         """
         requests.consume_save(self._rundir)
-        return requests.consume_pause(self._rundir)
+        self._changes_accepted = requests.consume(self._rundir.accept_changes)
+        return requests.consume(self._rundir.pause)
 
     def _begin(self, leftover: bool) -> None:
         """Say that we start."""
@@ -173,7 +174,7 @@ class TrainerProcess:
         assert self._watchdog is not None
         self._watchdog.save_progress = supervisor.store.progress
         with self._reporter.phase(Phase.RESTORING):
-            supervisor.restore()
+            supervisor.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
         return supervisor.train()
@@ -188,7 +189,7 @@ class TrainerProcess:
             return load.open_session(self._config)
 
     def _paused_early(self) -> Outcome:
-        requests.consume_pause(self._rundir)
+        requests.consume(self._rundir.pause)
         return Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
 
     # ------------------------------------------------------------------ while it lives
@@ -209,7 +210,7 @@ class TrainerProcess:
             log.info("there is no configuration file to read again", extra={"event": "reload"})
             return None
         new = self._overrides(configs.load(self._config.path))
-        for name in ("entry", "logdir", "input_position", "stop_on_nan"):
+        for name in ("entry", "logdir", "deterministic", "seed", "input_position", "stop_on_nan"):
             if getattr(new, name) != getattr(self._config, name):
                 log.warning("%s has changed; that takes a pause and a start", name, extra={"event": "reload"})
                 new = replace(new, **{name: getattr(self._config, name)})

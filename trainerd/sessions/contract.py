@@ -90,6 +90,10 @@ class Session(Protocol):
         """
         ...
 
+    def fingerprint(self) -> Mapping[str, str]:
+        """What the job's state and its input are; see `trainerd.fingerprint`."""
+        ...
+
     def evaluate(self) -> dict[str, float]:
         """The job's own figures of its quality, at this boundary.
 

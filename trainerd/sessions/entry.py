@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import xxhash
+
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job import Job
 from trainerd.sessions.blame import job_traceback
@@ -35,6 +37,17 @@ def load_job(entry: str, folder: Path) -> Job:
         raise EntryError(f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job is needed.")
     _require_right_types(job, entry)
     return job
+
+
+def source_of(entry: str) -> str:
+    """The file that a loaded entry is from, and a digest of it; empty where its module has none."""
+    path = getattr(sys.modules.get(entry.partition(":")[0]), "__file__", None)
+    if not path:
+        return ""
+    try:
+        return f"{Path(path).name} {xxhash.xxh3_64_hexdigest(Path(path).read_bytes())}"
+    except OSError:
+        return Path(path).name
 
 
 def _require_right_types(job: Job, entry: str) -> None:

@@ -23,6 +23,11 @@ class FakeSnapshot:
     step: int
     value: float
 
+    @property
+    def size(self) -> int:
+        """A few bytes."""
+        return 100
+
     def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
         """Write the state as JSON."""
         if np.isnan(self.value):
@@ -47,6 +52,7 @@ class FakeSession:
         ends_at: int | None = None,
         figures: Callable[[int], dict[str, float]] | None = None,
         loss: Callable[[int], float] = lambda step: 1.0 / step,
+        fingerprint: dict[str, str] | None = None,
     ) -> None:
         self.step = 0
         self.value = 0.0
@@ -54,6 +60,7 @@ class FakeSession:
         self._ends_at = ends_at
         self._figures = figures
         self._loss = loss
+        self._fingerprint = fingerprint or {}
         self._raised = threading.Event()
 
     @property
@@ -95,6 +102,10 @@ class FakeSession:
             self.step = json.loads(prefix.with_name(prefix.name + ".index").read_text())
         except (OSError, ValueError) as error:
             raise DataError(f"{prefix} does not fit the job: {error}") from error
+
+    def fingerprint(self) -> dict[str, str]:
+        """What it was made with."""
+        return self._fingerprint
 
     def evaluate(self) -> dict[str, float]:
         """The figures for this step."""

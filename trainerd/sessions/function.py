@@ -6,6 +6,7 @@ costs a few. So the loop itself is a `tf.function`, and Python sees the boundari
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+import trainerd
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job import Job
 from trainerd.sessions.blame import job_traceback
@@ -21,7 +23,11 @@ from trainerd.sessions.checkpoint import has_position, hidden_variables, require
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.input import next_batch
 from trainerd.sessions.metrics import as_dict, as_row, layout, row_shape
+from trainerd.sessions.pipeline import describe, describe_elements
+from trainerd.sessions.randomness import random_ops
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
+
+log = logging.getLogger(__name__)
 
 ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
 FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what the daemon exits with
@@ -35,13 +41,24 @@ class FunctionSession:
       job: what to train.
       exact_input: whether the dataset's position is part of the state.
       stop_on_nan: whether to stop after a step whose loss is not finite.
+      repeats: whether its steps must be the same each time: then a step that cannot be is refused.
+      source: what the job was made from, for its fingerprint.
 
     Raises:
       EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
     """
 
-    def __init__(self, job: Job, *, exact_input: bool = True, stop_on_nan: bool = True) -> None:
+    def __init__(
+        self,
+        job: Job,
+        *,
+        exact_input: bool = True,
+        stop_on_nan: bool = True,
+        repeats: bool = False,
+        source: str = "",
+    ) -> None:
         self._job = job
+        self._source = source
         self._stop_on_nan = stop_on_nan
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
@@ -55,6 +72,8 @@ class FunctionSession:
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
         self._step = self._trace()
+        if lost := random_ops(self._step.graph):
+            _lament(lost, refuse=repeats)
         self._exact_input = exact_input and self._iterator is not None
         self._hidden = hidden_variables(self._job.state)
         self._checkpoint = self._make_checkpoint()
@@ -119,6 +138,18 @@ class FunctionSession:
                 f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
         self._entered.assign(self._global_step)
+
+    def fingerprint(self) -> dict[str, str]:
+        """What the job's state and its dataset are."""
+        found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
+        found |= {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+        if self._iterator is not None:
+            found |= {
+                "input.element_spec": describe_elements(self._iterator.element_spec),
+                "input.pipeline": describe(self._job.dataset),
+                "input.cardinality": str(int(self._job.dataset.cardinality())),
+            }
+        return found
 
     def evaluate(self) -> dict[str, float]:
         """Call the job's `evaluate`."""
@@ -267,6 +298,18 @@ def _iterate(dataset: Any) -> Any:
     if not isinstance(dataset, tf.data.Dataset):
         raise EntryError(f"the job's dataset is a {type(dataset).__name__}, where a tf.data.Dataset is needed.")
     return iter(dataset)
+
+
+def _lament(ops: list[str], *, refuse: bool) -> None:
+    """Say that a step has random ops whose state is lost at a pause."""
+    text = (
+        f"train_step uses {', '.join(ops)}, which keep their place in the random numbers where no checkpoint can "
+        "reach: after a pause they begin anew. Use a tf.random.Generator that is in the job's state, "
+        "tf.random.stateless_*, or Keras layers with their own seed generators."
+    )
+    if refuse:
+        raise EntryError(f"deterministic = true, and {text}")
+    log.warning("%s", text, extra={"event": "random-ops"})
 
 
 def _trainable(value: Any) -> list[Any]:

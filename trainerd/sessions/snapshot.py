@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import xxhash
 
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.sessions.objectgraph import GRAPH_KEY, Entry, entries
@@ -35,6 +36,11 @@ class TensorSnapshot:
     slices: Sequence[str]
     tensors: Sequence[tf.Tensor]
     refuse_nan: bool = True
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its files will have: those of the tensors."""
+        return sum(_size(tensor) for tensor in self.tensors)
 
     def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
         """Write `prefix.index` and `prefix.data-00000-of-00001`. May be called on any thread."""
@@ -58,6 +64,13 @@ class TensorSnapshot:
                 if value.size and np.isnan(np.min(value)):
                     raise UnsoundError(f"the variable {key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
                 moved(value.nbytes)
+
+
+def _size(tensor: tf.Tensor) -> int:
+    """Bytes in memory; of strings, what is in them."""
+    if tensor.dtype == tf.string:
+        return int(tf.reduce_sum(tf.strings.length(tensor)))
+    return int(tensor.shape.num_elements() * tensor.dtype.size)
 
 
 def _view(tensor: tf.Tensor) -> np.ndarray[Any, Any]:
@@ -98,6 +111,14 @@ class Snapshotter:
         with tf.device("CPU:0"):
             hidden = [tf.identity(variable) for variable in self._hidden.values()]
         return [entry.value for entry in self._entries] + hidden
+
+    def describe(self) -> str:
+        """How many tensors the state has, and a digest of their names, types and shapes."""
+        specs = [(entry.key, entry.value.dtype, entry.value.shape) for entry in self._entries]
+        specs += [(key, variable.dtype, variable.shape) for key, variable in self._hidden.items()]
+        lines = sorted(f"{key} {tf.as_dtype(dtype).name} {shape}" for key, dtype, shape in specs)
+        digest = xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
+        return f"{len(specs)} tensors, {digest}"
 
     def take(self, step: int) -> TensorSnapshot:
         """The state now. Called at a boundary."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from trainerd.background import Background
 from trainerd.checkpoints import catalogue
-from trainerd.checkpoints.manifest import Manifest
+from trainerd.checkpoints.manifest import About, Manifest
 from trainerd.checkpoints.snapshot import Snapshot, UnsoundError
-from trainerd.checkpoints.store import CheckpointStore
+from trainerd.checkpoints.store import CheckpointStore, NoRoomError
 from trainerd.errors import JobError, StorageError
+from trainerd.fingerprint import Fingerprint
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 from trainerd.state import Answer, LastCheckpoint, Phase
@@ -69,6 +70,7 @@ class Checkpointing:
     Attributes:
       hang_secs: after how many seconds without progress a save counts as hung; may be set again at any time.
       cadence: learns what each save costs.
+      fingerprint: what the run is trained with, for the manifests.
       retry_at: when a save that failed is to be tried again, on the timer; infinity where none is.
     """
 
@@ -86,6 +88,7 @@ class Checkpointing:
         self.hang_secs = 300.0
         self.retry_at = math.inf
         self.cadence = Cadence(0.01, Mark(0, timer()))
+        self.fingerprint: Fingerprint = {}
         self._rundir = rundir
         self._reporter = reporter
         self._flag = flag
@@ -96,6 +99,9 @@ class Checkpointing:
         self._next: Save | None = None  # asked for while another was under way; its snapshot is not taken yet
         self._unsound: Save | None = None
         self._failures = 0
+        self._needs = 0  # bytes, where a save waits for room
+        self._trained_before = 0.0
+        self._began_at = timer()
 
     @property
     def saved_step(self) -> int:
@@ -114,7 +120,13 @@ class Checkpointing:
     def resumed(self, found: Manifest) -> None:
         """The run goes on from this checkpoint."""
         self._last = catalogue.as_last(self._rundir, found)
+        self._trained_before = found.trained_secs
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
+
+    def begin(self, mark: Mark) -> None:
+        """Training begins at this boundary."""
+        self.cadence.quiet_since = mark
+        self._began_at = mark.now
 
     # ------------------------------------------------------------------ on the loop's thread, at a boundary
 
@@ -141,9 +153,11 @@ class Checkpointing:
         self.retry_at = math.inf
         self.cadence.begins(Mark(step, self._timer()))
         self._reporter.update(saving=step)
-        snapshot, metrics = session.snapshot(), self._reporter.state.metrics
-        self._now = save = Save(step, reason, ids or [], moved_at=self._timer())
-        self._writer.submit(lambda: self._write(save, snapshot, metrics))
+        snapshot, now = session.snapshot(), self._timer()
+        trained = self._trained_before + now - self._began_at
+        about = About(reason, self._reporter.state.metrics, trained, self.fingerprint)
+        self._now = save = Save(step, reason, ids or [], moved_at=now)
+        self._writer.submit(lambda: self._write(save, snapshot, about))
 
     def settle(self, session: Session) -> None:
         """Look after the save that ended, if one did: the loop calls it at every boundary.
@@ -163,7 +177,13 @@ class Checkpointing:
             raise self._job_error(self._unsound)
 
     def watch(self) -> None:
-        """Warn of a save that hangs, and take that back where it moves again."""
+        """Look after saves between two of them; the loop calls it about once a second.
+
+        Warns of one that hangs, and takes that back where it moves again. Has one that found no room tried again as
+        soon as there is.
+        """
+        if self._needs and self.store.has_room(self._needs):
+            self._needs, self.retry_at = 0, self._timer()
         save = self._now
         if save is not None and not save.done.is_set() and self._is_hung(save):
             self._reporter.warn(f"{_HANGS}: step {save.step}, no progress for {self.hang_secs:g} s. See `dmesg`.")
@@ -225,9 +245,9 @@ class Checkpointing:
 
     # ------------------------------------------------------------------ on the writer's thread
 
-    def _write(self, save: Save, snapshot: Snapshot, metrics: dict[str, float]) -> None:
+    def _write(self, save: Save, snapshot: Snapshot, about: About) -> None:
         try:
-            self._announce(save, self.store.publish(snapshot, reason=save.reason, metrics=metrics))
+            self._announce(save, self.store.publish(snapshot, about))
         except UnsoundError as error:
             save.error = error
             self._unsound = save
@@ -246,7 +266,7 @@ class Checkpointing:
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         self._last = saved
-        self._failures = 0
+        self._failures = self._needs = 0
         self._reporter.unwarn(_FAILED)
         log.info(
             "saved step %d (%s) in %.2f s: %s",
@@ -263,6 +283,7 @@ class Checkpointing:
         """Say so at once, and have it tried again after a pause that doubles."""
         save.error = error
         self._failures += 1
+        self._needs = error.needed if isinstance(error, NoRoomError) else 0
         self.retry_at = self._timer() + min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures - 1, 10))
         log.error("%s: %s", _FAILED, error, extra={"event": "save-failed", "step": save.step})
         self._reporter.unwarn(_FAILED)  # of an earlier step

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from trainerd.checkpoints import restore
+from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import ConfigError, DataError, JobError
@@ -59,7 +60,7 @@ def _steps(session: Session) -> Generator[str, None, dict[str, float]]:
 def _save_and_restore(session: Session, rundir: RunDirectory) -> Iterator[str]:
     store, step = CheckpointStore(rundir), session.step
     try:
-        saved = store.publish(session.snapshot(), reason="check", metrics={})
+        saved = store.publish(session.snapshot(), About("check"))
     except UnsoundError as error:
         raise JobError(f"{error} after {step} steps", step=step, sound=False) from None
     yield f"save: {saved.bytes:,} bytes in {saved.seconds:.2f} s"

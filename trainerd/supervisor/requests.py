@@ -22,16 +22,16 @@ def is_asked(path: Path) -> bool:
         return False
 
 
-def consume_pause(rundir: RunDirectory) -> bool:
-    """Remove the `pause` file. Whether there was one."""
-    if not is_asked(rundir.pause):
+def consume(path: Path) -> bool:
+    """Remove a file that asks for something. Whether there was one."""
+    if not is_asked(path):
         return False
     try:
-        rundir.pause.unlink()
+        path.unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
-        log.warning("cannot remove %s: %s. Remove it before the next start.", rundir.pause, error.strerror)
+        log.warning("cannot remove %s: %s. Remove it before the next start.", path, error.strerror)
     return True
 
 

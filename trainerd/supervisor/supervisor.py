@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainerd import fingerprint
 from trainerd.background import Background
 from trainerd.checkpoints import restore
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import Config
-from trainerd.errors import JobError, StorageError
+from trainerd.errors import DataError, JobError, StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session, Steps
 from trainerd.state import Phase
@@ -83,20 +86,40 @@ class Supervisor:
 
     # ------------------------------------------------------------------ a run's life, top to bottom
 
-    def restore(self) -> None:
+    def restore(self, *, accept_changes: bool = False) -> None:
         """Read the newest checkpoint that verifies into the session; none where the run is new.
+
+        Args:
+          accept_changes: whether to go on where the input is no longer the one whose position was saved.
 
         Raises:
           DataError: checkpoints exist and none can be used.
         """
         self.store.clean()
+        self._checkpointing.fingerprint = {**fingerprint.of_config(self._config), **self._session.fingerprint()}
         found = restore.newest_verified(self._rundir, self.store)
         if found is None:
             log.info("a new run: nothing to restore in %s", self._rundir.path, extra={"event": "new"})
             return
+        self._compare(found, accept_changes)
         self._session.restore(self._rundir.prefix(found.step))
         self._checkpointing.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
+
+    def _compare(self, found: Manifest, accept_changes: bool) -> None:
+        """Show what has changed since a checkpoint was saved, and refuse what makes its resume wrong."""
+        changes = fingerprint.differences(found.fingerprint, self._checkpointing.fingerprint)
+        for change in changes:
+            log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})
+        moved = [change for change in changes if change.moves_position]
+        if moved and self._config.input_position == "exact" and not accept_changes:
+            lines = "\n".join(f"  {change}" for change in moved)
+            raise DataError(
+                f"the dataset is not the one whose position was saved at step {found.step}:\n{lines}\n"
+                "Its batches would not be those that come next. Put it back; or start once with --accept-changes (or "
+                f"`touch {self._rundir.accept_changes}` before the start) to go on from that position all the same; "
+                'or set input_position = "restart" to begin the dataset anew at every start.'
+            )
 
     def train(self) -> Outcome:
         """Run the loop until the run is paused or finished, and save.
@@ -178,7 +201,7 @@ class Supervisor:
         if Request.RELOAD in taken:
             self._apply(self._reload())
         if Request.PAUSE in taken:
-            requests.consume_pause(self._rundir)
+            requests.consume(self._rundir.pause)
             if ids := requests.consume_save(self._rundir):
                 self._checkpointing.start(self._session, "pause", ids)
             return Outcome(Phase.PAUSED, "paused on request")
@@ -221,7 +244,7 @@ class Supervisor:
             "checkpoint": self._save_on_schedule,
         }
         mark = Mark(session.step, self._timer())
-        self._checkpointing.cadence.quiet_since = mark
+        self._checkpointing.begin(mark)
         self._services = [Service(name, action, Schedule(), mark) for name, action in actions.items()]
         self._set_schedules()
 
@@ -239,7 +262,7 @@ class Supervisor:
         for service in self._services:
             service.schedule = schedules[service.name]
         self._reporter.hold(save_model_secs=self._save_secs() or None)
-        self.store.keep_last = config.checkpoint.keep_last
+        self.store.policy = _policy(config)
         self._checkpointing.hang_secs = config.watchdog.save_secs
         self._recording.metrics_steps = config.summary.metrics_steps
 
@@ -299,6 +322,11 @@ class Supervisor:
                 step=step,
                 sound=False,
             )
+
+
+def _policy(config: Config) -> Policy:
+    keep = config.checkpoint
+    return Policy(keep.keep_last, keep.keep_every_hours, config.parsed_best(), keep.keep_best)
 
 
 def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:

@@ -1,0 +1,70 @@
+"""The dataset of shuffled indices: its orders, its position, its mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainerd.data import shuffled_indices
+from trainerd.errors import EntryError
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000, 4097])
+@pytest.mark.parametrize("batch_size", [None, 1, 5, 64])
+def test_each_epoch_has_each_index_once(size: int, batch_size: int | None) -> None:
+    dataset = shuffled_indices(size, seed=3, batch_size=batch_size, epochs=3)
+    batches = list(dataset.as_numpy_iterator())
+    epochs = np.concatenate([np.atleast_1d(batch) for batch in batches]).reshape(3, size)
+    assert (np.sort(epochs) == np.arange(size)).all()
+    if size >= 1000:
+        assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_batches_run_on_from_one_epoch_into_the_next_and_are_the_same_indices() -> None:
+    one_by_one = [int(index) for index in shuffled_indices(10, seed=1).take(24)]
+    batches = shuffled_indices(10, seed=1, batch_size=8).take(3)
+    assert batches.element_spec == tf.TensorSpec([8], tf.int64)
+    assert np.concatenate(list(batches.as_numpy_iterator())).tolist() == one_by_one
+
+
+def test_a_seed_is_an_order_and_another_seed_another() -> None:
+    orders = {tuple(map(int, shuffled_indices(100, seed=seed, epochs=1))) for seed in [*range(20), *range(20)]}
+    assert len(orders) == 20
+
+
+def test_all_orders_come_up() -> None:
+    """Of 5 elements there are 120 orders; of 6,000 epochs each has 50, give or take its square root."""
+    epochs = np.stack(list(shuffled_indices(5, seed=1, batch_size=5, epochs=6000).as_numpy_iterator()))
+    _, counts = np.unique(epochs, axis=0, return_counts=True)
+    assert len(counts) == 120
+    chi_square = float(((counts - 50) ** 2 / 50).sum())
+    assert 60 < chi_square < 200  # 119 at the mean, 15 its standard deviation
+
+
+def test_its_position_is_a_few_bytes_and_exact(tmp_path: Path) -> None:
+    data = tf.random.stateless_normal([50_000, 16], seed=[1, 2])
+
+    def batches() -> tf.data.Dataset:
+        return shuffled_indices(50_000, seed=1, batch_size=128).map(lambda index: tf.gather(data, index))
+
+    iterator = iter(batches())
+    for _ in range(500):  # into the second epoch
+        next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "position"))
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1000
+    another = iter(batches())
+    tf.train.Checkpoint(iterator=another).read(path).assert_consumed()
+    for _ in range(100):
+        np.testing.assert_array_equal(next(another), next(iterator))
+
+
+@pytest.mark.parametrize(
+    ("size", "seed", "batch_size", "epochs", "name"),
+    [(0, 1, None, None, "size"), (5, 1, 0, None, "batch_size"), (5, 1, None, 0, "epochs"), (5, -1, None, None, "seed")],
+)
+def test_what_is_refused(size: int, seed: int, batch_size: int | None, epochs: int | None, name: str) -> None:
+    with pytest.raises(EntryError, match=name):
+        shuffled_indices(size, seed=seed, batch_size=batch_size, epochs=epochs)

@@ -1,0 +1,105 @@
+"""What a fingerprint tells of a job: its state, its dataset's stages, and random ops that no checkpoint can hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import trainerd
+from trainerd.errors import EntryError
+from trainerd.fingerprint import differences
+from trainerd.sessions.function import FunctionSession
+from trainerd.sessions.pipeline import describe, describe_elements
+
+
+def source() -> tf.data.Dataset:
+    return tf.data.Dataset.range(100)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "stages"),
+    [
+        (source().shuffle(10, seed=1), "Range(start=0, stop=100, step=1) > Shuffle(buffer_size=10)"),
+        (source().batch(8), "Range(start=0, stop=100, step=1) > Batch(batch_size=8, drop_remainder=False)"),
+        (
+            source().shard(4, 1).prefetch(3),
+            "Range(start=0, stop=100, step=1) > Shard(num_shards=4, index=1) > Prefetch",
+        ),
+        (
+            tf.data.Dataset.zip((source().take(3), tf.data.Dataset.from_tensor_slices([1.0]).repeat())),
+            "[Range(start=0, stop=100, step=1) > Take(count=3) | TensorSlice > Repeat(count=-1)] > Zip",
+        ),
+    ],
+)
+def test_the_stages_of_a_dataset(dataset: tf.data.Dataset, stages: str) -> None:
+    assert describe(dataset) == stages
+
+
+def test_what_does_not_move_a_position_is_not_in_it() -> None:
+    def made(seed: int, calls: int) -> str:
+        return describe(
+            source().shuffle(10, seed=seed).map(lambda x: x + calls, num_parallel_calls=calls).prefetch(calls)
+        )
+
+    assert made(1, 2) == made(2, 3)
+
+
+def test_the_elements() -> None:
+    dataset = tf.data.Dataset.from_tensors({"x": tf.zeros([3, 2]), "y": 1}).batch(4)
+    assert describe_elements(dataset.element_spec) == "float32[None, 3, 2], int32[None]"
+    assert "RaggedTensorSpec" in describe_elements(
+        source().ragged_batch(2).map(tf.RaggedTensor.from_tensor).element_spec
+    )
+
+
+def session(batch_size: int = 4, units: int = 3) -> FunctionSession:
+    variable = tf.Variable(tf.zeros([units]))
+    dataset = source().shuffle(10).batch(batch_size).repeat()
+    return FunctionSession(trainerd.Job(lambda batch: None, dataset=dataset, state={"v": variable}))
+
+
+def test_a_fingerprint_is_the_same_for_the_same_job_and_tells_what_differs() -> None:
+    assert session().fingerprint() == session().fingerprint()
+    [batch, *_] = found = differences(session().fingerprint(), session(batch_size=5).fingerprint())
+    assert batch.moves_position or any(each.moves_position for each in found)
+    assert "batch_size=4" in str(found) and "batch_size=5" in str(found)
+    [state] = differences(session().fingerprint(), session(units=4).fingerprint())
+    assert state.name == "job.state" and not state.moves_position
+
+
+def step_of(draw: Callable[[], Any]) -> Callable[..., Any]:
+    variable = tf.Variable(tf.zeros([2]))
+    return lambda: {"loss": tf.reduce_sum(variable.assign_add(draw()))}
+
+
+@pytest.mark.parametrize(
+    ("draw", "kind"),
+    [
+        (lambda: tf.random.normal([2]), "RandomStandardNormal"),
+        (lambda: tf.nn.dropout(tf.ones([2]), 0.5), "RandomUniform"),
+        (tf.function(lambda: tf.random.shuffle([1.0, 2.0])), "RandomShuffle"),
+    ],
+)
+def test_random_ops_that_lose_their_place_are_told_of(
+    caplog: pytest.LogCaptureFixture, draw: Callable[[], Any], kind: str
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        FunctionSession(trainerd.Job(step_of(draw)))
+    assert kind in caplog.text and "tf.random.Generator" in caplog.text
+    with pytest.raises(EntryError, match=f"deterministic = true, and train_step uses .*{kind}"):
+        FunctionSession(trainerd.Job(step_of(draw)), repeats=True)
+
+
+def test_random_ops_whose_place_is_saved_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    generator = tf.random.Generator.from_seed(1)
+    dropout = keras.layers.Dropout(0.5)
+    state = {"generator": generator, "dropout": dropout}
+    for draw in (lambda: generator.normal([2]), lambda: dropout(tf.ones([2]), training=True)):
+        FunctionSession(trainerd.Job(step_of(draw), state=state), repeats=True)
+    FunctionSession(trainerd.Job(step_of(lambda: tf.random.stateless_normal([2], [1, 2]))), repeats=True)
+    assert not caplog.text

@@ -1,0 +1,81 @@
+"""What a run was trained with, and what happens where that is not what it is trained with now."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_supervisor import Run
+from trainerd import config as configs
+from trainerd.checkpoints import manifest
+from trainerd.errors import DataError
+from trainerd.fingerprint import Difference, differences, of_config
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSession
+
+BEFORE = {"input.pipeline": "Range > Batch(batch_size=4)", "job.source": "job.py 1"}
+OTHER_BATCH = BEFORE | {"input.pipeline": "Range > Batch(batch_size=8)"}
+OTHER_SOURCE = BEFORE | {"job.source": "job.py 2"}
+
+
+def test_differences_are_sorted_and_tell_what_came_and_went() -> None:
+    found = differences({"a": "1", "b": "2", "c": "3"}, {"a": "1", "c": "4", "d": "5"})
+    assert found == [Difference("b", "2", None), Difference("c", "3", "4"), Difference("d", None, "5")]
+    assert [str(each) for each in found] == ["b: 2 → none", "c: 3 → 4", "d: none → 5"]
+
+
+def test_a_config_is_all_of_its_keys_but_the_place(tmp_path: Path) -> None:
+    keys = {"entry": "a:b", "logdir": "x", "checkpoint": {"keep_last": 7}}
+    found = of_config(configs.parse(keys, folder=tmp_path))
+    assert found["config.entry"] == "a:b" and found["config.checkpoint.keep_last"] == "7"
+    assert found == of_config(configs.parse(keys | {"logdir": "y"}, folder=tmp_path))
+    assert "config.max_steps" not in found and "config.accept_changes" not in found
+
+
+def run(rundir: RunDirectory, fingerprint: dict[str, str], max_steps: int, **keys: object) -> Run:
+    return Run(rundir, {"max_steps": max_steps, **keys}, FakeSession(fingerprint=fingerprint))
+
+
+def test_a_manifest_has_the_fingerprint_and_the_time_trained(rundir: RunDirectory) -> None:
+    for steps in (10, 20):
+        one = run(rundir, BEFORE, steps)
+        one.train()
+    first, second = manifest.read(rundir.manifest(10)), manifest.read(rundir.manifest(20))
+    assert first.fingerprint.items() >= BEFORE.items() and first.fingerprint["config.entry"] == "a:b"
+    assert 0 < first.trained_secs < second.trained_secs
+
+
+def test_a_change_is_shown_and_the_run_goes_on(rundir: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
+    run(rundir, BEFORE, 10).train()
+    with caplog.at_level(logging.INFO):
+        run(rundir, OTHER_SOURCE, 20).train()
+    assert "changed since step 10: job.source: job.py 1 → job.py 2" in caplog.text
+    assert "changed since step 10: config.max_steps: 10 → 20" in caplog.text
+    assert "input.pipeline" not in caplog.text
+
+
+def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_accepted(rundir: RunDirectory) -> None:
+    run(rundir, BEFORE, 10).train()
+    with pytest.raises(DataError, match=r"batch_size=4\) → Range > Batch\(batch_size=8\)") as caught:
+        run(rundir, OTHER_BATCH, 20).train()
+    assert "--accept-changes" in str(caught.value) and str(rundir.accept_changes) in str(caught.value)
+    assert rundir.steps() == [10] and not rundir.quarantine.exists()
+    accepting = run(rundir, OTHER_BATCH, 20)
+    accepting.supervisor.restore(accept_changes=True)
+    accepting.supervisor.train()
+    run(rundir, OTHER_BATCH, 30).train()
+    assert rundir.steps() == [30, 20, 10]
+
+
+def test_with_no_position_in_the_checkpoint_it_may_change(rundir: RunDirectory) -> None:
+    run(rundir, BEFORE, 10, input_position="restart").train()
+    run(rundir, OTHER_BATCH, 20, input_position="restart").train()
+    assert rundir.steps() == [20, 10]
+
+
+def test_accepting_is_of_one_start_and_not_of_the_file() -> None:
+    config = configs.parse({"entry": "a:b", "logdir": "x"})
+    assert not config.accept_changes and replace(config, accept_changes=True).accept_changes

@@ -1,0 +1,148 @@
+"""Every operation of a publish fails in turn, as an error or as the end of the process. The list is the code's own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainerd.checkpoints import catalogue, manifest, restore
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.retention import Policy
+from trainerd.checkpoints.statefile import StateFile
+from trainerd.checkpoints.store import STAGES, CheckpointStore, NoRoomError
+from trainerd.errors import StorageError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSnapshot
+
+OPERATIONS = 16
+NEW = 99.0  # what is in the new checkpoint of step 6, so that it can be told from the old one
+
+
+def write(rundir: RunDirectory, *steps: int) -> None:
+    for step in steps:
+        CheckpointStore(rundir, policy=Policy(100)).publish(FakeSnapshot(step, 2.0 * step), About("old"))
+
+
+def prepare(rundir: RunDirectory) -> None:
+    """A run that has gone back from 6 to 5, so that saving 6 again replaces the old one and deletes 3."""
+    write(rundir, 3, 4, 5, 6)
+    rundir.checkpoint_state.write_bytes(StateFile(5, (3, 4, 5, 6)).to_bytes(rundir.basename))
+
+
+def publish(rundir: RunDirectory, at: Callable[[str], None]) -> None:
+    CheckpointStore(rundir, policy=Policy(2), at=at).publish(FakeSnapshot(6, NEW), About("new"))
+
+
+def operations(folder: Path) -> list[str]:
+    """The stage of each operation of a publish, in order."""
+    rundir, seen = RunDirectory(folder), list[str]()
+    rundir.create()
+    prepare(rundir)
+    publish(rundir, seen.append)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def sequence(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return operations(tmp_path_factory.mktemp("sequence"))
+
+
+def test_the_stages_are_all_there_are_and_in_their_order(sequence: list[str]) -> None:
+    first = list(dict.fromkeys(sequence))
+    assert first == list(STAGES)
+    assert len(sequence) == OPERATIONS
+
+
+@pytest.mark.parametrize("nth", range(OPERATIONS))
+@pytest.mark.parametrize("fault", ["SIGKILL", "EIO", "ENOSPC"])
+def test_a_publish_that_ends_anywhere_harms_nothing(rundir: RunDirectory, nth: int, fault: str) -> None:
+    prepare(rundir)
+    calls = iter(range(1000))
+
+    def strike(stage: str) -> None:
+        if next(calls) == nth:
+            if fault == "SIGKILL":
+                os.kill(os.getpid(), signal.SIGKILL)
+            code = getattr(errno, fault)
+            raise OSError(code, os.strerror(code))
+
+    announced = _killed(rundir, strike) if fault == "SIGKILL" else _failed(rundir, strike)
+    store = CheckpointStore(rundir)
+    store.clean()
+    found = restore.newest_verified(rundir, store)
+    assert found is not None and found.step in (5, 6)
+    if announced:
+        assert found.step == 6
+    if found.step == 6:
+        assert found.reason == "new"
+    manifest.verify(manifest.read(rundir.manifest(5)), rundir.path)
+    known = re.compile(r"checkpoint|model\.ckpt-(\d+)\.(json|index|data-00000-of-00001)")
+    for name in os.listdir(rundir.path):
+        match = known.fullmatch(name)
+        assert match and (match[1] is None or int(match[1]) in rundir.steps()), f"{name} was left"
+    write(rundir, 7)
+    assert catalogue.resume_order(rundir)[0] == 7
+
+
+def _failed(rundir: RunDirectory, strike: Callable[[str], None]) -> bool:
+    try:
+        publish(rundir, strike)
+    except StorageError as error:
+        assert "step 6" in str(error)
+        return False
+    return True
+
+
+def _killed(rundir: RunDirectory, strike: Callable[[str], None]) -> bool:
+    child = os.fork()
+    if child == 0:
+        try:
+            publish(rundir, strike)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    return False
+
+
+# ---------------------------------------------------------------------- space
+
+
+class Disk:
+    """A disk that has so much room, and gets more with each checkpoint that is deleted."""
+
+    def __init__(self, rundir: RunDirectory, size: int) -> None:
+        self._rundir = rundir
+        self.size = size
+
+    def __call__(self, folder: Path) -> int:
+        assert folder == self._rundir.path
+        return self.size - len(self._rundir.steps()) * (1 << 21)
+
+
+def test_where_there_is_no_room_what_may_go_goes_first(rundir: RunDirectory) -> None:
+    write(rundir, 1, 2, 3)
+    disk = Disk(rundir, 4 << 21)
+    store = CheckpointStore(rundir, policy=Policy(3), free=disk)
+    store.publish(FakeSnapshot(4, 8.0), About("test"))
+    assert rundir.steps() == [4, 3, 2]
+    disk.size = 3 << 21
+    store.publish(FakeSnapshot(5, 10.0), About("test"))
+    assert rundir.steps() == [5, 4, 3], "as many as the policy says are kept"
+
+
+def test_where_there_is_no_room_the_newest_stays_and_the_save_is_refused(rundir: RunDirectory) -> None:
+    write(rundir, 1, 2)
+    rundir.pin(1).touch()
+    store = CheckpointStore(rundir, policy=Policy(1), free=lambda folder: 1000)
+    before = sorted(os.listdir(rundir.path))
+    with pytest.raises(NoRoomError, match=r"it takes 1\.0 MiB, and 1000 B are free") as caught:
+        store.publish(FakeSnapshot(3, 6.0), About("test"))
+    assert sorted(os.listdir(rundir.path)) == before
+    assert not store.has_room(caught.value.needed) and caught.value.needed > 1 << 20

@@ -1,0 +1,124 @@
+"""Which checkpoints may go: pure verdicts, and the store that follows them."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from trainerd.best import Best
+from trainerd.checkpoints import retention
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.retention import Point, Policy
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSnapshot
+
+HOUR = 3600.0
+LOSS = Best("loss", is_least=True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "current", "keep", "gone"),
+    [
+        ([], 0, 5, []),
+        ([1, 2, 3], 3, 5, []),
+        ([1, 2, 3], 3, 1, [1, 2]),
+        ([10, 20, 30, 40], 40, 2, [10, 20]),
+        # The run went back to 20 and was saved at 25: 30 and 40 are not of its line, and stay.
+        ([10, 20, 25, 30, 40], 25, 2, [10]),
+    ],
+)
+def test_the_newest_stay(steps: list[int], current: int, keep: int, gone: list[int]) -> None:
+    points = [Point(step) for step in steps]
+    assert retention.deletable(points, current=current, policy=Policy(keep)) == gone
+
+
+def test_one_of_every_so_many_hours_of_training_stays_for_good() -> None:
+    policy = Policy(keep_last=1, keep_every_hours=2.0)
+    points: list[Point] = []
+    for half_hours in range(1, 25):
+        points.append(Point(half_hours, half_hours * HOUR / 2))
+        gone = retention.deletable(points, current=half_hours, policy=policy)
+        points = [point for point in points if point.step not in gone]
+    assert [point.step / 2 for point in points] == [2, 4, 6, 8, 10, 12]
+
+
+def test_the_best_stays_until_there_is_a_better_one() -> None:
+    policy = Policy(keep_last=1, best=LOSS, keep_best=2)
+    kept: list[Point] = []
+    for step, loss in enumerate([5.0, 3.0, 4.0, 9.0, float("nan"), 3.0, 2.0], start=1):
+        kept.append(Point(step, metrics={"loss": loss}))
+        gone = retention.deletable(kept, current=step, policy=policy)
+        kept = [point for point in kept if point.step not in gone]
+    assert [point.step for point in kept] == [2, 7]  # of the two with 3.0 the older
+
+
+def test_the_greatest_may_be_the_best_and_who_has_no_figure_is_not() -> None:
+    points = [Point(1, metrics={"acc": 0.9}), Point(2, metrics={"acc": 0.8}), Point(3), Point(4, metrics={"acc": 0.7})]
+    policy = Policy(keep_last=1, best=Best.parse("max acc"))
+    assert retention.deletable(points, current=4, policy=policy) == [2, 3]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_what_must_stay_stays_whatever_the_policy(seed: int) -> None:
+    rng = random.Random(seed)
+    steps = rng.sample(range(1000), rng.randint(1, 40))
+    points = [Point(step, step * rng.random() * HOUR, {"loss": rng.random()}) for step in steps]
+    current, pinned = rng.choice(steps), set(rng.sample(steps, rng.randint(0, len(steps) // 2)))
+    policy = Policy(rng.randint(1, 5), rng.choice([0.0, 10.0]), rng.choice([None, LOSS]), rng.randint(1, 3))
+    gone = set(retention.deletable(points, current=current, policy=policy, pinned=pinned))
+    assert current not in gone and not gone & pinned and all(step < current for step in gone)
+    line = [point for point in points if point.step <= current]
+    if policy.best:
+        assert min(line, key=lambda point: point.metrics["loss"]).step not in gone
+    again = [point for point in points if point.step not in gone]
+    assert retention.deletable(again, current=current, policy=policy, pinned=pinned) == []
+
+
+@pytest.mark.parametrize("text", ["loss", "least loss", "min", "min a b", ""])
+def test_what_is_not_a_best(text: str) -> None:
+    with pytest.raises(ValueError, match="min NAME"):
+        Best.parse(text)
+
+
+def save(store: CheckpointStore, step: int, **metrics: float) -> None:
+    store.publish(FakeSnapshot(step, 2.0 * step), About("test", metrics))
+
+
+def test_a_pinned_checkpoint_stays_until_it_is_unpinned(rundir: RunDirectory) -> None:
+    store = CheckpointStore(rundir, policy=Policy(1))
+    save(store, 1)
+    rundir.pin(1).touch()
+    save(store, 2)
+    save(store, 3)
+    assert rundir.steps() == [3, 1] and rundir.pinned() == {1}
+    rundir.pin(1).unlink()
+    save(store, 4)
+    assert rundir.steps() == [4]
+    assert not [name for name in os.listdir(rundir.path) if "ckpt-1" in name]
+
+
+def test_a_pin_that_comes_while_its_checkpoint_is_being_deleted_counts(rundir: RunDirectory) -> None:
+    """The store looks at the pins once more when the manifest is aside: nothing was deleted yet."""
+
+    def pin_late(stage: str) -> None:
+        if stage == "retain":
+            rundir.pin(1).touch()
+
+    save(CheckpointStore(rundir), 1)
+    save(CheckpointStore(rundir, policy=Policy(1), at=pin_late), 2)
+    assert rundir.steps() == [2, 1]
+
+
+def test_manifests_are_read_once(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(1, 50):
+        save(CheckpointStore(rundir, policy=Policy(100)), step)
+    store, read = CheckpointStore(rundir, policy=Policy(100)), []
+    real = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or real(path))  # type: ignore[func-returns-value]
+    for step in range(50, 60):
+        save(store, step)
+    assert len(read) == len(set(read)) == 49

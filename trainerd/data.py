@@ -1,0 +1,71 @@
+"""Datasets whose saved position is a few bytes, however much they shuffle. Imports TensorFlow."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from trainerd.errors import EntryError
+
+_ROUNDS = 8  # of the cipher, twice the least that it takes
+
+
+def shuffled_indices(
+    size: int, *, seed: int, batch_size: int | None = None, epochs: int | None = None
+) -> tf.data.Dataset:
+    """Indices of `size` elements in a random order, another one in each epoch.
+
+    Where `Dataset.shuffle` fills a buffer, which every checkpoint has to hold, this computes the element that comes
+    next from the epoch and the offset in it, with the block cipher of `tf.random.experimental.index_shuffle`. So the
+    shuffle is over all elements, nothing is kept, and the position in it is one number.
+
+    Autotuning is off in a dataset that is made of this, since it prefetches by itself: give `num_parallel_calls` a
+    number, and call `prefetch(n)` where n elements in every checkpoint are not too many.
+
+    Args:
+      size: how many elements there are.
+      seed: which order of all the orders there are; the same seed gives the same indices.
+      batch_size: how many indices an element of the dataset has. They run on from one epoch into the next, so that
+        each has as many. None: an element is one index.
+      epochs: after how many the dataset ends; None: it does not.
+
+    Returns:
+      A dataset of int64 of shape [] or [batch_size], each in [0, size). The last of so many epochs may be shorter.
+
+    Raises:
+      EntryError: a number is not positive, or the seed is negative.
+    """
+    for name, value in (("size", size), ("batch_size", batch_size), ("epochs", epochs)):
+        if value is not None and value < 1:
+            raise EntryError(f"shuffled_indices: {name} must be 1 or more, and is {value}.")
+    if seed < 0:
+        raise EntryError(f"shuffled_indices: the seed must be 0 or more, and is {seed}.")
+    end = tf.int64.max // 2 if epochs is None else size * epochs
+    step = batch_size or 1
+
+    def place(count: tf.Tensor) -> tf.Tensor:
+        counts = count if batch_size is None else tf.range(count, tf.minimum(count + batch_size, end))
+        epoch, offset = counts // size, counts % size
+        # tf.random.experimental.index_shuffle is this op, for one seed alone. Small seeds give orders much alike.
+        found = tf.raw_ops.RandomIndexShuffle(
+            index=offset,
+            seed=tf.stack([_mixed(epoch, 3 * seed + part) for part in range(3)], axis=-1),
+            max_index=tf.constant(size - 1, tf.int64),
+            rounds=_ROUNDS,
+        )
+        return tf.ensure_shape(found, counts.shape if batch_size is None or epochs is not None else [batch_size])
+
+    options = tf.data.Options()
+    options.autotune.enabled = False  # it fetches ahead, and what is fetched ahead is a part of the position
+    return tf.data.Dataset.range(0, end, step).map(place).with_options(options)
+
+
+def _mixed(number: tf.Tensor, seed: int) -> tf.Tensor:
+    """A 64-bit hash of each number: the finalizer of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    mixed = tf.cast(number, tf.uint64) * _constant(0x9E3779B97F4A7C15) + _constant(seed * 0xD1B54A32D192ED03)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(mixed, _constant(shift))) * _constant(factor)
+    return tf.bitcast(tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(mixed, _constant(31))), tf.int64)
+
+
+def _constant(value: int) -> tf.Tensor:
+    return tf.constant(value % 2**64, tf.uint64)

@@ -1,0 +1,50 @@
+"""What a run was trained with: kept in each manifest, and compared when the run goes on. Pure, needs no TensorFlow.
+
+A fingerprint is flat, "input.batch_size" to "32", so that a difference can be shown as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainerd.config import Config, every_key
+
+Fingerprint = dict[str, str]
+
+_POSITION = ("input.element_spec", "input.pipeline")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not as it was; None where there was, or is, no such thing."""
+
+    name: str
+    before: str | None
+    now: str | None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.before or 'none'} → {self.now or 'none'}"
+
+    @property
+    def moves_position(self) -> bool:
+        """Whether a saved position of the dataset means another place than it did."""
+        return self.name in _POSITION
+
+
+def of_config(config: Config) -> Fingerprint:
+    """Every key of a config but the run directory's place."""
+    found: Fingerprint = {}
+    for name, _, _ in every_key():
+        value: object = config
+        for part in name.split("."):
+            value = getattr(value, part)
+        if name != "logdir" and value is not None:
+            found[f"config.{name}"] = str(value)
+    return found
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:
+    """What is not as it was, sorted by name."""
+    names = sorted(before.keys() | now.keys())
+    return [Difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]

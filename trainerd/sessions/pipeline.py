@@ -1,0 +1,59 @@
+"""What a dataset is made of, for a fingerprint: its stages, as far as a saved position depends on them.
+
+A dataset does not tell its inputs in public: tests/tensorflow/test_internals.py names the versions for which it holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+# What changes which elements come next; not how fast they come, and not seeds, which are a part of the position.
+_SETTINGS = (
+    "start",
+    "stop",
+    "step",
+    "num_shards",
+    "index",
+    "count",
+    "cycle_length",
+    "block_length",
+    "size",
+    "shift",
+    "stride",
+    "batch_size",
+    "batch_sizes",
+    "drop_remainder",
+)
+
+
+def describe(dataset: tf.data.Dataset) -> str:
+    """The stages from the source on, such as "TensorSlice > Shuffle(buffer_size=100) > Batch(batch_size=32)"."""
+    inputs = [describe(each) for each in dataset._inputs()]
+    name = type(dataset).__name__.strip("_").removesuffix("Dataset")
+    keys = ("buffer_size",) if name == "Shuffle" else _SETTINGS
+    settings = {key: value for key in keys if (value := _setting(dataset, key)) is not None}
+    stage = name + (f"({', '.join(f'{key}={value}' for key, value in settings.items())})" if settings else "")
+    if not inputs:
+        return stage
+    return " > ".join([inputs[0] if len(inputs) == 1 else f"[{' | '.join(inputs)}]", stage])
+
+
+def _setting(dataset: tf.data.Dataset, key: str) -> int | bool | None:
+    """One number of a stage; None where it has none of that name, or not before it runs."""
+    value = getattr(dataset, f"_{key}", None)
+    if isinstance(value, tf.Tensor):
+        found = tf.get_static_value(value)
+        value = found.item() if found is not None and found.size == 1 else None
+    return value if isinstance(value, int) else None
+
+
+def describe_elements(spec: Any) -> str:
+    """The types and shapes of a dataset's elements, such as "float32[None, 8, 8, 1], int32[None]"."""
+    return ", ".join(
+        f"{each.dtype.name}{each.shape.as_list() if each.shape.rank is not None else '[...]'}"
+        if isinstance(each, tf.TensorSpec)
+        else str(each)
+        for each in tf.nest.flatten(spec)
+    )

@@ -1,0 +1,35 @@
+"""Random ops whose state no checkpoint can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# TensorFlow's stateful random ops keep a counter in their kernel. Those of tf.random.Generator (StatefulUniform and
+# the like) keep it in a variable, and the stateless ones have none.
+_LOSE_THEIR_PLACE = {
+    "AllCandidateSampler",
+    "FixedUnigramCandidateSampler",
+    "LearnedUnigramCandidateSampler",
+    "LogUniformCandidateSampler",
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomCrop",
+    "RandomGamma",
+    "RandomPoisson",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "ThreadUnsafeUnigramCandidateSampler",
+    "TruncatedNormal",
+    "UniformCandidateSampler",
+}
+
+
+def random_ops(graph: Any) -> list[str]:
+    """The kinds of such ops in a graph and the functions that it calls, sorted."""
+    definition = graph.as_graph_def()
+    kinds = {node.op for node in definition.node}
+    kinds |= {node.op for function in definition.library.function for node in function.node_def}
+    return sorted(kinds & _LOSE_THEIR_PLACE)
