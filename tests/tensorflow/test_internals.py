@@ -116,6 +116,7 @@ PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)")
 KNOWN = {
     ("events/eventfile.py", "_resource"),
     ("sessions/input.py", "_iterator_resource"),
+    ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
 }
 
@@ -148,8 +149,8 @@ def test_a_dataset_tells_its_inputs_and_settings() -> None:
     """trainerd/sessions/pipeline.py describes a dataset's stages with them."""
     dataset = tf.data.Dataset.range(10).shuffle(5).batch(4).shard(2, 1)
     assert hasattr(dataset, "_inputs"), (
-        "DatasetV2._inputs() has gone: trainerd/sessions/pipeline.py follows it to tell that a dataset has changed. Look "
-        "into tensorflow/python/data/ops/dataset_ops.py for how a dataset knows what it is made from now."
+        "DatasetV2._inputs() has gone: trainerd/sessions/pipeline.py follows it to tell that a dataset has changed. "
+        "Look into tensorflow/python/data/ops/dataset_ops.py for how a dataset knows what it is made from now."
     )
     assert describe(dataset) == (
         "Range(start=0, stop=10, step=1) > Shuffle(buffer_size=5) > Batch(batch_size=4, drop_remainder=False) > "
