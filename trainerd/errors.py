@@ -64,6 +64,13 @@ class JobError(TrainerdError):
         self.details = details
 
 
+class ProofError(TrainerdError):
+    """`trainerd prove` found that a run that was interrupted is not the run that was not, or could not tell."""
+
+    exit_code = 70
+    summary = "a run that was interrupted was not the run that was not"
+
+
 class StorageError(TrainerdError):
     """The run directory cannot be read or written."""
 

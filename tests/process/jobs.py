@@ -50,6 +50,23 @@ def exact() -> trainerd.Job:
     )
 
 
+def forgetful() -> trainerd.Job:
+    """A part of what decides the next step is not in the state."""
+    w, momentum = tf.Variable(1.0), tf.Variable(0.0)
+
+    def train_step() -> dict[str, tf.Tensor]:
+        momentum.assign(0.9 * momentum + w)
+        return {"loss": w.assign_sub(0.01 * momentum)}
+
+    return trainerd.Job(train_step, state={"w": w})
+
+
+def lottery() -> trainerd.Job:
+    """Each run is another."""
+    w = tf.Variable(1.0)
+    return trainerd.Job(lambda: {"loss": w.assign(0.9 * w + tf.random.normal([]))}, state={"w": w})
+
+
 def workers() -> trainerd.Job:
     """A job with processes of its own, forked, as a loader of data has them."""
     import multiprocessing

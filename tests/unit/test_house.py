@@ -21,6 +21,7 @@ FLOORS = [
     {"sessions", "checkpoints", "events", "data"},
     {"supervisor"},
     {"daemon"},
+    {"proof"},
     {"cli"},
 ]
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
@@ -31,6 +32,8 @@ NEEDS_TENSORFLOW = {
     "sessions/metrics.py",
     "sessions/input.py",
     "sessions/checkpoint.py",
+    "proof/traced.py",
+    "proof/variables.py",
     "sessions/objectgraph.py",
     "sessions/pipeline.py",
     "sessions/snapshot.py",

@@ -21,6 +21,7 @@ COMMANDS = {
     "tensorboard": "Look at a run in TensorBoard.",
     "init": "Write a config and a small job to start from.",
     "check": "Try a job: two steps, one save and one restore.",
+    "prove": "Prove that a run that is interrupted is the run that is not.",
     "install": "Install a systemd unit.",
 }
 

@@ -44,6 +44,7 @@ class TrainerProcess:
       overrides: what the command line changed of it, applied again at a reload.
       observers: told of every change of the state.
       capture: whether the process has no terminal: what it prints goes to the log.
+      open_session: builds the session, where that is not the config's job as it stands.
       terminal: what shows log records to a person, where that is not standard error or the journal.
     """
 
@@ -55,6 +56,7 @@ class TrainerProcess:
         observers: list[Observer] | None = None,
         capture: bool = False,
         terminal: logging.Handler | None = None,
+        open_session: Callable[[Config], Session] | None = None,
     ) -> None:
         self._config = config
         self._overrides = overrides
@@ -62,6 +64,7 @@ class TrainerProcess:
         self._observers = observers or []
         self._capture = capture
         self._terminal = terminal
+        self._open_session = open_session
         self._flag = Flag()
 
     @property
@@ -186,7 +189,7 @@ class TrainerProcess:
         with uncollected():
             with quiet.stderr_to(self._rundir.log):
                 from trainerd.sessions import load
-            return load.open_session(self._config)
+            return (self._open_session or load.open_session)(self._config)
 
     def _paused_early(self) -> Outcome:
         requests.consume(self._rundir.pause)

@@ -1,0 +1,45 @@
+"""`trainerd prove`, over jobs that are exact and jobs that are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.process.conftest import Start, write_config
+
+
+def test_an_exact_job_is_proved(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:exact")
+    prove = start("prove", "--steps", "60", "--interruptions", "4")
+    assert prove.end(120) == 0
+    assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text
+    assert "paused at step" in prove.text and "killed at step" in prove.text
+    assert "compared: 60 steps" in prove.text and "their batches and loss, x" in prove.text
+    assert not (project / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "parts"),
+    [
+        ("jobs:forgetful", ["the interrupted run is not the run without a stop", "loss is", "not in the job's state"]),
+        (
+            "jobs:lottery",
+            ["two runs without a stop are not the same either", "at step 1: loss is", "deterministic = true"],
+        ),
+        ("jobs:raises_in_step", ["the run ended by itself, with 70", "my_own_train_step"]),
+        ("jobs:nothing", ["the run ended by itself, with 69", "has no 'nothing'"]),
+    ],
+)
+def test_a_job_that_is_not_is_told_where(start: Start, project: Path, entry: str, parts: list[str]) -> None:
+    write_config(project, entry=entry)
+    prove = start("prove", "--steps", "40", "--interruptions", "1")
+    assert prove.end(120) == 70
+    for part in parts:
+        assert part in prove.text, prove.text
+
+
+def test_a_dataset_that_begins_anew_is_found(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:exact", more='input_position = "restart"\n')
+    prove = start("prove", "--steps", "40", "--interruptions", "1")
+    assert prove.end(120) == 70 and "another batch" in prove.text, prove.text

@@ -1,0 +1,82 @@
+"""The plan of a proof, and its traces: what is compared, and what is left after a kill."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainerd.proof.plan import Kind, plan
+from trainerd.proof.trace import BATCH, Difference, Rows, Trace, first_difference, read
+from trainerd.sessions.contract import Steps
+
+NAMES = ["loss", f"{BATCH}0"]
+
+
+def test_a_plan_is_pauses_and_kills_by_turns_at_boundaries_in_their_order() -> None:
+    found = plan(100, 6, seed=1)
+    assert [each.kind for each in found] == [Kind.PAUSE, Kind.KILL] * 3
+    steps = [each.step for each in found]
+    assert steps == sorted(set(steps)) and steps[0] >= 1 and steps[-1] < 100
+    assert all(each.delay == 0 for each in found if each.kind is Kind.PAUSE)
+    assert plan(100, 6, seed=1) == found != plan(100, 6, seed=2)
+
+
+def test_a_plan_has_no_more_interruptions_than_there_are_boundaries() -> None:
+    assert [each.step for each in plan(4, 10, seed=0)] == [1, 2, 3]
+
+
+def steps(first: int, *losses: float, batch: float = 0.0) -> Steps:
+    return Steps(first, NAMES, np.array([[loss, batch + first + i] for i, loss in enumerate(losses)]))
+
+
+def test_a_trace_is_read_as_it_was_written_by_many_lives(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    one = Trace(path)
+    one.append(steps(1, 0.5, math.nan))
+    one.append(Steps(3, NAMES, np.zeros([0, 2])))
+    one.append(steps(3, 0.25))
+    one.close()
+    with path.open("ab") as file:
+        file.write(b"a part of a row")
+    two = Trace(path)
+    two.append(steps(3, 0.25, 0.125))
+    two.close()
+    names, rows = read(path)
+    assert names == NAMES
+    assert rows[:, 0].tolist() == [1, 2, 3, 3, 4]
+    np.testing.assert_array_equal(rows[:, 1], [0.5, math.nan, 0.25, 0.25, 0.125])
+
+
+def rows(*values: tuple[float, float, float]) -> Rows:
+    return np.array(values)
+
+
+WHOLE = rows((1, 0.5, 11), (2, 0.4, 12), (3, math.nan, 13))
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (WHOLE, None),
+        (rows((1, 0.5, 11), (2, 0.4, 12), (2, 0.4, 12), (3, math.nan, 13)), None),
+        (rows((1, 0.5, 11), (2, 0.4, 12), (2, 0.3, 12), (3, 1.0, 13)), Difference(2, "loss", 0.4, 0.3)),
+        (rows((1, 0.5, 11), (2, 0.3, 22), (3, math.nan, 13)), Difference(2, "the batch", 12, 22)),
+        (rows((1, -0.5, 11), (2, 0.4, 12), (3, math.nan, 13)), Difference(1, "loss", 0.5, -0.5)),
+        (rows((1, 0.5, 11), (3, math.nan, 13)), Difference(2, "the step", "done", "not done")),
+        (rows(*WHOLE.tolist(), (4, 0.1, 14)), Difference(4, "the step", "not done", "done")),
+    ],
+)
+def test_the_first_difference(other: Rows, found: Difference | None) -> None:
+    assert first_difference(NAMES, WHOLE, other) == found
+
+
+def test_zeros_of_either_sign_are_not_the_same() -> None:
+    assert first_difference(NAMES, rows((1, 0.0, 1)), rows((1, -0.0, 1))) is not None
+
+
+def test_a_difference_says_where_and_what() -> None:
+    assert str(Difference(7, "loss", 0.5, 0.25)) == "step 7: loss is 0.25, and was 0.5 without a stop"
+    assert str(Difference(7, "the batch", 1, 2)) == "step 7: another batch"

@@ -1,0 +1,46 @@
+"""When a run is interrupted, and how. Pure."""
+
+from __future__ import annotations
+
+import enum
+import random
+from dataclasses import dataclass
+
+
+class Kind(enum.StrEnum):
+    """How a run is interrupted."""
+
+    PAUSE = "pause"
+    KILL = "SIGKILL"
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """One interruption.
+
+    Attributes:
+      step: the boundary at which it is asked for.
+      kind: how.
+      delay: a kill comes a moment after that boundary, in the middle of something: after so many steps' time.
+    """
+
+    step: int
+    kind: Kind
+    delay: float = 0.0
+
+
+def plan(steps: int, count: int, seed: int) -> list[Interruption]:
+    """Interruptions at random boundaries of a run of so many steps, pauses and kills by turns, in their order.
+
+    Args:
+      steps: how long the run is.
+      count: how many there are to be; no more than there are boundaries before the last step.
+      seed: the same seed gives the same plan.
+    """
+    rng = random.Random(seed)
+    at = sorted(rng.sample(range(1, steps), min(count, steps - 1)))
+    kinds = [Kind.PAUSE, Kind.KILL]
+    return [
+        Interruption(step, kinds[index % 2], rng.random() * 10 if kinds[index % 2] is Kind.KILL else 0.0)
+        for index, step in enumerate(at)
+    ]

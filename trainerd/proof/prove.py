@@ -1,0 +1,143 @@
+"""The proof: the same run without a stop and with interruptions, and what differs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from trainerd import text
+from trainerd.checkpoints import catalogue
+from trainerd.config import CheckpointConfig, Config, EvaluateConfig
+from trainerd.daemon import quiet
+from trainerd.errors import ProofError
+from trainerd.proof import trace
+from trainerd.proof.life import begin, live
+from trainerd.proof.plan import Interruption, Kind, plan
+from trainerd.rundir import RunDirectory
+
+_HOW = {Kind.PAUSE: "paused", Kind.KILL: "killed"}
+
+
+class Proof:
+    """What is to be proved.
+
+    Args:
+      config: the job; its own run directory is not touched.
+      folder: where the runs go.
+      steps: how long each is.
+      interruptions: how often one of them is interrupted.
+      seed: of the plan.
+    """
+
+    def __init__(self, config: Config, folder: Path, *, steps: int, interruptions: int, seed: int) -> None:
+        self._original = config
+        self._folder = folder
+        self._steps = steps
+        self._interruptions = interruptions
+        self._seed = seed
+        self._variables = 0
+
+    def lines(self) -> Iterator[str]:
+        """Prove it.
+
+        Yields:
+          A line for each thing that was done.
+
+        Raises:
+          ProofError: an interrupted run was not the run that was not; where the first difference is.
+        """
+        begin(self._config("begin"))
+        yield "began: the state before the first step is saved, and both runs start from it"
+        yield self._without_a_stop("whole")
+        yield from self._interrupted("broken")
+        difference = self._difference("whole", "broken")
+        if difference is not None:
+            yield "not the same; looking whether two runs without a stop are"
+            yield self._without_a_stop("again")
+            raise ProofError(self._verdict(difference, self._difference("whole", "again")))
+        names, rows = trace.read(self._path("whole") / "trace")
+        _, repeated = trace.read(self._path("broken") / "trace")
+        metrics = [name for name in names if not name.startswith(trace.BATCH)]
+        yield (
+            f"compared: {len(rows)} steps ({len(repeated) - len(rows)} of them done again after a kill), their batches "
+            f"and {', '.join(metrics) or 'no metrics'}; {self._variables} variables at the end"
+        )
+        yield "The same, bit for bit."
+
+    # ------------------------------------------------------------------ runs
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name
+
+    def _config(self, name: str) -> Config:
+        """The user's config, in a folder of its own, saving by steps so that a kill costs a few of them."""
+        every = max(1, self._steps // (2 * (self._interruptions + 1)))
+        return replace(
+            self._original,
+            logdir=str(self._path(name)),
+            max_steps=self._steps,
+            target=None,
+            checkpoint=CheckpointConfig(save_model_secs=0.0, save_model_steps=every, keep_last=2),
+            evaluate=EvaluateConfig(evaluate_secs=0.0, evaluate_steps=self._original.evaluate.evaluate_steps),
+        )
+
+    def _start_over(self, name: str) -> Config:
+        shutil.copytree(self._path("begin"), self._path(name))
+        return self._config(name)
+
+    def _without_a_stop(self, name: str) -> str:
+        config, begun = self._start_over(name), time.monotonic()
+        live(config, None)
+        return f"without a stop: {self._reached(name)} steps in {text.seconds(time.monotonic() - begun)}"
+
+    def _interrupted(self, name: str) -> Iterator[str]:
+        config = self._start_over(name)
+        for interruption in plan(self._steps, self._interruptions, self._seed):
+            code = live(config, interruption)
+            yield self._line(name, interruption, code)
+        live(config, None)
+        yield f"to the end: {self._reached(name)} steps"
+
+    def _line(self, name: str, interruption: Interruption, code: int) -> str:
+        if (code == 0) is not (interruption.kind is Kind.PAUSE):
+            return f"{interruption.kind} at step {interruption.step}: the run had ended"
+        return f"{_HOW[interruption.kind]} at step {interruption.step}: goes on after step {self._reached(name)}"
+
+    def _reached(self, name: str) -> int:
+        """The step of the newest checkpoint of a run."""
+        newest = catalogue.newest(RunDirectory(self._path(name)))
+        return newest.step if newest is not None else 0
+
+    # ------------------------------------------------------------------ comparing
+
+    def _difference(self, one: str, other: str) -> str | None:
+        """Where two runs differ first."""
+        names, rows = trace.read(self._path(one) / "trace")
+        _, others = trace.read(self._path(other) / "trace")
+        if (found := trace.first_difference(names, rows, others)) is not None:
+            return str(found)
+        with quiet.stderr_to(self._folder / "remarks"):
+            from trainerd.proof import variables
+
+        steps = self._reached(one), self._reached(other)
+        if steps[0] != steps[1]:
+            return f"the end: one run ended at step {steps[0]}, the other at step {steps[1]}"
+        prefixes = [RunDirectory(self._path(name)).prefix(steps[0]) for name in (one, other)]
+        self._variables, variable = variables.first_other_variable(*prefixes)
+        return f"step {steps[0]}, the end: the variable {variable} is another" if variable is not None else None
+
+    def _verdict(self, difference: str, between_whole_runs: str | None) -> str:
+        if between_whole_runs is not None:
+            return (
+                f"two runs without a stop are not the same either. The first difference is at {between_whole_runs}.\n"
+                f"So nothing can be said of interruptions, where the first difference is at {difference}.\n"
+                "Set `deterministic = true` and a `seed`, and see that the job draws no numbers from outside."
+            )
+        return (
+            f"the interrupted run is not the run without a stop. The first difference is at {difference}.\n"
+            "Two runs without a stop are the same, so something that decides the next step is not in the job's state: "
+            "a variable, a generator, a Python counter, an input that starts anew."
+        )

@@ -1,0 +1,114 @@
+"""A trace: what each step of a run was, as rows in a file that a kill leaves readable. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainerd.sessions.contract import Steps
+
+Rows = NDArray[np.float64]
+BATCH = "batch digest "  # and a number: the columns that tell of the batch
+
+
+class Trace:
+    """Appends the steps of one life of a run to a file.
+
+    The file is a line of JSON with the names of the columns, and then rows of float64, little-endian: the step, and a
+    value for each name. Each `append` is one write, so that a kill leaves whole rows and at most a part of one.
+
+    Args:
+      path: the file; what an earlier life wrote stays.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def append(self, steps: Steps) -> None:
+        """Write what `run_until` did."""
+        if not len(steps.rows):
+            return
+        numbers = np.arange(steps.first, steps.first + len(steps.rows), dtype=np.float64)
+        rows = np.column_stack([numbers, steps.rows]).astype("<f8")
+        if self._file is None:
+            self._file = self._open(steps.names, rows[0].nbytes)
+        self._file.write(rows.tobytes())
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self, names: Sequence[str], width: int) -> BinaryIO:
+        """Open it at its end, and cut off a part of a row that a kill left."""
+        file = self._path.open("a+b", buffering=0)
+        if file.tell() == 0:
+            file.write(json.dumps(list(names)).encode() + b"\n")
+        end = file.tell()
+        file.seek(0)
+        header = len(file.readline())
+        file.truncate(header + (end - header) // width * width)
+        file.seek(0, os.SEEK_END)
+        return file
+
+
+def read(path: Path) -> tuple[list[str], Rows]:
+    """The names of the columns, and the rows: shape [steps, 1 + names]."""
+    with path.open("rb") as file:
+        names: list[str] = json.loads(file.readline())
+        content = file.read()
+    width = 8 * (1 + len(names))
+    return names, np.frombuffer(content[: len(content) // width * width], "<f8").reshape(-1, 1 + len(names))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first step that was not the same.
+
+    Attributes:
+      step: which.
+      name: of what: a metric, or "the batch".
+      one, other: its values; of a batch, digests.
+    """
+
+    step: int
+    name: str
+    one: Any
+    other: Any
+
+    def __str__(self) -> str:
+        if self.name == "the batch":
+            return f"step {self.step}: another batch"
+        return f"step {self.step}: {self.name} is {self.other!r}, and was {self.one!r} without a stop"
+
+
+def first_difference(names: list[str], one: Rows, other: Rows) -> Difference | None:
+    """Compare a run with another that may have done some steps more than once: each time must be as the first run's.
+
+    Values are compared by their bits. Where several things differ in a step the batch is named: it comes first.
+    """
+    by_step = {int(row[0]): row for row in one}
+    for row in sorted(other, key=lambda row: row[0]):
+        expected = by_step.get(int(row[0]))
+        if expected is None:
+            return Difference(int(row[0]), "the step", "not done", "done")
+        if expected.tobytes() != row.tobytes():
+            return _what_differs(names, expected, row)
+    missing = sorted(by_step.keys() - {int(row[0]) for row in other})
+    return Difference(missing[0], "the step", "done", "not done") if missing else None
+
+
+def _what_differs(names: list[str], expected: Rows, row: Rows) -> Difference:
+    differing = [i for i in range(1, len(row)) if expected[i].tobytes() != row[i].tobytes()]
+    of_batch = [i for i in differing if names[i - 1].startswith(BATCH)]
+    index = (of_batch or differing)[0]
+    name = "the batch" if of_batch else names[index - 1]
+    return Difference(int(row[0]), name, float(expected[index]), float(row[index]))

@@ -1,0 +1,132 @@
+"""A session that writes a trace of its steps, and is interrupted where the plan says. Imports TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.config import Config
+from trainerd.job import Job
+from trainerd.proof.plan import Interruption, Kind
+from trainerd.proof.trace import BATCH, Trace
+from trainerd.sessions import load
+from trainerd.sessions.contract import Session, Steps, StopFlag
+from trainerd.sessions.metrics import as_dict
+
+_PARTS = 4  # of 16 bits each, since a row has floating-point numbers
+
+
+def open_session(config: Config, trace: Path, interruption: Interruption | None) -> Session:
+    """Build the job that a config names, and a session that traces it."""
+    return TracedSession(load.open_session(config, with_digest), Trace(trace), interruption)
+
+
+def with_digest(job: Job) -> Job:
+    """A job whose steps tell which batch they were given, in columns beside their metrics."""
+
+    def train_step(*batch: Any) -> dict[str, tf.Tensor]:
+        return {**as_dict(job.train_step(*batch)), **_digest(batch)}
+
+    return replace(job, train_step=train_step)
+
+
+def _digest(batch: Any) -> dict[str, tf.Tensor]:
+    leaves = [tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(batch, expand_composites=True)]
+    found = tf.cast(tf.fingerprint(tf.reshape(tf.strings.join(leaves), [1])), tf.int32)[0] if leaves else [0] * 8
+    return {f"{BATCH}{i}": tf.convert_to_tensor(found[2 * i] * 256 + found[2 * i + 1]) for i in range(_PARTS)}
+
+
+class TracedSession:
+    """A session as the Supervisor knows it, around another one.
+
+    Args:
+      session: what is trained.
+      trace: where its steps are written.
+      interruption: what is to happen to this life of the run; None: nothing.
+    """
+
+    def __init__(self, session: Session, trace: Trace, interruption: Interruption | None) -> None:
+        self._session = session
+        self._trace = trace
+        self._interruption = interruption
+        self._secs_per_step = 0.0
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return self._session.step
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether the job has an `evaluate`."""
+        return self._session.has_evaluation
+
+    def bind(self, flag: StopFlag) -> None:
+        """Look at this flag after every step."""
+        self._session.bind(flag)
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps, write them to the trace, and be interrupted where it is time."""
+        due = self._interruption
+        if due is not None and self.step < due.step:
+            limit = min(limit, due.step)
+        begun = time.monotonic()
+        steps = self._session.run_until(limit)
+        if len(steps.rows):
+            self._secs_per_step = (time.monotonic() - begun) / len(steps.rows)
+        self._trace.append(steps)
+        if due is not None and self.step >= due.step:
+            self._interruption = None
+            self._interrupt(due)
+        return _without_digest(steps)
+
+    def _interrupt(self, due: Interruption) -> None:
+        if due.kind is Kind.PAUSE:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        delay = due.delay * self._secs_per_step
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    def snapshot(self) -> Snapshot:
+        """The state at this boundary."""
+        return self._session.snapshot()
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint."""
+        self._session.restore(prefix)
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """What the job's state and its input are."""
+        return self._session.fingerprint()
+
+    def evaluate(self) -> dict[str, float]:
+        """The job's own figures."""
+        return self._session.evaluate()
+
+    def weights(self) -> Mapping[str, Any]:
+        """The trainable variables' values."""
+        return self._session.weights()
+
+    def write_summaries(self) -> None:
+        """The job's own summaries."""
+        self._session.write_summaries()
+
+    def graph(self) -> Any:
+        """The graph of one step."""
+        return self._session.graph()
+
+
+def _without_digest(steps: Steps) -> Steps:
+    kept = [index for index, name in enumerate(steps.names) if not name.startswith(BATCH)]
+    rows = steps.rows[:, kept] if len(kept) else np.zeros([len(steps.rows), 0])
+    return replace(steps, names=[steps.names[index] for index in kept], rows=rows)

@@ -1,0 +1,33 @@
+"""Comparing the variables of two checkpoints. Imports TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+_NOT_VARIABLES = ("iterator/", "_CHECKPOINTABLE")
+
+
+def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
+    """Compare two checkpoints.
+
+    The position of the dataset is not looked at: the same position may be written in other bytes, and the batches were
+    compared.
+
+    Returns:
+      How many variables were compared, and the first, by name, whose bytes are not the same; None where all are.
+    """
+    readers = [tf.train.load_checkpoint(str(path)) for path in (one, other)]
+    names = [
+        {name for name in reader.get_variable_to_shape_map() if not name.startswith(_NOT_VARIABLES)}
+        for reader in readers
+    ]
+    for name in sorted(names[0] | names[1]):
+        if name not in names[0] & names[1]:
+            return len(names[0]), name
+        values = [np.asarray(reader.get_tensor(name)) for reader in readers]
+        if values[0].tobytes() != values[1].tobytes():
+            return len(names[0]), name
+    return len(names[0]), None
