@@ -156,6 +156,7 @@ def main(mebibytes: int, rounds: int, folder: Path) -> None:
     for _ in range(rounds):
         seen: dict[str, float] = {}
         for side in (state.plain, state.ours, state.asynchronous, state.quiet):
+            os.sync()  # what the side before left to be written is not to be paid by this one
             seen |= side()
         print(json.dumps(seen), flush=True)
 

@@ -124,10 +124,10 @@ def slow_save() -> trainerd.Job:
 
     write = TensorSnapshot.write
 
-    def slow_write(self: TensorSnapshot, prefix: Path, moved: Callable[[int], None]) -> None:
+    def slow_write(self: TensorSnapshot, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
         if (HERE / "slow-save").exists():
             wait_for_file("save-go")
-        write(self, prefix, moved)
+        return write(self, prefix, moved)
 
     TensorSnapshot.write = slow_write  # type: ignore[method-assign]
     p = tf.Variable(0.0, dtype=tf.float64)

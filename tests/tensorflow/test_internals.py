@@ -15,6 +15,7 @@ from tensorflow.compat.v1 import Event, Summary
 
 import trainerd
 from trainerd.events.history import _VOID, read_events
+from trainerd.sessions import sstable
 from trainerd.sessions.objectgraph import GRAPH_KEY, entries
 from trainerd.sessions.pipeline import describe
 
@@ -156,3 +157,17 @@ def test_a_dataset_tells_its_inputs_and_settings() -> None:
         "Range(start=0, stop=10, step=1) > Shuffle(buffer_size=5) > Batch(batch_size=4, drop_remainder=False) > "
         "Shard(num_shards=2, index=1)"
     ), "the settings of TensorFlow's datasets have other names: see _SETTINGS in trainerd/sessions/pipeline.py"
+
+
+def test_the_entries_of_a_checkpoints_index_can_be_made(tmp_path: Path) -> None:
+    """trainerd/sessions/bundle.py makes them; tests/tensorflow/test_bundle.py reads what it wrote."""
+    from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
+
+    fields = {field.name: field.number for field in BundleEntryProto.DESCRIPTOR.fields}
+    expected = {"dtype": 1, "shape": 2, "shard_id": 3, "offset": 4, "size": 5, "crc32c": 6, "slices": 7}
+    assert fields == expected, (
+        "BundleEntryProto is another: see tensorflow/core/protobuf/tensor_bundle.proto for what trainerd/sessions/"
+        "bundle.py has to write now."
+    )
+    tf.raw_ops.SaveV2(prefix=str(tmp_path / "a"), tensor_names=["x"], shape_and_slices=[""], tensors=[tf.constant(1)])
+    assert set(sstable.read((tmp_path / "a.index").read_bytes())) == {b"", b"x"}

@@ -31,6 +31,7 @@ NEEDS_TENSORFLOW = {
     "sessions/function.py",
     "sessions/metrics.py",
     "sessions/input.py",
+    "sessions/bundle.py",
     "sessions/checkpoint.py",
     "proof/traced.py",
     "proof/variables.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -20,12 +20,15 @@ class Snapshot(Protocol):
         """About how many bytes its files will have."""
         ...
 
-    def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> Mapping[str, str]:
         """Write the state as files whose names start with `prefix`, in TensorFlow's checkpoint format.
 
         Args:
           prefix: the path that they start with.
           moved: told of the bytes that were dealt with, where the files do not grow meanwhile.
+
+        Returns:
+          The 128-bit XXH3 of each file that is on disk already, by name. The others are still to be put there.
 
         Raises:
           OSError: it cannot be written.

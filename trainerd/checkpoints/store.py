@@ -183,15 +183,17 @@ class CheckpointStore:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         self._enter("write")
-        snapshot.write(staging / self._rundir.prefix(snapshot.step).name, self._count)
+        digests = snapshot.write(staging / self._rundir.prefix(snapshot.step).name, self._count)
         files = sorted(path for path in staging.iterdir() if path.is_file())
         for path in files:
             self._enter("fsync")
-            fsync_file(path)
+            if path.name not in digests:
+                fsync_file(path)
         records = {}
         for path in files:
             self._enter("record")
-            records[path.name] = FileRecord.of(path, self._count)
+            known = digests.get(path.name)
+            records[path.name] = FileRecord(path.stat().st_size, known) if known else FileRecord.of(path, self._count)
         manifest = Manifest(
             snapshot.step, at, about.reason, dict(about.metrics), about.trained_secs, dict(about.fingerprint), records
         )

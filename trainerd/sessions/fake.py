@@ -28,12 +28,13 @@ class FakeSnapshot:
         """A few bytes."""
         return 100
 
-    def write(self, prefix: Path, moved: Callable[[int], None]) -> None:
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
         """Write the state as JSON."""
         if np.isnan(self.value):
             raise UnsoundError("the variable 'value' holds a NaN")
         prefix.with_name(prefix.name + ".data-00000-of-00001").write_text(json.dumps(self.value))
         prefix.with_name(prefix.name + ".index").write_text(json.dumps(self.step))
+        return {}
 
 
 class FakeSession:

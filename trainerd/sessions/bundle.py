@@ -1,0 +1,167 @@
+"""Writing tensors as TensorFlow's checkpoint format: `prefix.index` and `prefix.data-00000-of-00001`.
+
+What is small, or has no plain memory, SaveV2 writes. Large tensors are written here, since SaveV2 has no other way
+than through the page cache: docs/benchmarks.md has what that costs. The data file is tensors one after another, the
+index a table of BundleEntryProto, with the place and the CRC-32C of each (tensorflow/core/util/tensor_bundle). That is
+a format on disk, which TensorFlow has to go on reading; its protocol buffer is not in `tf.`:
+tests/tensorflow/test_internals.py names the versions for which it holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from crc32c import crc32c
+from numpy.typing import NDArray
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
+
+from trainerd.checkpoints.direct import CHUNK, DirectFile
+from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.sessions import sstable
+
+log = logging.getLogger(__name__)
+
+LARGE = 1 << 18  # bytes: from there on a tensor is worth an entry made in Python
+_WORTHWHILE = 1 << 23  # bytes of large tensors: below it SaveV2 is as fast
+
+
+@dataclass(frozen=True)
+class Item:
+    """One tensor, under its key and slice in the form of SaveV2."""
+
+    key: str
+    slices: str
+    tensor: tf.Tensor
+
+    @property
+    def size(self) -> int:
+        """Bytes; of strings, what is in them."""
+        if self.tensor.dtype == tf.string:
+            return int(tf.reduce_sum(tf.strings.length(self.tensor)))
+        return int(self.tensor.shape.num_elements() * self.tensor.dtype.size)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is written here, and not by SaveV2."""
+        return not self.slices and self.size >= LARGE and _is_plain(self.tensor.dtype)
+
+    def chunks(self, refuse_nan: bool) -> Iterator[memoryview]:
+        """Its memory, a piece at a time.
+
+        Raises:
+          UnsoundError: a piece holds a NaN that must not be saved.
+        """
+        dtype, content = self.tensor.dtype, _memory(self.tensor)
+        checked = refuse_nan and (dtype.is_floating or dtype.is_complex)
+        for begin in range(0, len(content), CHUNK):
+            chunk = content[begin : begin + CHUNK]
+            if checked and _has_nan(chunk.view(dtype.as_numpy_dtype)):
+                raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
+            yield chunk.data
+
+
+def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, refuse_nan: bool) -> dict[str, str]:
+    """Write a checkpoint's files. May be called on any thread.
+
+    Returns:
+      The 128-bit XXH3 of those that are on disk already, by name; the others are in the page cache.
+
+    Raises:
+      OSError: they cannot be written.
+      UnsoundError: a tensor holds a NaN that must not be saved.
+    """
+    large = [item for item in items if item.is_large]
+    if sum(item.size for item in large) < _WORTHWHILE:
+        _save(prefix, items, moved, refuse_nan)
+        return {}
+    small = [item for item in items if not item.is_large]
+    beside = prefix.with_name("small")
+    _save(beside, small, moved, refuse_nan)
+    index, data = beside.with_name("small.index"), beside.with_name("small.data-00000-of-00001")
+    try:
+        entries = sstable.read(index.read_bytes())
+    except sstable.TableError as error:
+        log.warning("SaveV2 writes the whole checkpoint: its index is not as it was known: %s", error)
+        _save(prefix, items, moved, refuse_nan)
+        return {}
+    finally:
+        index.unlink()
+    path = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
+    with DirectFile(path) as file:
+        file.write(memoryview(data.read_bytes()))
+        data.unlink()
+        for item in large:
+            entries[item.key.encode()] = _append(file, item, moved, refuse_nan)
+        prefix.with_name(f"{prefix.name}.index").write_bytes(sstable.write(entries))
+        return {path.name: file.finish()}
+
+
+def _append(file: DirectFile, item: Item, moved: Callable[[int], None], refuse_nan: bool) -> bytes:
+    """Append a tensor to the data file. Its entry in the index."""
+    offset, crc = file.size, 0
+    for chunk in item.chunks(refuse_nan):
+        crc = crc32c(chunk, crc)
+        file.write(chunk)
+        moved(len(chunk))
+    entry = BundleEntryProto(
+        dtype=item.tensor.dtype.as_datatype_enum,
+        shape=item.tensor.shape.as_proto(),
+        offset=offset,
+        size=item.size,
+        crc32c=sstable.masked(crc),
+    )
+    content: bytes = entry.SerializeToString()
+    return content
+
+
+def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], refuse_nan: bool) -> None:
+    """Write with SaveV2."""
+    for item in items:
+        if refuse_nan and (item.tensor.dtype.is_floating or item.tensor.dtype.is_complex):
+            for chunk in item.chunks(refuse_nan):
+                moved(len(chunk))
+    try:
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(prefix),
+                tensor_names=[item.key for item in items],
+                shape_and_slices=[item.slices for item in items],
+                tensors=[item.tensor for item in items],
+            )
+    except tf.errors.ResourceExhaustedError as error:
+        raise OSError(errno.ENOSPC, "No space left on device") from error
+    except tf.errors.OpError as error:
+        raise OSError(errno.EIO, str(error).splitlines()[0]) from error
+
+
+def _is_plain(dtype: tf.DType) -> bool:
+    """Whether a tensor's memory is its content, byte by byte."""
+    return bool(dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool) and dtype.size > 0
+
+
+def _memory(tensor: tf.Tensor) -> NDArray[np.uint8]:
+    """A tensor's memory, in bytes; without a copy where it is in this machine's memory."""
+    if "CPU" not in tensor.device:
+        with tf.device("CPU:0"):
+            tensor = tf.identity(tensor)
+    if tensor.dtype == tf.bfloat16:  # Python's buffers do not know it
+        tensor = tf.bitcast(tensor, tf.uint16)
+    try:
+        found: NDArray[Any] = np.asarray(memoryview(tensor))
+    except ValueError:  # nor the types of eight bits and less, of which nothing large is made
+        found = tensor.numpy()
+    return np.ascontiguousarray(found).reshape(-1).view(np.uint8)
+
+
+def _has_nan(numbers: NDArray[Any]) -> bool:
+    """The minimum of what holds a NaN is NaN, and is found without a second array."""
+    if numbers.dtype.kind in "fc":
+        return bool(numbers.size and np.isnan(np.min(numbers)))
+    return bool(np.isnan(numbers.astype(np.float32)).any())
