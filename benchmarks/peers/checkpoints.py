@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from trainerd.sessions.function import FunctionSession
 from trainerd.supervisor.flag import Flag
 
 PARTS = 8
-BASE_STEPS = 5
+SECS_PER_MIB = 0.0025  # of training around each save: enough for it to be over
 
 
 class Measured:
@@ -47,6 +46,9 @@ class Measured:
         self.writer = Background("writer")
         self.folder = folder
         self.checkpoint = tf.train.Checkpoint(**state)
+        self.run(1)
+        per_step = self.run(10) / 10
+        self.steps = max(1, round((0.2 + mebibytes * SECS_PER_MIB) / per_step))
 
     def step(self) -> None:
         """One step of Adam; the gradient costs nothing to find."""
@@ -64,21 +66,25 @@ class Measured:
                 grad=weight.read_value(),
             )
 
-    def run_step(self) -> float:
-        """Seconds of one step."""
+    def run(self, steps: int) -> float:
+        """Seconds of so many steps, in the graph."""
         begun = time.perf_counter()
-        self.session.run_until(self.session.step + 1)
+        self.session.run_until(self.session.step + steps)
         return time.perf_counter() - begun
 
     def added(self, save: Callable[[], None], is_over: Callable[[], bool]) -> float:
-        """Seconds that a save adds to the loop: the call, and what the steps take longer until it is over."""
-        base = statistics.median(self.run_step() for _ in range(BASE_STEPS))
-        begun, steps = time.perf_counter(), 0
+        """Seconds that a save adds to the loop: the call, and what the steps take longer until it is over.
+
+        The same steps are run before and after it.
+        """
+        before = self.run(self.steps)
+        begun, runs = time.perf_counter(), 0
         save()
-        while steps == 0 or not is_over():
-            self.run_step()
-            steps += 1
-        return time.perf_counter() - begun - steps * base
+        while runs == 0 or not is_over():
+            self.run(self.steps)
+            runs += 1
+        took = time.perf_counter() - begun
+        return took - runs * (before + self.run(self.steps)) / 2
 
     # ------------------------------------------------------------------ the sides
 
@@ -152,7 +158,6 @@ class Measured:
 def main(mebibytes: int, rounds: int, folder: Path) -> None:
     """Measure and print."""
     state = Measured(mebibytes, folder)
-    state.run_step()
     for _ in range(rounds):
         seen: dict[str, float] = {}
         for side in (state.plain, state.ours, state.asynchronous, state.quiet):

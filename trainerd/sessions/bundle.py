@@ -22,7 +22,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
-from trainerd.checkpoints.direct import CHUNK, DirectFile
+from trainerd.checkpoints.direct import PIECE, DirectFile
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.sessions import sstable
 
@@ -52,7 +52,7 @@ class Item:
         """Whether it is written here, and not by SaveV2."""
         return not self.slices and self.size >= LARGE and _is_plain(self.tensor.dtype)
 
-    def chunks(self, refuse_nan: bool) -> Iterator[memoryview]:
+    def pieces(self, refuse_nan: bool) -> Iterator[memoryview]:
         """Its memory, a piece at a time.
 
         Raises:
@@ -60,11 +60,11 @@ class Item:
         """
         dtype, content = self.tensor.dtype, _memory(self.tensor)
         checked = refuse_nan and (dtype.is_floating or dtype.is_complex)
-        for begin in range(0, len(content), CHUNK):
-            chunk = content[begin : begin + CHUNK]
-            if checked and _has_nan(chunk.view(dtype.as_numpy_dtype)):
+        for begin in range(0, len(content), PIECE):
+            piece = content[begin : begin + PIECE]
+            if checked and _has_nan(piece.view(dtype.as_numpy_dtype)):
                 raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
-            yield chunk.data
+            yield piece.data
 
 
 def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, refuse_nan: bool) -> dict[str, str]:
@@ -106,10 +106,10 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
 def _append(file: DirectFile, item: Item, moved: Callable[[int], None], refuse_nan: bool) -> bytes:
     """Append a tensor to the data file. Its entry in the index."""
     offset, crc = file.size, 0
-    for chunk in item.chunks(refuse_nan):
-        crc = crc32c(chunk, crc)
-        file.write(chunk)
-        moved(len(chunk))
+    for piece in item.pieces(refuse_nan):
+        crc = crc32c(piece, crc)
+        file.write(piece)
+        moved(len(piece))
     entry = BundleEntryProto(
         dtype=item.tensor.dtype.as_datatype_enum,
         shape=item.tensor.shape.as_proto(),
@@ -125,8 +125,8 @@ def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], ref
     """Write with SaveV2."""
     for item in items:
         if refuse_nan and (item.tensor.dtype.is_floating or item.tensor.dtype.is_complex):
-            for chunk in item.chunks(refuse_nan):
-                moved(len(chunk))
+            for piece in item.pieces(refuse_nan):
+                moved(len(piece))
     try:
         with tf.device("CPU:0"):
             tf.raw_ops.SaveV2(
