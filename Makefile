@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test lint types systemd-test bench bench-short clean
+.PHONY: help run test torture lint types systemd-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
 	@echo "make test          the tests"
+	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
 	@echo "make lint types    ruff and mypy"
 	@echo "make systemd-test  tests that boot a real systemd; needs root and systemd-container"
 	@echo "make bench         measure what is claimed, beside its peers"
@@ -31,7 +32,10 @@ run: .venv/.run
 	@$(BIN)/trainerd run
 
 test: .venv/.test
-	$(PYTEST) -n auto tests/unit tests/process tests/tensorflow
+	$(PYTEST) -n auto tests/unit tests/process tests/tensorflow tests/torture
+
+torture: .venv/.test
+	TORTURE=long $(PYTEST) tests/torture
 
 systemd-test: .venv/.test
 	$(PYTEST) tests/systemd

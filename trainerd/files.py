@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,6 +97,21 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
         raise
     if durable:
         fsync_directory(path.parent)
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file; never what a link leads to, and never a wait for who writes to a FIFO.
+
+    Raises:
+      OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else that is no file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO
+            raise OSError(code, os.strerror(code), str(path))
+        return file.read()
 
 
 def free_bytes(path: Path) -> int:

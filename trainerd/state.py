@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from trainerd.files import storage, write_atomic
+from trainerd.files import read_regular, storage, write_atomic
 
 
 class Phase(enum.StrEnum):
@@ -182,7 +182,7 @@ def read_state(path: Path) -> State | None:
     """
     try:
         with storage(f"read {path}", missing_ok=True):
-            return _from_json(json.loads(path.read_bytes()))
+            return _from_json(json.loads(read_regular(path)))
     except (ValueError, TypeError, KeyError):
         return None
     return None

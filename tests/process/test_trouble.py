@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import random
-import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -199,81 +195,6 @@ def test_a_kill_during_a_save_leaves_the_one_before(start: Start, project: Path)
     assert first_steps(again.text) == [before[0] + 1]
     assert not run.rundir.stagings()
     assert again.pause() == 0
-
-
-def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(start: Start, project: Path) -> None:
-    """The same bytes in every variable of the last checkpoint: weights, slots, RNG, and so every batch in between."""
-    end = "20000"
-    more = "[checkpoint]\nsave_model_secs = 0.05\nkeep_last = 3\n"
-    write_config(project, entry="jobs:exact", logdir="calm", more=more)
-    calm = start("run", "--max-steps", end, rundir=project / "calm")
-    assert calm.end() == 0, calm.text
-
-    write_config(project, entry="jobs:exact", more=more)
-    lucky = random.Random(1)
-    kills = 0
-    while True:
-        run = start("run", "--max-steps", end)
-        wait_for(lambda r=run: first_steps(r.text) or not r.is_alive(), "the first step")  # type: ignore[misc]
-        announced = saved_at(run.text)
-        time.sleep(lucky.uniform(0.0, 0.4))
-        if run.is_alive() and kills < 10:
-            run.signal(signal.SIGKILL)
-        code = run.end()
-        announced += saved_at(run.text)
-        assert code in (0, -signal.SIGKILL), run.text
-        assert not announced or saved(run.rundir)[0] >= max(announced), "an announced checkpoint was lost"
-        assert len(run.rundir.stagings()) <= 1
-        if code == 0:
-            break
-        kills += 1
-    assert kills >= 3, "it was hardly ever killed"
-    ours, theirs = (variables(project / folder / f"model.ckpt-{end}") for folder in ("run", "calm"))
-    assert len(ours) >= 8 and ours == theirs
-
-
-def variables(prefix: Path) -> dict[str, str]:
-    """The bytes of every variable of a checkpoint, read by a process that may import TensorFlow."""
-    code = (
-        "import json, sys, tensorflow as tf\n"
-        "reader = tf.train.load_checkpoint(sys.argv[1])\n"
-        "types = reader.get_variable_to_dtype_map()\n"
-        "names = [n for n, t in types.items() if t.is_numpy_compatible and t not in (tf.string, tf.variant)]\n"
-        "print(json.dumps({n: reader.get_tensor(n).tobytes().hex() for n in names}))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(prefix)], check=True, capture_output=True, text=True)
-    return dict(json.loads(done.stdout))
-
-
-def saved_at(text: str) -> list[int]:
-    """The steps that a log announces as saved."""
-    return [int(n) for n in re.findall(r"saved step (\d+)", text)]
-
-
-def test_a_full_disk(start: Start, project: Path, small_disk: Path) -> None:
-    """8 MiB of state fit twice at the most on 20 MiB."""
-    write_config(project, entry="jobs:big", logdir=str(small_disk), more="[checkpoint]\nkeep_last = 1\n")
-    run = start("run", rundir=small_disk)
-    run.until_training()
-    run.signal(signal.SIGUSR1)
-    first = run.until(lambda s: s.last_checkpoint is not None, "a checkpoint").last_checkpoint
-    assert first is not None
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(7 << 20))
-    run.signal(signal.SIGUSR1)
-    run.until_printed("the last save failed.*No space left on device.*Free some space")
-    state = run.until(lambda s: bool(s.warnings), "a warning")
-    run.until(lambda s: s.step > state.step, "training to go on")
-    assert saved(run.rundir) == [first.step]
-    run.signal(signal.SIGTERM)
-    assert run.end() == 74, run.text
-    assert saved(run.rundir) == [first.step]
-    ballast.unlink()
-    again = start("run", rundir=small_disk)
-    again.until_training()
-    assert first_steps(again.text) == [first.step + 1]
-    assert again.pause() == 0
-    assert len(saved(run.rundir)) == 1
 
 
 def test_a_run_directory_that_is_read_only(start: Start, project: Path, small_disk: Path) -> None:

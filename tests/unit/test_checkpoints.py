@@ -95,10 +95,7 @@ def test_a_file_that_may_not_be_read_is_not_damage(
     def refuse(path: Path) -> str:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    if what == "manifest":
-        monkeypatch.setattr(Path, "read_bytes", refuse)
-    else:
-        monkeypatch.setattr(manifest, "xxh128", refuse)
+    monkeypatch.setattr(manifest, "read_regular" if what == "manifest" else "xxh128", refuse)
     with pytest.raises(StorageError, match="Permission denied"):
         restore.newest_verified(rundir, CheckpointStore(rundir))
     assert rundir.steps() == [6, 5] and not rundir.quarantine.exists()

@@ -56,8 +56,7 @@ def test_a_lock_or_a_state_that_may_not_be_read_does_not_pass_for_none(
     def refuse(*args: object, **kwargs: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr(os, "listdir", refuse)
     for look in (lambda: lock.read_holder(rundir), lambda: read_state(rundir.state), rundir.steps):
         with pytest.raises(StorageError, match=r"Permission denied.*sudo"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.best import Best
-from trainerd.checkpoints import retention
+from trainerd.checkpoints import manifest, retention
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.checkpoints.store import CheckpointStore
@@ -117,8 +117,12 @@ def test_manifests_are_read_once(rundir: RunDirectory, monkeypatch: pytest.Monke
     for step in range(1, 50):
         save(CheckpointStore(rundir, policy=Policy(100)), step)
     store, read = CheckpointStore(rundir, policy=Policy(100)), []
-    real = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or real(path))  # type: ignore[func-returns-value]
+
+    def read_regular(path: Path) -> bytes:
+        read.append(path.name)
+        return path.read_bytes()
+
+    monkeypatch.setattr(manifest, "read_regular", read_regular)
     for step in range(50, 60):
         save(store, step)
     assert len(read) == len(set(read)) == 49

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.errors import DataError, StorageError
-from trainerd.files import storage_error, xxh128
+from trainerd.files import read_regular, storage_error, xxh128
 from trainerd.fingerprint import Fingerprint
 
 FORMAT = 3
@@ -93,7 +93,7 @@ def read(path: Path) -> Manifest:
       StorageError: it cannot be read now.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path))
         stated = content.pop("checksum")
         if _checksum(content) != stated:
             raise DamagedError(f"{path.name}: its checksum does not match")
@@ -146,6 +146,6 @@ def _damage_or_trouble(error: OSError, path: Path) -> DamagedError | StorageErro
 
     One that this process may not read, or has no descriptor left for, says nothing of the checkpoint.
     """
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENODATA):
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENODATA):
         return DamagedError(f"{path.name}: {error.strerror}")
     return storage_error(error, f"read {path}")

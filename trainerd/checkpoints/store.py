@@ -6,6 +6,7 @@ The order of a publish is DESIGN's: data, index, manifest, `checkpoint`. No mani
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -293,6 +294,8 @@ class CheckpointStore:
         folder = self._rundir.quarantine
         with storage(f"move the checkpoint of step {step} to {folder}"):
             folder.mkdir(exist_ok=True)
+            if folder.is_symlink():
+                raise OSError(errno.ELOOP, "it is a link to another folder")
             name = self._rundir.prefix(step).name
             for path in sorted(self._rundir.path.glob(f"{name}.*")):
                 path.rename(folder / path.name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from trainerd.errors import InUseError
-from trainerd.files import storage
+from trainerd.files import read_regular, storage
 from trainerd.rundir import RunDirectory
 from trainerd.state import is_process, process_identity
 
@@ -72,7 +72,7 @@ def read_holder(rundir: RunDirectory) -> Holder | None:
     """
     try:
         with storage(f"read {rundir.lock}", missing_ok=True):
-            holder = Holder(**json.loads(rundir.lock.read_text()))
+            holder = Holder(**json.loads(read_regular(rundir.lock)))
             return holder if holder.is_alive() else None
     except (ValueError, TypeError):
         return None

@@ -1,0 +1,111 @@
+"""A run that is killed at random, many times, is the run that never was: bit for bit, and nothing announced is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.process.conftest import Start, write_config
+from tests.process.trainers import Trainer, first_steps, saved, wait_for
+from tests.torture.conftest import Tell, amount
+from tests.torture.disks import power
+
+MORE = "[checkpoint]\nsave_model_secs = 0.05\nkeep_last = 3\n"
+
+
+def announced(text: str) -> list[int]:
+    """The steps that a log announces as saved."""
+    return [int(n) for n in re.findall(r"saved step (\d+)", text)]
+
+
+def variables(prefix: Path) -> dict[str, str]:
+    """The bytes of every variable of a checkpoint, read by a process that may import TensorFlow."""
+    code = (
+        "import json, sys, tensorflow as tf\n"
+        "reader = tf.train.load_checkpoint(sys.argv[1])\n"
+        "types = reader.get_variable_to_dtype_map()\n"
+        "names = [n for n, t in types.items() if t.is_numpy_compatible and t not in (tf.string, tf.variant)]\n"
+        "print(json.dumps({n: reader.get_tensor(n).tobytes().hex() for n in names}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(prefix)], check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
+def until_it_trains(run: Trainer) -> None:
+    wait_for(lambda: bool(first_steps(run.text)) or not run.is_alive(), "the first step")
+
+
+def lives(start: Start, kills: int, end: int, seed: int) -> tuple[Trainer, int]:
+    """Kill the run at random moments, so many times, and let it come to its end. Its last life, and the steps done."""
+    chance = random.Random(seed)
+    for _ in range(kills):
+        run = start("run", "--max-steps", str(end))
+        until_it_trains(run)
+        time.sleep(chance.uniform(0.0, 0.2))
+        promised = announced(run.text)
+        run.signal(signal.SIGKILL)
+        code = run.end()
+        promised += announced(run.text)
+        assert code == -signal.SIGKILL, f"it ended by itself, with {code}:\n{run.text}"
+        assert not promised or saved(run.rundir)[0] >= max(promised), "an announced checkpoint was lost"
+        assert len(run.rundir.stagings()) <= 1
+    run = start("run", "--max-steps", str(end))
+    assert run.end(3600) == 0, run.text
+    return run, end
+
+
+def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(
+    start: Start, project: Path, record_property: Tell
+) -> None:
+    """The same bytes in every variable of the last checkpoint: weights, slots, RNG, and so every batch in between."""
+    kills = amount(25, 1000)
+    write_config(project, entry="jobs:exact", more=MORE)
+    run, end = lives(start, kills, end=4000 * kills, seed=1)
+    write_config(project, entry="jobs:exact", logdir="calm", more=MORE)
+    calm = start("run", "--max-steps", str(end), rundir=project / "calm")
+    assert calm.end(3600) == 0, calm.text
+    ours, theirs = (variables(rundir.prefix(end)) for rundir in (run.rundir, calm.rundir))
+    assert len(ours) >= 8 and ours == theirs
+    record_property("kills", kills)
+    record_property("steps", end)
+
+
+def test_every_announced_step_survives_a_power_cut(
+    start: Start, project: Path, tmp_path: Path, record_property: Tell, as_root: None
+) -> None:
+    cuts, promises, chance = amount(10, 200), 0, random.Random(2)
+    with power(tmp_path) as disk:
+        write_config(project, entry="jobs:exact", logdir=str(disk.folder / "run"), more=MORE)
+        newest = 0
+        for _ in range(cuts):
+            run = start("run", rundir=disk.folder / "run")
+            until_it_trains(run)
+            assert first_steps(run.text) == [newest + 1], run.text
+            time.sleep(chance.uniform(0.05, 0.4))
+            promised = announced(run.text)
+            disk.cut_power()
+            run.signal(signal.SIGKILL)
+            run.end()
+            disk.unmount()
+            disk.mount()
+            verified = saved(run.rundir)
+            assert not promised or verified[0] >= max(promised), "an announced checkpoint is gone"
+            assert set(promised[-2:]) <= set(verified), "an announced checkpoint is not whole"
+            promises += len(promised)
+            newest = verified[0] if verified else 0
+        run = start("run", "--max-steps", str(newest + 10), rundir=disk.folder / "run")
+        assert run.end() == 0 and first_steps(run.text) == [newest + 1], run.text
+        kept = variables(run.rundir.prefix(newest + 10))
+    write_config(project, entry="jobs:exact", logdir="calm", more="[checkpoint]\nsave_model_secs = 0\n")
+    calm = start("run", "--max-steps", str(newest + 10), rundir=project / "calm")
+    assert calm.end(3600) == 0, calm.text
+    assert kept == variables(calm.rundir.prefix(newest + 10))
+    assert promises >= cuts, "hardly anything was announced"
+    record_property("power cuts", cuts)
+    record_property("announced checkpoints", promises)
