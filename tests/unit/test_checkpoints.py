@@ -193,6 +193,14 @@ def test_damage_to_the_newest_falls_back(rundir: RunDirectory, kind: str, suffix
         assert rundir.steps() == [10]
 
 
+def test_a_manifest_of_another_step_is_damage(rundir: RunDirectory) -> None:
+    made = publish(rundir, 10, 20, 30)
+    rundir.manifest(30).write_bytes(rundir.manifest(10).read_bytes())
+    found = restore.newest_verified(rundir, made)
+    assert found is not None and found.step == 20
+    assert rundir.steps() == [20, 10]
+
+
 def test_where_none_verifies_nothing_is_touched(rundir: RunDirectory) -> None:
     made = publish(rundir, 10, 20)
     for step in (10, 20):

@@ -115,6 +115,8 @@ def read(path: Path) -> Manifest:
         raise _damage_or_trouble(error, path) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"{path.name}: not a manifest ({type(error).__name__})") from error
+    if not path.name.endswith(f"-{manifest.step}.json"):
+        raise DamagedError(f"{path.name}: it is the manifest of step {manifest.step}")
     if any(Path(name).name != name for name in manifest.files):
         raise DamagedError(f"{path.name}: names a file outside the run directory")
     return manifest
