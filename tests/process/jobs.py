@@ -202,3 +202,21 @@ def big() -> trainerd.Job:
     """A state of 8 MiB, for small disks."""
     p = tf.Variable(tf.zeros([1 << 21]))
     return trainerd.Job(lambda: {"p": p.assign_add(tf.ones([1 << 21]))[0]}, state={"p": p})
+
+
+def _reads(batch_size: int) -> trainerd.Job:
+    total = tf.Variable(0, dtype=tf.int64)
+    dataset = tf.data.Dataset.range(1000).repeat().batch(batch_size)
+    return trainerd.Job(
+        lambda batch: {"total": total.assign_add(tf.reduce_sum(batch))}, dataset=dataset, state={"total": total}
+    )
+
+
+def reads_fours() -> trainerd.Job:
+    """Batches of four."""
+    return _reads(4)
+
+
+def reads_eights() -> trainerd.Job:
+    """The same data and state, in batches of eight."""
+    return _reads(8)

@@ -12,6 +12,9 @@ import pytest
 from rich.console import Console
 
 from tests.unit.conftest import FakeTime
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.retention import Policy
+from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import main, steer
 from trainerd.cli.display import render
 from trainerd.cli.group import COMMANDS
@@ -21,6 +24,7 @@ from trainerd.daemon import lock
 from trainerd.daemon.lock import Holder
 from trainerd.errors import NotRunningError, every_class
 from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSnapshot
 from trainerd.state import Answer, LastCheckpoint, Phase, State
 from trainerd.supervisor.supervisor import Outcome
 from trainerd.text import seconds, size
@@ -276,3 +280,32 @@ def test_sizes(count: int, text: str) -> None:
 )
 def test_spans_of_time(count: float, text: str) -> None:
     assert seconds(count) == text
+
+
+def test_a_checkpoint_is_pinned_and_unpinned(cli: Cli, rundir: RunDirectory) -> None:
+    for step in (1, 2, 3):
+        CheckpointStore(rundir).publish(FakeSnapshot(step, 2.0 * step), About("test"))
+    where = ("--logdir", str(rundir.path))
+    assert cli("pin", "2", *where) == (0, f"pinned step 2: {rundir.prefix(2)}\n")
+    assert cli("pin", "2", *where)[0] == 0, "a pin that is there is no mistake"
+    CheckpointStore(rundir, policy=Policy(1)).publish(FakeSnapshot(4, 8.0), About("test"))
+    assert rundir.steps() == [4, 2]
+    code, text = cli("pin", "3", *where)
+    assert code == 64 and "has no checkpoint of step 3. There are 4, 2." in text and rundir.pinned() == {2}
+    code, text = cli("unpin", "4", *where)
+    assert code == 64 and "step 4 is not pinned" in text and "Pinned: 2." in text
+    assert cli("unpin", "2", *where) == (0, "unpinned step 2\n") and not rundir.pinned()
+
+
+def test_a_damaged_checkpoint_and_none_at_all_are_not_pinned(cli: Cli, rundir: RunDirectory) -> None:
+    where = ("--logdir", str(rundir.path))
+    assert "There is none yet." in cli("pin", "1", *where)[1]
+    rundir.manifest(1).write_text("damaged")
+    code, text = cli("pin", "1", *where)
+    assert code == 64 and "is damaged" in text and not rundir.pinned()
+
+
+def test_many_checkpoints_are_told_in_a_line_that_can_be_read(cli: Cli, rundir: RunDirectory) -> None:
+    for step in range(100):
+        rundir.manifest(step).write_text("{}")
+    assert "80 and 80 older ones." in cli("pin", "1000", "--logdir", str(rundir.path))[1]
