@@ -130,6 +130,23 @@ def test_resume_order_is_newest_first(rundir: RunDirectory) -> None:
     assert catalogue.resume_order(rundir) == [100, 10, 9]
 
 
+def test_the_newest_is_found_though_all_that_were_listed_are_deleted_meanwhile(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(rundir, 1, 2)
+    real = catalogue.resume_order
+
+    def listed(rundir: RunDirectory) -> list[int]:
+        found = real(rundir)
+        if found == [2, 1]:
+            publish(rundir, 3, keep_last=1)
+        return found
+
+    monkeypatch.setattr(catalogue, "resume_order", listed)
+    found = catalogue.newest(rundir)
+    assert found is not None and found.step == 3
+
+
 def test_a_hand_edited_state_file_goes_back(rundir: RunDirectory) -> None:
     publish(rundir, 10, 20, 30)
     text = rundir.checkpoint_state.read_text()

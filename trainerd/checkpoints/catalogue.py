@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from trainerd.checkpoints import manifest, statefile
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.rundir import RunDirectory
@@ -27,10 +29,16 @@ def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:
 
 
 def newest(rundir: RunDirectory) -> Manifest | None:
-    """The checkpoint at which the next start will resume, if its files verify; None where there is none."""
-    for step in resume_order(rundir):
-        try:
-            return manifest.read(rundir.manifest(step))
-        except DamagedError:
-            continue
-    return None
+    """The checkpoint at which the next start will resume, if its files verify; None where there is none.
+
+    Another process may save and delete meanwhile: where one that was listed is gone, there is a newer one.
+    """
+    while True:
+        steps, gone = resume_order(rundir), False
+        for step in steps:
+            try:
+                return manifest.read(rundir.manifest(step))
+            except DamagedError:
+                gone = gone or not os.path.lexists(rundir.manifest(step))
+        if not gone:
+            return None
