@@ -39,6 +39,8 @@ def shuffled_indices(
             raise EntryError(f"shuffled_indices: {name} must be 1 or more, and is {value}.")
     if seed < 0:
         raise EntryError(f"shuffled_indices: the seed must be 0 or more, and is {seed}.")
+    if epochs is not None and size * epochs > tf.int64.max // 2:
+        raise EntryError(f"shuffled_indices: {epochs} epochs of {size} are too many; leave `epochs` out.")
     end = tf.int64.max // 2 if epochs is None else size * epochs
     step = batch_size or 1
 

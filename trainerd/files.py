@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -117,6 +118,8 @@ def read_regular(path: Path) -> bytes:
 def free_bytes(path: Path) -> int:
     """How many bytes this process may write on the file system that holds `path`."""
     found = os.statvfs(path)
+    if not found.f_blocks:
+        return sys.maxsize  # it does not tell
     return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
 
 

@@ -78,6 +78,11 @@ class RunDirectory:
         """Where checkpoints go that do not verify."""
         return self.path / "quarantine"
 
+    @property
+    def replaced(self) -> Path:
+        """Where pinned checkpoints go whose step was reached again after the run had gone back."""
+        return self.path / "replaced"
+
     def prefix(self, step: int) -> Path:
         """What TensorFlow calls the checkpoint of a step: the path without `.index`."""
         return self.path / f"{self.basename}-{step}"

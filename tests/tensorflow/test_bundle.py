@@ -139,4 +139,6 @@ def test_an_index_that_is_not_as_it_was_known_is_left_to_savev2(
     prefix = tmp_path / "model.ckpt-7"
     assert write(prefix, mixed(), lambda size: None, refuse_nan=True) == {}
     assert "compressed" in caplog.text
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"]
     np.testing.assert_array_equal(tf.train.load_checkpoint(str(prefix)).get_tensor("small"), some(tf.float32, 3))

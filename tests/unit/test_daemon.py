@@ -135,6 +135,16 @@ def test_a_stop_that_is_heard_twice_is_one_stop(clock: FakeTime) -> None:
     assert flag.take() == {Request.PAUSE} and exits == []
 
 
+def test_a_stop_that_is_heard_twice_is_one_stop_though_the_first_takes_its_time(clock: FakeTime) -> None:
+    """Raising the flag and a line in the log may take longer than half a second."""
+    flag, exits = Flag(), list[int]()
+    flag.bind(lambda raised: clock.sleep(60.0))
+    thread = SignalThread(flag, exit_now=exits.append, monotonic=clock)
+    thread.handle(signal.SIGTERM)
+    thread.handle(signal.SIGTERM)
+    assert exits == []
+
+
 def test_a_hangup_of_a_closed_terminal_pauses_and_does_not_count_as_a_sigterm() -> None:
     flag, exits = Flag(), list[int]()
     thread = SignalThread(flag, terminal_is_gone=lambda: True, exit_now=exits.append)

@@ -86,5 +86,5 @@ def test_errors_of_the_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", fail)
-    with DirectFile(tmp_path / "a") as file, pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space"), DirectFile(tmp_path / "a") as file:
         file.write(memoryview(bytes(CHUNK)))

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,28 @@ def test_where_there_is_no_room_what_may_go_goes_first(rundir: RunDirectory) -> 
     disk.size = 3 << 21
     store.publish(FakeSnapshot(5, 10.0), About("test"))
     assert rundir.steps() == [5, 4, 3], "as many as the policy says are kept"
+
+
+def test_where_the_run_went_back_the_one_that_it_resumed_from_is_not_deleted_for_room(rundir: RunDirectory) -> None:
+    write(rundir, 1, 2, 3)
+    rundir.checkpoint_state.write_bytes(StateFile(1, (1, 2, 3)).to_bytes(rundir.basename))
+    store = CheckpointStore(rundir, policy=Policy(1), free=lambda folder: 1000)
+    for step in (2, 4):
+        with pytest.raises(NoRoomError):
+            store.publish(FakeSnapshot(step, 99.0), About("test"))
+        assert catalogue.resume_order(rundir)[0] == 1
+
+
+def test_what_the_last_checkpoint_took_is_needed_again(rundir: RunDirectory) -> None:
+    """A snapshot cannot tell how large a dataset's position is before it is written."""
+    big = FakeSnapshot(1, 1.0)
+    CheckpointStore(rundir).publish(big, About("test"))
+    found = manifest.read(rundir.manifest(1))
+    record = manifest.FileRecord(50 << 20, "0" * 32)
+    larger = replace(found, files=found.files | {"model.ckpt-1.extra": record})
+    rundir.manifest(1).write_bytes(larger.to_bytes())
+    with pytest.raises(NoRoomError, match=r"it takes 51\.0 MiB"):
+        CheckpointStore(rundir, free=lambda folder: 20 << 20).publish(FakeSnapshot(2, 2.0), About("test"))
 
 
 def test_where_there_is_no_room_the_newest_stays_and_the_save_is_refused(rundir: RunDirectory) -> None:

@@ -56,6 +56,14 @@ def test_the_best_stays_until_there_is_a_better_one() -> None:
     assert [point.step for point in kept] == [2, 7]  # of the two with 3.0 the older
 
 
+def test_figures_of_one_evaluation_are_one_of_the_best() -> None:
+    """They are in every manifest until the next one."""
+    losses = {10: 0.5, 20: 0.1, 21: 0.1, 22: 0.1, 30: 0.2, 31: 0.2, 40: 0.9, 41: 0.9}
+    points = [Point(step, metrics={"loss": loss}) for step, loss in losses.items()]
+    policy = Policy(keep_last=1, best=LOSS, keep_best=2)
+    assert retention.deletable(points, current=41, policy=policy) == [10, 21, 22, 31, 40]
+
+
 def test_the_greatest_may_be_the_best_and_who_has_no_figure_is_not() -> None:
     points = [Point(1, metrics={"acc": 0.9}), Point(2, metrics={"acc": 0.8}), Point(3), Point(4, metrics={"acc": 0.7})]
     policy = Policy(keep_last=1, best=Best.parse("max acc"))
@@ -111,6 +119,20 @@ def test_a_pin_that_comes_while_its_checkpoint_is_being_deleted_counts(rundir: R
     save(CheckpointStore(rundir), 1)
     save(CheckpointStore(rundir, policy=Policy(1), at=pin_late), 2)
     assert rundir.steps() == [2, 1]
+
+
+def test_a_pinned_checkpoint_whose_step_is_reached_again_is_put_aside(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = CheckpointStore(rundir)
+    save(store, 1)
+    save(store, 2)
+    rundir.pin(2).touch()
+    before = {path.name: path.read_bytes() for path in rundir.path.glob("model.ckpt-2.*")}
+    store.publish(FakeSnapshot(2, 99.0), About("again"))
+    assert {path.name: path.read_bytes() for path in rundir.replaced.iterdir()} == before
+    assert "was pinned, and is reached again" in caplog.text
+    assert manifest.read(rundir.manifest(2)).reason == "again" and not rundir.pinned()
 
 
 def test_manifests_are_read_once(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

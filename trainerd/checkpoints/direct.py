@@ -72,7 +72,7 @@ class DirectFile:
                 self._filled = 0
 
     def finish(self) -> str:
-        """Write what is left, and put all of it on disk. Returns the file's 128-bit XXH3.
+        """Write what is left. Returns the file's 128-bit XXH3. It is on disk for sure after an fsync.
 
         Raises:
           OSError: it cannot be written.
@@ -82,22 +82,20 @@ class DirectFile:
             self._view[self._filled : padded] = bytes(padded - self._filled)
             self._write_out(padded)
             os.ftruncate(self._descriptor, self.size)
-        os.fsync(self._descriptor)
         return self._digest.hexdigest()
 
     def _write_out(self, size: int) -> None:
         """Write from the buffer's beginning."""
-        view = self._view[:size]
-        while len(view):
-            try:
-                written = os.write(self._descriptor, view)
-            except OSError as error:
-                if error.errno != errno.EINVAL or not self._is_direct():
-                    raise
-                self._write_buffered()  # it was opened so, but is not written so
-                continue
-            view = view[written:]
-            if written % _ALIGNMENT and self._is_direct():
+        begin = 0
+        while begin < size:
+            with self._view[begin:size] as part:
+                try:
+                    begin += os.write(self._descriptor, part)
+                except OSError as error:
+                    if error.errno != errno.EINVAL or not self._is_direct():
+                        raise
+                    self._write_buffered()  # it was opened so, but is not written so
+            if begin % _ALIGNMENT and self._is_direct():
                 self._write_buffered()  # what is left is not aligned any more
 
     def _is_direct(self) -> bool:
@@ -114,8 +112,9 @@ class DirectFile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         os.close(self._descriptor)
-        self._view.release()
-        self._memory.close()
+        with contextlib.suppress(BufferError):  # an error that is on its way holds on to it
+            self._view.release()
+            self._memory.close()
 
 
 def _in_huge_pages(memory: mmap.mmap) -> memoryview:

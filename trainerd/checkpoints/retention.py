@@ -71,8 +71,9 @@ def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
 
 
 def _best(line: Sequence[Point], policy: Policy) -> set[int]:
-    """Of equals the oldest: figures of an evaluation stay in the manifests until the next one."""
-    if policy.best is None:
-        return set()
-    ranked = [(value, point.step) for point in line if (value := policy.best.badness(point.metrics)) is not None]
-    return {step for _, step in sorted(ranked)[: policy.keep_best]}
+    """Of equals the oldest alone: figures of an evaluation stay in the manifests until the next one."""
+    firsts: dict[float, int] = {}
+    for point in line if policy.best else ():
+        if policy.best and (value := policy.best.badness(point.metrics)) is not None:
+            firsts.setdefault(value, point.step)
+    return {firsts[value] for value in sorted(firsts)[: policy.keep_best]}

@@ -28,7 +28,7 @@ class Snapshot(Protocol):
           moved: told of the bytes that were dealt with, where the files do not grow meanwhile.
 
         Returns:
-          The 128-bit XXH3 of each file that is on disk already, by name. The others are still to be put there.
+          The 128-bit XXH3 of those files for which it is known already, by name. None is on disk for sure yet.
 
         Raises:
           OSError: it cannot be written.

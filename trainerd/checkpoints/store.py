@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainerd import text
@@ -123,17 +123,17 @@ class CheckpointStore:
 
     def _make_room(self, snapshot: Snapshot) -> None:
         """Before a save: where there is too little space, what would go after it goes first."""
-        needed = snapshot.size + _MARGIN
+        order = catalogue.resume_order(self._rundir)
+        newest = self._manifest(order[0]) if order else None
+        needed = max(snapshot.size, newest.size if newest else 0) + _MARGIN  # a snapshot cannot tell all of its size
         if self.has_room(needed):
             return
-        steps = [step for step in self._rundir.steps() if step <= snapshot.step]
-        if steps:
-            # As if this save were there already; the newest that is stays, whatever comes of this one.
-            for step in self._deletable([*self._rundir.steps(), snapshot.step], snapshot.step, stays=steps[0]):
-                log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
-                self._delete(step)
-                if self.has_room(needed):
-                    return
+        # As if this save were there already. The one that a start would use stays, whatever comes of this one.
+        for step in self._deletable(snapshot.step, upcoming=True, stays=order[:1]):
+            log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
+            self._delete(step)
+            if self.has_room(needed):
+                return
         if not self.has_room(needed):
             free = self._free(self._rundir.path)
             raise NoRoomError(
@@ -188,8 +188,7 @@ class CheckpointStore:
         files = sorted(path for path in staging.iterdir() if path.is_file())
         for path in files:
             self._enter("fsync")
-            if path.name not in digests:
-                fsync_file(path)
+            fsync_file(path)
         records = {}
         for path in files:
             self._enter("record")
@@ -209,7 +208,15 @@ class CheckpointStore:
         if final.exists():
             # Training went back and passed this step again: the old checkpoint ceases to exist first.
             self._enter("retract")
-            final.unlink()
+            if manifest.step in self._rundir.pinned():
+                self._move(manifest.step, self._rundir.replaced)
+                log.warning(
+                    "step %d was pinned, and is reached again: the old one is in %s",
+                    manifest.step,
+                    self._rundir.replaced,
+                )
+            else:
+                final.unlink()
             fsync_directory(folder)
         for name in manifest.files:
             self._enter("rename")
@@ -231,10 +238,9 @@ class CheckpointStore:
         Where that fails and the next start finds this checkpoint all the same, it is logged, and done after the next
         save. Where the run had gone back, the start would believe the old `checkpoint`: then the save has failed.
         """
-        steps = self._rundir.steps()
         try:
             self._write_state_file(current)
-            gone = [step for step in self._deletable(steps, current) if self._delete(step)]
+            gone = [step for step in self._deletable(current) if self._delete(step)]
             if gone:
                 self._write_state_file(current)
         except (OSError, StorageError) as error:
@@ -244,14 +250,15 @@ class CheckpointStore:
 
     # ------------------------------------------------------------------ retention
 
-    def _deletable(self, steps: list[int], current: int, *, stays: int | None = None) -> list[int]:
-        """The steps that may go; where `current` is not there yet, `stays` is what must outlive it."""
-        manifests = {step: found for step in steps if (found := self._manifest(step)) is not None}
-        points = [Point(step, m.trained_secs, m.metrics) for step, m in manifests.items()]
-        if current not in manifests:
-            points.append(Point(current))
-        pinned = self._rundir.pinned() | ({stays} if stays is not None else set())
-        return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
+    def _deletable(self, current: int, *, upcoming: bool = False, stays: Sequence[int] = ()) -> list[int]:
+        """The steps that may go; where `current` is still to come, what must outlive it is named."""
+        steps = [step for step in self._rundir.steps() if not (upcoming and step == current)]
+        found = {step: manifest for step in steps if (manifest := self._manifest(step)) is not None}
+        points = [Point(step, manifest.trained_secs, manifest.metrics) for step, manifest in found.items()]
+        pinned = self._rundir.pinned() | set(stays)
+        return retention.deletable(
+            points + [Point(current)] * upcoming, current=current, policy=self.policy, pinned=pinned
+        )
 
     def _manifest(self, step: int) -> Manifest | None:
         """A manifest, read once; None where it is damaged: the next start moves it to quarantine."""
@@ -293,12 +300,7 @@ class CheckpointStore:
         """
         folder = self._rundir.quarantine
         with storage(f"move the checkpoint of step {step} to {folder}"):
-            folder.mkdir(exist_ok=True)
-            if folder.is_symlink():
-                raise OSError(errno.ELOOP, "it is a link to another folder")
-            name = self._rundir.prefix(step).name
-            for path in sorted(self._rundir.path.glob(f"{name}.*")):
-                path.rename(folder / path.name)
+            self._move(step, folder)
         log.warning(
             "the checkpoint of step %d does not verify and is now in %s: %s",
             step,
@@ -306,6 +308,18 @@ class CheckpointStore:
             why,
             extra={"event": "quarantine", "step": step},
         )
+
+    def _move(self, step: int, folder: Path) -> None:
+        """Move all files of a checkpoint into a folder, its manifest first."""
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link to another folder")
+        manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
+        if os.path.lexists(manifest):
+            manifest.rename(folder / manifest.name)
+            fsync_directory(self._rundir.path)
+        for path in sorted(self._rundir.path.glob(f"{name}.*")):
+            path.rename(folder / path.name)
 
     def _forget_half_published(self, staging: Path) -> None:
         """Where the process died between renaming the data and renaming the manifest, remove the data.

@@ -10,7 +10,7 @@ from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.cli import options
 from trainerd.errors import UsageError
-from trainerd.files import storage
+from trainerd.files import fsync_directory, storage
 from trainerd.rundir import RunDirectory
 
 
@@ -25,9 +25,10 @@ def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
     pin = rundir.pin(step)
     with storage(f"write {pin}"):
         pin.touch()
+        fsync_directory(rundir.path)
     if not rundir.manifest(step).exists():  # deleted in between; from here on it could not have been
         pin.unlink(missing_ok=True)
-        require_checkpoint(rundir, step)
+        raise UsageError(f"the checkpoint of step {step} is being deleted.")
     click.echo(f"pinned step {step}: {rundir.prefix(step)}")
 
 

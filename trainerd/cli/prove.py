@@ -9,6 +9,7 @@ import click
 
 from trainerd.cli import options
 from trainerd.daemon import quiet
+from trainerd.errors import UsageError
 
 
 @click.command("prove")
@@ -27,6 +28,8 @@ def command(config_path: Path | None, steps: int, interruptions: int, seed: int,
     """
     from trainerd.proof.prove import Proof  # and NumPy with it
 
+    if keep is not None and keep.exists():
+        raise UsageError(f"{keep} exists already; --keep takes a new folder.")
     config = options.load_config(config_path)
     quiet.hush_tensorflow()
     with tempfile.TemporaryDirectory(prefix="trainerd-prove-") as scratch:

@@ -85,8 +85,8 @@ class SignalThread:
         """Pause at the first, exit at the second."""
         now, name = self._monotonic(), signal.Signals(number).name
         if self._stopped_at is None:
-            self._stopped_at = now
             self._pause(name)
+            self._stopped_at = self._monotonic()  # the same stop may have come while that was done
         elif now - self._stopped_at >= SAME_STOP_SECS:
             _say(logging.WARNING, "a second %s: exiting now, without a save", name)
             self._exit_now(number)

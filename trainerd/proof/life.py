@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from trainerd.config import Config
 from trainerd.daemon import quiet
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import ProofError, TrainerdError, full_message
-from trainerd.proof.plan import Interruption
+from trainerd.proof.plan import Interruption, Kind
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 
@@ -51,7 +52,11 @@ def live(config: Config, interruption: Interruption | None) -> int:
     Raises:
       ProofError: it ended with an error of its own.
     """
-    return _in_a_process(lambda: _live(config, interruption), config.rundir / "output")
+    code = _in_a_process(lambda: _live(config, interruption), config.rundir / "output")
+    killed = interruption is not None and interruption.kind is Kind.KILL and code == -signal.SIGKILL
+    if code < 0 and not killed:
+        raise ProofError(f"the run died of {signal.Signals(-code).name}, which was none of the interruptions.")
+    return code
 
 
 def _live(config: Config, interruption: Interruption | None) -> None:

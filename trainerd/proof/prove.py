@@ -39,6 +39,7 @@ class Proof:
         self._interruptions = interruptions
         self._seed = seed
         self._variables = 0
+        self._done = 0  # interruptions
 
     def lines(self) -> Iterator[str]:
         """Prove it.
@@ -53,6 +54,8 @@ class Proof:
         yield "began: the state before the first step is saved, and both runs start from it"
         yield self._without_a_stop("whole")
         yield from self._interrupted("broken")
+        if not self._done:
+            raise ProofError("the run was at its end before it was interrupted. Prove more steps: --steps.")
         difference = self._difference("whole", "broken")
         if difference is not None:
             yield "not the same; looking whether two runs without a stop are"
@@ -91,19 +94,24 @@ class Proof:
     def _without_a_stop(self, name: str) -> str:
         config, begun = self._start_over(name), time.monotonic()
         live(config, None)
+        if not (self._path(name) / "trace").exists():
+            raise ProofError("the dataset has no batch: not one step could be run.")
         return f"without a stop: {self._reached(name)} steps in {text.seconds(time.monotonic() - begun)}"
 
     def _interrupted(self, name: str) -> Iterator[str]:
         config = self._start_over(name)
         for interruption in plan(self._steps, self._interruptions, self._seed):
-            code = live(config, interruption)
-            yield self._line(name, interruption, code)
+            live(config, interruption)
+            yield self._line(name, interruption)
+            if self._reached(name) >= self._steps:
+                break
         live(config, None)
         yield f"to the end: {self._reached(name)} steps"
 
-    def _line(self, name: str, interruption: Interruption, code: int) -> str:
-        if (code == 0) is not (interruption.kind is Kind.PAUSE):
+    def _line(self, name: str, interruption: Interruption) -> str:
+        if self._reached(name) >= self._steps:
             return f"{interruption.kind} at step {interruption.step}: the run had ended"
+        self._done += 1
         return f"{_HOW[interruption.kind]} at step {interruption.step}: goes on after step {self._reached(name)}"
 
     def _reached(self, name: str) -> int:

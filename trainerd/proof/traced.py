@@ -60,6 +60,7 @@ class TracedSession:
         self._trace = trace
         self._interruption = interruption
         self._secs_per_step = 0.0
+        self._has_begun = False
 
     @property
     def step(self) -> int:
@@ -82,8 +83,9 @@ class TracedSession:
             limit = min(limit, due.step)
         begun = time.monotonic()
         steps = self._session.run_until(limit)
-        if len(steps.rows):
+        if len(steps.rows) and self._has_begun:  # the first one compiles
             self._secs_per_step = (time.monotonic() - begun) / len(steps.rows)
+        self._has_begun = self._has_begun or bool(len(steps.rows))
         self._trace.append(steps)
         if due is not None and self.step >= due.step:
             self._interruption = None
@@ -95,7 +97,9 @@ class TracedSession:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         delay = due.delay * self._secs_per_step
-        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL))
+        timer.daemon = True  # a run that is at its end is not killed
+        timer.start()
 
     def snapshot(self) -> Snapshot:
         """The state at this boundary."""

@@ -71,7 +71,7 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
     """Write a checkpoint's files. May be called on any thread.
 
     Returns:
-      The 128-bit XXH3 of those that are on disk already, by name; the others are in the page cache.
+      The 128-bit XXH3 of those for which it is known already, by name.
 
     Raises:
       OSError: they cannot be written.
@@ -89,13 +89,17 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
         entries = sstable.read(index.read_bytes())
     except sstable.TableError as error:
         log.warning("SaveV2 writes the whole checkpoint: its index is not as it was known: %s", error)
+        data.unlink()
         _save(prefix, items, moved, refuse_nan)
         return {}
     finally:
         index.unlink()
     path = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
     with DirectFile(path) as file:
-        file.write(memoryview(data.read_bytes()))
+        with data.open("rb", buffering=0) as beginning:
+            while piece := beginning.read(PIECE):
+                file.write(memoryview(piece))
+                moved(len(piece))
         data.unlink()
         for item in large:
             entries[item.key.encode()] = _append(file, item, moved, refuse_nan)

@@ -140,8 +140,10 @@ class Checkpointing:
           JobError: the save before was of a state that must not be saved.
         """
         self._require_sound()
+        if reason == "retry":
+            self.retry_at = math.inf
         if self._is_busy:
-            if reason != "schedule":
+            if reason not in ("schedule", "retry"):
                 waiting = self._next.ids if self._next else []
                 self._next = Save(0, reason, waiting + (ids or []))
             return
@@ -150,7 +152,7 @@ class Checkpointing:
             log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
             self._answer(ids or [], step, None)
             return
-        self.retry_at = math.inf
+        self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(Mark(step, self._timer()))
         self._reporter.update(saving=step)
         snapshot, now = session.snapshot(), self._timer()
@@ -182,8 +184,9 @@ class Checkpointing:
         Warns of one that hangs, and takes that back where it moves again. Has one that found no room tried again as
         soon as there is.
         """
-        if self._needs and self.store.has_room(self._needs):
-            self._needs, self.retry_at = 0, self._timer()
+        with contextlib.suppress(StorageError):  # then it is not known, and tried again in its time
+            if self._needs and self.store.has_room(self._needs):
+                self._needs, self.retry_at = 0, self._timer()
         save = self._now
         if save is not None and not save.done.is_set() and self._is_hung(save):
             self._reporter.warn(f"{_HANGS}: step {save.step}, no progress for {self.hang_secs:g} s. See `dmesg`.")

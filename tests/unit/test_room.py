@@ -1,0 +1,96 @@
+"""A save that finds no room, as the loop sees it: refused, told of, and made as soon as there is room."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.unit.conftest import FakeTime, WriterByHand
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.errors import StorageError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSession
+from trainerd.state import State
+from trainerd.supervisor.checkpointing import Checkpointing
+from trainerd.supervisor.flag import Flag
+from trainerd.supervisor.reporter import Reporter
+
+
+class Disk:
+    """Where there is room or not, or nobody knows."""
+
+    def __init__(self) -> None:
+        self.free: int | StorageError = 0
+
+    def __call__(self, folder: object) -> int:
+        if isinstance(self.free, StorageError):
+            raise OSError(116, "Stale file handle")
+        return self.free
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def writer() -> WriterByHand:
+    return WriterByHand()
+
+
+@pytest.fixture
+def reporter() -> Reporter:
+    return Reporter(State(), [])
+
+
+@pytest.fixture
+def service(
+    rundir: RunDirectory, clock: FakeTime, disk: Disk, writer: WriterByHand, reporter: Reporter
+) -> Checkpointing:
+    store = CheckpointStore(rundir, free=disk)
+    return Checkpointing(rundir, store, reporter, Flag(), writer=writer, timer=clock)
+
+
+@pytest.fixture
+def session(service: Checkpointing) -> FakeSession:
+    """One whose save was just refused."""
+    made = FakeSession()
+    made.run_until(10)
+    service.start(made, "schedule")
+    return made
+
+
+def test_it_is_told_of_and_tried_again_as_soon_as_there_is_room(
+    service: Checkpointing, session: FakeSession, disk: Disk, clock: FakeTime, reporter: Reporter
+) -> None:
+    assert "are free. Free some space" in reporter.state.warnings[0]
+    service.watch()
+    assert service.retry_at > clock.now
+    disk.free = 1 << 30
+    service.watch()
+    assert service.retry_at == clock.now
+    service.start(session, "retry")
+    assert service.saved_step == 10 and service.retry_at == math.inf and reporter.state.warnings == []
+
+
+def test_where_nobody_knows_of_room_training_goes_on(
+    service: Checkpointing, session: FakeSession, disk: Disk, clock: FakeTime
+) -> None:
+    disk.free = StorageError("unknown")
+    service.watch()
+    assert clock.now < service.retry_at < math.inf
+
+
+def test_a_save_that_has_begun_meanwhile_is_not_begun_again(
+    service: Checkpointing, session: FakeSession, disk: Disk, writer: WriterByHand
+) -> None:
+    disk.free = 1 << 30
+    writer.held = True
+    service.start(session, "request")
+    service.watch()
+    assert service.retry_at == math.inf
+    service.start(session, "retry")
+    writer.release()
+    service.settle(session)
+    assert service.saved_step == 10 and service.retry_at == math.inf
