@@ -30,7 +30,7 @@ def begin(config: Config) -> None:
     """
     rundir = RunDirectory(config.rundir)
     rundir.create()
-    _in_a_process(lambda: _begin(config), rundir.path / "output")
+    in_a_process(lambda: _begin(config), rundir.path / "output")
 
 
 def _begin(config: Config) -> None:
@@ -52,7 +52,7 @@ def live(config: Config, interruption: Interruption | None) -> int:
     Raises:
       ProofError: it ended with an error of its own.
     """
-    code = _in_a_process(lambda: _live(config, interruption), config.rundir / "output")
+    code = in_a_process(lambda: _live(config, interruption), config.rundir / "output")
     killed = interruption is not None and interruption.kind is Kind.KILL and code == -signal.SIGKILL
     if code < 0 and not killed:
         raise ProofError(f"the run died of {signal.Signals(-code).name}, which was none of the interruptions.")
@@ -68,7 +68,12 @@ def _live(config: Config, interruption: Interruption | None) -> None:
     TrainerProcess(config, open_session=open_session, capture=True).run()
 
 
-def _in_a_process(work: Callable[[], None], output: Path) -> int:
+def in_a_process(work: Callable[[], None], output: Path) -> int:
+    """Do something that imports TensorFlow in a process of its own, whose output goes to a file. The exit code.
+
+    Raises:
+      ProofError: it failed.
+    """
     error = output.with_name("error")
 
     def run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,10 +12,9 @@ from pathlib import Path
 from trainerd import text
 from trainerd.checkpoints import catalogue
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig
-from trainerd.daemon import quiet
 from trainerd.errors import ProofError
 from trainerd.proof import trace
-from trainerd.proof.life import begin, live
+from trainerd.proof.life import begin, in_a_process, live
 from trainerd.proof.plan import Interruption, Kind, plan
 from trainerd.rundir import RunDirectory
 
@@ -127,15 +127,25 @@ class Proof:
         _, others = trace.read(self._path(other) / "trace")
         if (found := trace.first_difference(names, rows, others)) is not None:
             return str(found)
-        with quiet.stderr_to(self._folder / "remarks"):
-            from trainerd.proof import variables
-
         steps = self._reached(one), self._reached(other)
         if steps[0] != steps[1]:
             return f"the end: one run ended at step {steps[0]}, the other at step {steps[1]}"
         prefixes = [RunDirectory(self._path(name)).prefix(steps[0]) for name in (one, other)]
-        self._variables, variable = variables.first_other_variable(*prefixes)
+        self._variables, variable = self._compare(*prefixes)
         return f"step {steps[0]}, the end: the variable {variable} is another" if variable is not None else None
+
+    def _compare(self, one: Path, other: Path) -> tuple[int, str | None]:
+        """Compare the variables of two checkpoints: how many there are, and the first that differs."""
+        answer = self._folder / "answer"
+
+        def compare() -> None:
+            from trainerd.proof import variables
+
+            answer.write_text(json.dumps(variables.first_other_variable(one, other)))
+
+        in_a_process(compare, self._folder / "output")
+        count, name = json.loads(answer.read_text())
+        return count, name
 
     def _verdict(self, difference: str, between_whole_runs: str | None) -> str:
         if between_whole_runs is not None:
