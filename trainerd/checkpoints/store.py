@@ -6,22 +6,22 @@ The order of a publish is DESIGN's: data, index, manifest, `checkpoint`. No mani
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from trainerd import text
-from trainerd.checkpoints import catalogue, retention
+from trainerd.checkpoints import catalogue
 from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.keeper import Keeper
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
-from trainerd.checkpoints.retention import Point, Policy
+from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.checkpoints.statefile import StateFile
-from trainerd.errors import DataError, StorageError
+from trainerd.errors import StorageError
 from trainerd.files import free_bytes, fsync_directory, fsync_file, storage, write_atomic, written_back
 from trainerd.rundir import RunDirectory
 from trainerd.state import LastCheckpoint
@@ -69,7 +69,6 @@ class CheckpointStore:
         free: Callable[[Path], int] = free_bytes,
         at: Callable[[str], None] = lambda stage: None,
     ) -> None:
-        self.policy = policy or Policy()
         self._rundir = rundir
         self._clock = clock
         self._timer = timer
@@ -77,7 +76,16 @@ class CheckpointStore:
         self._at = at
         self._stage_name = ""
         self._moved = 0
-        self._manifests: dict[int, Manifest] = {}
+        self._keeper = Keeper(rundir, policy or Policy(), self._enter)
+
+    @property
+    def policy(self) -> Policy:
+        """Which checkpoints are kept; may be set again at any time."""
+        return self._keeper.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._keeper.policy = policy
 
     def publish(self, snapshot: Snapshot, about: About) -> LastCheckpoint:
         """Make a checkpoint of a snapshot. When this returns it is on disk.
@@ -124,14 +132,14 @@ class CheckpointStore:
     def _make_room(self, snapshot: Snapshot) -> None:
         """Before a save: where there is too little space, what would go after it goes first."""
         order = catalogue.resume_order(self._rundir)
-        newest = self._manifest(order[0]) if order else None
+        newest = self._keeper.manifest(order[0]) if order else None
         needed = max(snapshot.size, newest.size if newest else 0) + _MARGIN  # a snapshot cannot tell all of its size
         if self.has_room(needed):
             return
         # As if this save were there already. The one that a start would use stays, whatever comes of this one.
-        for step in self._deletable(snapshot.step, upcoming=True, stays=order[:1]):
+        for step in self._keeper.deletable(snapshot.step, upcoming=True, stays=order[:1]):
             log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
-            self._delete(step)
+            self._keeper.delete(step)
             if self.has_room(needed):
                 return
         if not self.has_room(needed):
@@ -170,8 +178,7 @@ class CheckpointStore:
                 self._forget_half_published(staging)
                 shutil.rmtree(staging)
         with storage(f"clean {self._rundir.path}"):
-            for step in self._rundir.deletions():
-                self._finish_deletion(step)
+            self._keeper.finish_deletions()
             for temporary in self._rundir.path.glob(".*.tmp"):
                 if temporary.is_file() and not temporary.is_symlink():
                     temporary.unlink()
@@ -209,7 +216,7 @@ class CheckpointStore:
             # Training went back and passed this step again: the old checkpoint ceases to exist first.
             self._enter("retract")
             if manifest.step in self._rundir.pinned():
-                self._move(manifest.step, self._rundir.replaced)
+                self._keeper.move(manifest.step, self._rundir.replaced)
                 log.warning(
                     "step %d was pinned, and is reached again: the old one is in %s",
                     manifest.step,
@@ -225,7 +232,7 @@ class CheckpointStore:
         self._enter("publish")
         (staging / final.name).replace(final)
         fsync_directory(folder)
-        self._manifests[manifest.step] = manifest
+        self._keeper.remember(manifest)
 
     def _write_state_file(self, named: int) -> None:
         self._enter("name")
@@ -240,57 +247,13 @@ class CheckpointStore:
         """
         try:
             self._write_state_file(current)
-            gone = [step for step in self._deletable(current) if self._delete(step)]
+            gone = [step for step in self._keeper.deletable(current) if self._keeper.delete(step)]
             if gone:
                 self._write_state_file(current)
         except (OSError, StorageError) as error:
             if catalogue.resume_order(self._rundir)[0] != current:
                 raise
             log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
-
-    # ------------------------------------------------------------------ retention
-
-    def _deletable(self, current: int, *, upcoming: bool = False, stays: Sequence[int] = ()) -> list[int]:
-        """The steps that may go; where `current` is still to come, what must outlive it is named."""
-        steps = [step for step in self._rundir.steps() if not (upcoming and step == current)]
-        found = {step: manifest for step in steps if (manifest := self._manifest(step)) is not None}
-        points = [Point(step, manifest.trained_secs, manifest.metrics) for step, manifest in found.items()]
-        pinned = self._rundir.pinned() | set(stays)
-        return retention.deletable(
-            points + [Point(current)] * upcoming, current=current, policy=self.policy, pinned=pinned
-        )
-
-    def _manifest(self, step: int) -> Manifest | None:
-        """A manifest, read once; None where it is damaged: the next start moves it to quarantine."""
-        if step not in self._manifests:
-            try:
-                self._manifests[step] = manifests.read(self._rundir.manifest(step))
-            except (DamagedError, DataError):
-                return None
-        return self._manifests[step]
-
-    def _delete(self, step: int) -> bool:
-        """Delete a checkpoint, manifest first. Returns whether it is gone: it may have been pinned meanwhile."""
-        self._enter("retain")
-        self._rundir.manifest(step).rename(self._rundir.deletion(step))
-        fsync_directory(self._rundir.path)
-        return self._finish_deletion(step)
-
-    def _finish_deletion(self, step: int) -> bool:
-        """Delete the files of a checkpoint whose manifest was put aside; at a start, of one that was cut short."""
-        self._manifests.pop(step, None)
-        aside = self._rundir.deletion(step)
-        if step in self._rundir.pinned() and not self._rundir.manifest(step).exists():
-            aside.rename(self._rundir.manifest(step))
-            fsync_directory(self._rundir.path)
-            return False
-        with contextlib.suppress(DamagedError, DataError):
-            names = manifests.read(aside).files
-            for name in () if self._rundir.manifest(step).exists() else names:
-                (self._rundir.path / name).unlink(missing_ok=True)
-        aside.unlink()
-        log.debug("deleted the checkpoint of step %d", step, extra={"event": "delete", "step": step})
-        return True
 
     def quarantine(self, step: int, why: str) -> None:
         """Move a checkpoint that does not verify out of the way, and say why.
@@ -300,7 +263,7 @@ class CheckpointStore:
         """
         folder = self._rundir.quarantine
         with storage(f"move the checkpoint of step {step} to {folder}"):
-            self._move(step, folder)
+            self._keeper.move(step, folder)
         log.warning(
             "the checkpoint of step %d does not verify and is now in %s: %s",
             step,
@@ -308,18 +271,6 @@ class CheckpointStore:
             why,
             extra={"event": "quarantine", "step": step},
         )
-
-    def _move(self, step: int, folder: Path) -> None:
-        """Move all files of a checkpoint into a folder, its manifest first."""
-        folder.mkdir(exist_ok=True)
-        if folder.is_symlink():
-            raise OSError(errno.ELOOP, "it is a link to another folder")
-        manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
-        if os.path.lexists(manifest):
-            manifest.rename(folder / manifest.name)
-            fsync_directory(self._rundir.path)
-        for path in sorted(self._rundir.path.glob(f"{name}.*")):
-            path.rename(folder / path.name)
 
     def _forget_half_published(self, staging: Path) -> None:
         """Where the process died between renaming the data and renaming the manifest, remove the data.

@@ -1,0 +1,99 @@
+"""Keeps what is to be kept: deletes the checkpoints that retention gives up, manifest first, and moves some aside."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints import retention
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.retention import Point, Policy
+from trainerd.errors import DataError
+from trainerd.files import fsync_directory
+from trainerd.rundir import RunDirectory
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Looks after the checkpoints of one run directory, for the store.
+
+    Args:
+      rundir: where.
+      policy: which are kept; may be set again at any time.
+      enter: called with the stage before a checkpoint is deleted.
+    """
+
+    def __init__(self, rundir: RunDirectory, policy: Policy, enter: Callable[[str], None]) -> None:
+        self.policy = policy
+        self._rundir = rundir
+        self._enter = enter
+        self._manifests: dict[int, Manifest] = {}
+
+    def remember(self, manifest: Manifest) -> None:
+        """A checkpoint was published."""
+        self._manifests[manifest.step] = manifest
+
+    def finish_deletions(self) -> None:
+        """At a start: finish what was cut short."""
+        for step in self._rundir.deletions():
+            self._finish_deletion(step)
+
+    def deletable(self, current: int, *, upcoming: bool = False, stays: Sequence[int] = ()) -> list[int]:
+        """The steps that may go; where `current` is still to come, what must outlive it is named."""
+        steps = [step for step in self._rundir.steps() if not (upcoming and step == current)]
+        found = {step: manifest for step in steps if (manifest := self.manifest(step)) is not None}
+        points = [Point(step, manifest.trained_secs, manifest.metrics) for step, manifest in found.items()]
+        pinned = self._rundir.pinned() | set(stays)
+        return retention.deletable(
+            points + [Point(current)] * upcoming, current=current, policy=self.policy, pinned=pinned
+        )
+
+    def manifest(self, step: int) -> Manifest | None:
+        """A manifest, read once; None where it is damaged: the next start moves it to quarantine."""
+        if step not in self._manifests:
+            try:
+                self._manifests[step] = manifests.read(self._rundir.manifest(step))
+            except (DamagedError, DataError):
+                return None
+        return self._manifests[step]
+
+    def delete(self, step: int) -> bool:
+        """Delete a checkpoint, manifest first. Returns whether it is gone: it may have been pinned meanwhile."""
+        self._enter("retain")
+        self._rundir.manifest(step).rename(self._rundir.deletion(step))
+        fsync_directory(self._rundir.path)
+        return self._finish_deletion(step)
+
+    def _finish_deletion(self, step: int) -> bool:
+        """Delete the files of a checkpoint whose manifest was put aside; at a start, of one that was cut short."""
+        self._manifests.pop(step, None)
+        aside = self._rundir.deletion(step)
+        if step in self._rundir.pinned() and not self._rundir.manifest(step).exists():
+            aside.rename(self._rundir.manifest(step))
+            fsync_directory(self._rundir.path)
+            return False
+        with contextlib.suppress(DamagedError, DataError):
+            names = manifests.read(aside).files
+            for name in () if self._rundir.manifest(step).exists() else names:
+                (self._rundir.path / name).unlink(missing_ok=True)
+        aside.unlink()
+        log.debug("deleted the checkpoint of step %d", step, extra={"event": "delete", "step": step})
+        return True
+
+    def move(self, step: int, folder: Path) -> None:
+        """Move all files of a checkpoint into a folder, its manifest first."""
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link to another folder")
+        manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
+        if os.path.lexists(manifest):
+            manifest.rename(folder / manifest.name)
+            fsync_directory(self._rundir.path)
+        for path in sorted(self._rundir.path.glob(f"{name}.*")):
+            path.rename(folder / path.name)
