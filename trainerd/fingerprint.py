@@ -12,6 +12,7 @@ from trainerd.config import Config, every_key
 
 Fingerprint = dict[str, str]
 
+_STATE = "job.state"
 _POSITION = ("input.element_spec", "input.pipeline")
 
 
@@ -30,6 +31,11 @@ class Difference:
     def moves_position(self) -> bool:
         """Whether a saved position of the dataset means another place than it did."""
         return self.name in _POSITION
+
+    @property
+    def is_of_state(self) -> bool:
+        """Whether the variables are others."""
+        return self.name == _STATE
 
 
 def of_config(config: Config) -> Fingerprint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import time
@@ -40,6 +41,17 @@ def test_a_disk_that_fails_late_has_nothing_announced_that_is_not_on_it(
     record_property("saves that failed", failures)
 
 
+def fill(path: Path) -> None:
+    """Take 7 MiB of a disk on which somebody else may be writing: what is not free now will be."""
+
+    def grow() -> bool:
+        with contextlib.suppress(OSError), path.open("ab") as file:
+            file.write(bytes((7 << 20) - path.stat().st_size))
+        return path.stat().st_size == 7 << 20
+
+    wait_for(grow, "room for the ballast")
+
+
 def test_a_disk_that_is_full_for_fifty_saves(
     start: Start, project: Path, small_disk: Path, record_property: Tell
 ) -> None:
@@ -47,7 +59,7 @@ def test_a_disk_that_is_full_for_fifty_saves(
     write_config(project, entry="jobs:big", logdir=str(small_disk / "run"), more=more)
     run = start("run", rundir=small_disk / "run")
     run.until(lambda state: state.last_checkpoint is not None, "a checkpoint")
-    (small_disk / "ballast").write_bytes(bytes(7 << 20))
+    fill(small_disk / "ballast")
     wait_for(lambda: run.text.count("last save failed") >= 50, lambda: run.text[-3000:])
     state = run.until(lambda state: bool(state.warnings), "a warning")
     assert "are free. Free some space" in state.warnings[0]
@@ -70,7 +82,7 @@ def test_a_pause_without_room_says_so_and_harms_nothing(start: Start, project: P
     run.until_training()
     run.signal(signal.SIGUSR1)
     run.until(lambda state: state.last_checkpoint is not None, "a checkpoint")
-    (small_disk / "ballast").write_bytes(bytes(7 << 20))
+    fill(small_disk / "ballast")
     before = saved(run.rundir)
     assert run.pause() == 74
     assert re.search(r"it takes 9\.0 MiB, and .* are free\. Free some space", run.text), run.text

@@ -70,6 +70,13 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
     assert rundir.steps() == [30, 20, 10]
 
 
+def test_where_the_variables_are_others_restoring_has_to_tell(rundir: RunDirectory) -> None:
+    run(rundir, BEFORE | {"job.state": "1 tensor"}, 10).train()
+    other = run(rundir, OTHER_BATCH | {"job.state": "2 tensors"}, 20)
+    other.supervisor.restore()  # a fake session takes anything
+    assert other.session.step == 10
+
+
 def test_with_no_position_in_the_checkpoint_it_may_change(rundir: RunDirectory) -> None:
     run(rundir, BEFORE, 10, input_position="restart").train()
     run(rundir, OTHER_BATCH, 20, input_position="restart").train()

@@ -111,6 +111,8 @@ class Supervisor:
         changes = fingerprint.differences(found.fingerprint, self._checkpointing.fingerprint)
         for change in changes:
             log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})
+        if any(change.is_of_state for change in changes):
+            return  # restoring will say so, which is the greater news
         moved = [change for change in changes if change.moves_position]
         if moved and self._config.input_position == "exact" and not accept_changes:
             lines = "\n".join(f"  {change}" for change in moved)
