@@ -1,14 +1,16 @@
-"""Writing a large file past the page cache: from a small buffer straight to the disk.
+"""Writing a large file past the page cache: from where its content lies in memory straight to the disk.
 
 A buffered write copies everything into pages of the kernel, which it may have to find first, and writes them to the
 disk later: several times the processor's work, all of it taken from the training that goes on meanwhile. A checkpoint
 is not read again before the next start, so nothing is gained by its being cached either.
+
+A disk takes whole blocks from addresses that are multiples of a block. What has another place in a block of memory
+than in a block of the file is copied to a small buffer first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import mmap
@@ -16,12 +18,11 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-import xxhash
+import numpy as np
 
-PIECE = 1 << 18  # what is given to `write` at a time: it stays in the processor's cache while it is looked at
-CHUNK = 1 << 22  # what is written at a time: fewer calls
-_ALIGNMENT = 4096  # of memory, offsets and sizes, for any disk
-_HUGE_PAGE = 1 << 21
+BLOCK = 4096  # memory, offsets and sizes are multiples of it, for any disk
+IN_PLACE = 1 << 20  # bytes: what is as large as that is not copied, where it lies right
+_BUFFER = 1 << 20  # bytes
 
 
 class DirectFile:
@@ -41,9 +42,8 @@ class DirectFile:
 
     def __init__(self, path: Path) -> None:
         self.size = 0
-        self._digest = xxhash.xxh3_128()
-        self._memory = mmap.mmap(-1, CHUNK + _HUGE_PAGE)
-        self._view = _in_huge_pages(self._memory)
+        self._memory = mmap.mmap(-1, _BUFFER)
+        self._view = memoryview(self._memory)
         self._filled = 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
@@ -57,46 +57,58 @@ class DirectFile:
     def write(self, content: memoryview) -> None:
         """Append bytes; `content` is contiguous, with items of a byte.
 
+        Where there is much of it, and its address is as many bytes past a block as the file's size, most of it is
+        not copied.
+
         Raises:
           OSError: they cannot be written.
         """
-        self._digest.update(content)
-        self.size += len(content)
-        while len(content):
-            part = content[: CHUNK - self._filled]
-            self._view[self._filled : self._filled + len(part)] = part
-            self._filled += len(part)
-            content = content[len(part) :]
-            if self._filled == CHUNK:
-                self._write_out(CHUNK)
-                self._filled = 0
+        if len(content) >= IN_PLACE and address(content) % BLOCK == self.size % BLOCK:
+            begin = -self.size % BLOCK
+            end = len(content) - (len(content) - begin) % BLOCK
+            self._copy(content[:begin])
+            self._write_out(content[begin:end])
+            self.size += end - begin
+            content = content[end:]
+        self._copy(content)
 
-    def finish(self) -> str:
-        """Write what is left. Returns the file's 128-bit XXH3. It is on disk for sure after an fsync.
+    def finish(self) -> None:
+        """Write what is left. It is on disk for sure after an fsync.
 
         Raises:
           OSError: it cannot be written.
         """
-        if self._filled:
-            padded = -(-self._filled // _ALIGNMENT) * _ALIGNMENT
-            self._view[self._filled : padded] = bytes(padded - self._filled)
-            self._write_out(padded)
-            os.ftruncate(self._descriptor, self.size)
-        return self._digest.hexdigest()
+        if padding := -self._filled % BLOCK:
+            self._view[self._filled : self._filled + padding] = bytes(padding)
+            self._filled += padding
+        self._write_out()
+        os.ftruncate(self._descriptor, self.size)
 
-    def _write_out(self, size: int) -> None:
-        """Write from the buffer's beginning."""
-        begin = 0
-        while begin < size:
-            with self._view[begin:size] as part:
-                try:
-                    begin += os.write(self._descriptor, part)
-                except OSError as error:
-                    if error.errno != errno.EINVAL or not self._is_direct():
-                        raise
-                    self._write_buffered()  # it was opened so, but is not written so
-            if begin % _ALIGNMENT and self._is_direct():
+    def _copy(self, content: memoryview) -> None:
+        """Append to the buffer, and write it out where it is full."""
+        self.size += len(content)
+        while len(content):
+            part = content[: _BUFFER - self._filled]
+            self._view[self._filled : self._filled + len(part)] = part
+            self._filled += len(part)
+            content = content[len(part) :]
+            if self._filled == _BUFFER:
+                self._write_out()
+
+    def _write_out(self, content: memoryview = memoryview(b"")) -> None:
+        """Write the buffer and then `content` to the disk: whole blocks, as long as it is written to directly."""
+        begin, first = 0, self._filled
+        while begin < first + len(content):
+            parts = [self._view[begin:first], content[max(0, begin - first) :]]
+            try:
+                begin += os.writev(self._descriptor, [part for part in parts if part])
+            except OSError as error:
+                if error.errno != errno.EINVAL or not self._is_direct():
+                    raise
+                self._write_buffered()  # it was opened so, but is not written so
+            if begin % BLOCK and self._is_direct():
                 self._write_buffered()  # what is left is not aligned any more
+        self._filled = 0
 
     def _is_direct(self) -> bool:
         return bool(fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & os.O_DIRECT)
@@ -117,11 +129,6 @@ class DirectFile:
             self._memory.close()
 
 
-def _in_huge_pages(memory: mmap.mmap) -> memoryview:
-    """A part of `memory`, of CHUNK bytes, for which the kernel has to look up two pages and not a thousand."""
-    with contextlib.suppress(OSError):  # a kernel without them
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    first = ctypes.c_char.from_buffer(memory)
-    offset = -ctypes.addressof(first) % _HUGE_PAGE
-    del first
-    return memoryview(memory)[offset : offset + CHUNK]
+def address(content: memoryview) -> int:
+    """Where a contiguous piece of memory begins."""
+    return int(np.frombuffer(content, np.uint8).ctypes.data)
