@@ -10,9 +10,9 @@ import time
 
 from benchmarks import jobs
 from benchmarks.peers.contract import say
-from trainerd.daemon.signals import SignalThread, handled
 from trainerd.sessions.function import FunctionSession
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.signals import SignalThread, handled
 
 FAR = 2**62
 

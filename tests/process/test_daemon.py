@@ -18,7 +18,7 @@ import pytest
 
 from tests.process.conftest import write_config
 from tests.process.trainers import first_steps, saved, wait_for
-from trainerd.daemon.lock import read_holder
+from trainerd.lock import read_holder
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, read_state
 

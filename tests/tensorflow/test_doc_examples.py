@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.daemon.lock import read_holder
+from trainerd.lock import read_holder
 from trainerd.rundir import RunDirectory
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.conftest import FakeTime
+from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
@@ -20,13 +21,12 @@ from trainerd.cli.display import render
 from trainerd.cli.group import COMMANDS
 from trainerd.cli.summary import summary
 from trainerd.config import Config
-from trainerd.daemon import lock
-from trainerd.daemon.lock import Holder
 from trainerd.errors import NotRunningError, every_class
+from trainerd.lock import Holder
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSnapshot
 from trainerd.state import Answer, LastCheckpoint, Phase, State
-from trainerd.supervisor.supervisor import Outcome
+from trainerd.supervisor.outcome import Outcome
 from trainerd.text import seconds, size
 
 Cli = Callable[..., tuple[int, str]]

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import FakeTime
+from trainerd import lock
 from trainerd.config import WatchdogConfig
-from trainerd.daemon import lock
-from trainerd.daemon.children import undone_in_children
 from trainerd.daemon.logs import LogFile
-from trainerd.daemon.signals import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
 from trainerd.daemon.systemd import Notifier, status_line
 from trainerd.daemon.watchdog import Watchdog
 from trainerd.errors import InUseError, StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State, read_state
+from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.signals import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
 
 # ---------------------------------------------------------------------- the lock
 
@@ -158,7 +158,7 @@ def test_an_error_in_what_one_signal_does_leaves_the_next_heard(monkeypatch: pyt
     def fail() -> str:
         raise FileNotFoundError("no usable temporary directory")
 
-    monkeypatch.setattr("trainerd.daemon.signals.stacks", fail)
+    monkeypatch.setattr("trainerd.supervisor.signals.stacks", fail)
     flag = Flag()
     with handled(SignalThread(flag)):
         os.kill(os.getpid(), signal.SIGUSR2)

@@ -28,11 +28,11 @@ from msgspec import Meta
 from trainerd import config as configs
 from trainerd.cli.group import COMMANDS, cli
 from trainerd.daemon import logs
-from trainerd.daemon.signals import HANDLED
 from trainerd.errors import every_class
 from trainerd.job import Job
 from trainerd.rundir import RunDirectory
 from trainerd.state import Answer, LastCheckpoint, Phase, State
+from trainerd.supervisor.signals import HANDLED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_supervisor import Run
+from tests.unit.test_loop import Run
 from trainerd import config as configs
 from trainerd.checkpoints import manifest
 from trainerd.errors import DataError
 from trainerd.fingerprint import Difference, differences, of_config
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSession
+from trainerd.supervisor.loop import Loop
 
 BEFORE = {"input.pipeline": "Range > Batch(batch_size=4)", "job.source": "job.py 1"}
 OTHER_BATCH = BEFORE | {"input.pipeline": "Range > Batch(batch_size=8)"}
@@ -64,8 +65,8 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
     assert "--accept-changes" in str(caught.value) and str(rundir.accept_changes) in str(caught.value)
     assert rundir.steps() == [10] and not rundir.quarantine.exists()
     accepting = run(rundir, OTHER_BATCH, 20)
-    accepting.supervisor.restore(accept_changes=True)
-    accepting.supervisor.train()
+    accepting.upkeep.restore(accept_changes=True)
+    Loop(accepting.upkeep, accepting.session, flag=accepting.flag, reporter=accepting.reporter).train()
     run(rundir, OTHER_BATCH, 30).train()
     assert rundir.steps() == [30, 20, 10]
 
@@ -73,7 +74,7 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
 def test_where_the_variables_are_others_restoring_has_to_tell(rundir: RunDirectory) -> None:
     run(rundir, BEFORE | {"job.state": "1 tensor"}, 10).train()
     other = run(rundir, OTHER_BATCH | {"job.state": "2 tensors"}, 20)
-    other.supervisor.restore()  # a fake session takes anything
+    other.upkeep.restore()  # a fake session takes anything
     assert other.session.step == 10
 
 

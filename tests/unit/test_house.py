@@ -17,7 +17,7 @@ ROOT = Path(trainerd.__file__).parent
 FLOORS = [
     {"errors", "target", "best", "text"},
     {"files", "config", "job", "background"},
-    {"rundir", "state", "fingerprint"},
+    {"rundir", "state", "fingerprint", "lock"},
     {"sessions", "checkpoints", "events", "data"},
     {"supervisor"},
     {"daemon"},

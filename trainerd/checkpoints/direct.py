@@ -95,11 +95,11 @@ class DirectFile:
             if self._filled == _BUFFER:
                 self._write_out()
 
-    def _write_out(self, content: memoryview = memoryview(b"")) -> None:
+    def _write_out(self, content: bytes | memoryview = b"") -> None:
         """Write the buffer and then `content` to the disk: whole blocks, as long as it is written to directly."""
         begin, first = 0, self._filled
         while begin < first + len(content):
-            parts = [self._view[begin:first], content[max(0, begin - first) :]]
+            parts = [self._view[begin:first], memoryview(content)[max(0, begin - first) :]]
             try:
                 begin += os.writev(self._descriptor, [part for part in parts if part])
             except OSError as error:

@@ -26,7 +26,7 @@ class FileRecord:
     xxh128: str
 
     @classmethod
-    def of(cls, path: Path, moved: Callable[[int], None]) -> FileRecord:
+    def of(cls, path: Path, moved: Callable[[int], None] = lambda size: None) -> FileRecord:
         """Read a file and record it; `moved` is told of the bytes as they are read."""
         return cls(path.stat().st_size, xxh128(path, moved))
 

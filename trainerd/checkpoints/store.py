@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -254,6 +255,35 @@ class CheckpointStore:
             if catalogue.resume_order(self._rundir)[0] != current:
                 raise
             log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
+
+    def adopt(self, verify: Callable[[Path], None]) -> None:
+        """Give a manifest to each checkpoint here that has none: a program wrote it with TensorFlow's own Saver.
+
+        Args:
+          verify: called with its prefix; raises DamagedError where it cannot be read whole.
+
+        Raises:
+          StorageError: a manifest cannot be written.
+        """
+        pattern = re.compile(re.escape(self._rundir.basename) + r"-(\d+)\.index")
+        for match in filter(None, map(pattern.fullmatch, self._rundir.foreign_checkpoints())):
+            step = int(match[1])
+            prefix = self._rundir.prefix(step)
+            try:
+                verify(prefix)
+            except DamagedError as error:
+                log.warning("%s is left alone: %s", prefix, error, extra={"event": "adopt"})
+                continue
+            with storage(f"adopt {prefix}"):
+                files = sorted(path for path in self._rundir.path.glob(f"{prefix.name}.*") if path.is_file())
+                for path in files:
+                    fsync_file(path)
+                records = {path.name: FileRecord.of(path) for path in files if path.suffix != ".pin"}
+                at = prefix.with_name(f"{prefix.name}.index").stat().st_mtime
+                manifest = Manifest(step, at, "adopted", {}, 0.0, {}, records)
+                write_atomic(self._rundir.manifest(step), manifest.to_bytes())
+            self._keeper.remember(manifest)
+            log.info("adopted %s, which has no manifest", prefix, extra={"event": "adopt", "step": step})
 
     def quarantine(self, step: int, why: str) -> None:
         """Move a checkpoint that does not verify out of the way, and say why.

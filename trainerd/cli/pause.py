@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options, steer
-from trainerd.daemon.lock import read_holder
 from trainerd.errors import TrainerdError
+from trainerd.lock import read_holder
 from trainerd.state import Phase, read_state
 
 

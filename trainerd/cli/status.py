@@ -10,8 +10,8 @@ import click
 
 from trainerd.checkpoints import catalogue
 from trainerd.cli import options
-from trainerd.daemon.lock import read_holder
 from trainerd.errors import NotRunningError
+from trainerd.lock import read_holder
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State, read_state
 from trainerd.text import figure, seconds, size

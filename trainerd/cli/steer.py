@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from trainerd.daemon.lock import Holder, read_holder
 from trainerd.errors import NotRunningError
 from trainerd.files import storage
+from trainerd.lock import Holder, read_holder
 from trainerd.rundir import RunDirectory
 from trainerd.state import Answer, Phase, read_state
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from trainerd.cli.options import command_line
 from trainerd.config import Config
 from trainerd.state import Phase, State
-from trainerd.supervisor.supervisor import Outcome, reached
+from trainerd.supervisor.outcome import Outcome, reached
 from trainerd.text import size
 
 

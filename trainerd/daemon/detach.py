@@ -11,13 +11,13 @@ from typing import IO, Any
 
 import daemon
 
+from trainerd import lock
 from trainerd.config import Config
-from trainerd.daemon import lock
-from trainerd.daemon.children import undone_in_children
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import TrainerdError, full_message
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State
+from trainerd.supervisor.children import undone_in_children
 
 
 class StartError(TrainerdError):

@@ -11,14 +11,11 @@ from dataclasses import replace
 from typing import IO
 
 from trainerd import config as configs
+from trainerd import lock
 from trainerd.checkpoints import catalogue
 from trainerd.config import Config
-from trainerd.daemon import lock, logs, quiet
-from trainerd.daemon.children import undone_in_children
+from trainerd.daemon import logs, quiet
 from trainerd.daemon.collection import uncollected
-from trainerd.daemon.periodic import called_every
-from trainerd.daemon.signals import SignalThread, handled, terminal_check
-from trainerd.daemon.statefile import StateFile
 from trainerd.daemon.systemd import Notifier
 from trainerd.daemon.watchdog import Watchdog, interval_from_environment
 from trainerd.errors import ConfigError, JobError, TrainerdError, full_message
@@ -26,10 +23,16 @@ from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
 from trainerd.supervisor import requests
+from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.loop import Loop
+from trainerd.supervisor.outcome import Outcome, reached
+from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.recording import Events
 from trainerd.supervisor.reporter import Observer, Reporter
-from trainerd.supervisor.supervisor import Outcome, Supervisor, reached
+from trainerd.supervisor.signals import SignalThread, handled, terminal_check
+from trainerd.supervisor.statefile import StateFile
+from trainerd.supervisor.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +168,7 @@ class TrainerProcess:
         session = self._load()
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
-        supervisor = Supervisor(
+        upkeep = Upkeep(
             self._config,
             session,
             self._rundir,
@@ -175,12 +178,12 @@ class TrainerProcess:
             reload=self._reload,
         )
         assert self._watchdog is not None
-        self._watchdog.save_progress = supervisor.store.progress
+        self._watchdog.save_progress = upkeep.store.progress
         with self._reporter.phase(Phase.RESTORING):
-            supervisor.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
+            upkeep.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
-        return supervisor.train()
+        return Loop(upkeep, session, flag=self._flag, reporter=self._reporter).train()
 
     def _load(self) -> Session:
         """Import the job, and TensorFlow with it."""

@@ -13,7 +13,7 @@ from trainerd.background import Background
 from trainerd.errors import StorageError
 from trainerd.events.eventfile import EventFile, remove_empty
 from trainerd.events.pictures import write_weights
-from trainerd.sessions.contract import Session
+from trainerd.sessions.contract import Model
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class EventWriter:
         """Whether what failed before can be written again."""
         return self._file is not None and self._failures == 0 and not self._undrawn
 
-    def begin(self, step: int, session: Session) -> None:
+    def begin(self, step: int, session: Model) -> None:
         """Make the file; void the steps after `step` in those of earlier processes; write the graph of a step."""
         self._step, self._graph, self._is_open = step, session.graph(), True
         self._last, self._summary_step = {}, step
@@ -74,7 +74,7 @@ class EventWriter:
             self._last |= dict.fromkeys(new, step)
             self._in_background(lambda file: file.scalars(new, step, at))
 
-    def summaries(self, session: Session) -> None:
+    def summaries(self, session: Model) -> None:
         """Write histograms, kernels and the job's own summaries, of this boundary.
 
         Weights are large, so those of one boundary at most wait to be written.

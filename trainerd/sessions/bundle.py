@@ -9,7 +9,6 @@ tests/tensorflow/test_internals.py names the versions for which it holds.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 from trainerd.checkpoints.direct import BLOCK, IN_PLACE, DirectFile, address
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.sessions import sstable
+from trainerd.sessions.oserrors import as_os_errors
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
         appending = _Appending(file, moved)
         with data.open("rb", buffering=0) as beginning:
             while piece := beginning.read(_PIECE):
-                appending.bytes(piece)
+                appending.plain(piece)
         data.unlink()
         for item in large:
             entries[item.key.encode()] = appending.tensor(item, refuse_nan)
@@ -134,7 +134,7 @@ class _Appending:
         self._moved = moved
         self.digest = xxhash.xxh3_128()
 
-    def bytes(self, content: bytes) -> None:
+    def plain(self, content: bytes) -> None:
         """Append these."""
         self.digest.update(content)
         self._file.write(memoryview(content))
@@ -149,7 +149,7 @@ class _Appending:
         memory = _memory(item.tensor)
         place = address(memory.data)
         if len(memory) >= IN_PLACE and place % _ALIGNMENT == 0:  # a gap, so that it can be written from where it is
-            self.bytes(bytes((place - self._file.size) % BLOCK))
+            self.plain(bytes((place - self._file.size) % BLOCK))
         else:
             place = 0
         offset, crc, begin = self._file.size, 0, 0
@@ -178,18 +178,13 @@ def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], ref
         if refuse_nan and item.may_hold_nan:
             for piece in item.look_at(_memory(item.tensor), refuse_nan=True):
                 moved(len(piece))
-    try:
-        with tf.device("CPU:0"):
-            tf.raw_ops.SaveV2(
-                prefix=str(prefix),
-                tensor_names=[item.key for item in items],
-                shape_and_slices=[item.slices for item in items],
-                tensors=[item.tensor for item in items],
-            )
-    except tf.errors.ResourceExhaustedError as error:
-        raise OSError(errno.ENOSPC, "No space left on device") from error
-    except tf.errors.OpError as error:
-        raise OSError(errno.EIO, str(error).splitlines()[0]) from error
+    with as_os_errors(), tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=[item.key for item in items],
+            shape_and_slices=[item.slices for item in items],
+            tensors=[item.tensor for item in items],
+        )
 
 
 def _is_plain(dtype: tf.DType) -> bool:

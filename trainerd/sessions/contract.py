@@ -48,8 +48,8 @@ class Steps:
         return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}
 
 
-class Session(Protocol):
-    """A model that is ready to be trained. Only the loop calls it, and only between `run_until`s."""
+class Model(Protocol):
+    """What is trained, as one sees it at a boundary. Only the loop's thread calls it, and only between two steps."""
 
     @property
     def step(self) -> int:
@@ -59,23 +59,6 @@ class Session(Protocol):
     @property
     def has_evaluation(self) -> bool:
         """Whether `evaluate` gives figures."""
-        ...
-
-    def bind(self, flag: StopFlag) -> None:
-        """Look at this flag after every step from now on."""
-        ...
-
-    def run_until(self, limit: int) -> Steps:
-        """Run steps until the flag is raised, `limit` is reached, the input ends, or the loss is not finite.
-
-        It may return earlier, at any boundary. Where the flag is raised already it runs no step.
-
-        Args:
-          limit: the global step to stop at.
-
-        Raises:
-          JobError: a step failed.
-        """
         ...
 
     def snapshot(self) -> Snapshot:
@@ -116,4 +99,25 @@ class Session(Protocol):
 
     def graph(self) -> Any:
         """The graph of one step, for TensorBoard; None where there is none."""
+        ...
+
+
+class Session(Model, Protocol):
+    """A model, and how its steps are run."""
+
+    def bind(self, flag: StopFlag) -> None:
+        """Look at this flag after every step from now on."""
+        ...
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps until the flag is raised, `limit` is reached, the input ends, or the loss is not finite.
+
+        It may return earlier, at any boundary. Where the flag is raised already it runs no step.
+
+        Args:
+          limit: the global step to stop at.
+
+        Raises:
+          JobError: a step failed.
+        """
         ...

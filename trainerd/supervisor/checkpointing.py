@@ -18,7 +18,7 @@ from trainerd.checkpoints.store import CheckpointStore, NoRoomError
 from trainerd.errors import JobError, StorageError
 from trainerd.fingerprint import Fingerprint
 from trainerd.rundir import RunDirectory
-from trainerd.sessions.contract import Session
+from trainerd.sessions.contract import Model
 from trainerd.state import Answer, LastCheckpoint, Phase
 from trainerd.supervisor.cadence import Cadence
 from trainerd.supervisor.flag import Flag, Request
@@ -130,7 +130,7 @@ class Checkpointing:
 
     # ------------------------------------------------------------------ on the loop's thread, at a boundary
 
-    def start(self, session: Session, reason: str, ids: list[str] | None = None) -> None:
+    def start(self, session: Model, reason: str, ids: list[str] | None = None) -> None:
         """Take a snapshot and go on; it is announced when it is durable.
 
         While another is under way none is taken. What was asked for by somebody then comes right after it, since
@@ -161,7 +161,7 @@ class Checkpointing:
         self._now = save = Save(step, reason, ids or [], moved_at=now)
         self._writer.submit(lambda: self._write(save, snapshot, about))
 
-    def settle(self, session: Session) -> None:
+    def settle(self, session: Model) -> None:
         """Look after the save that ended, if one did: the loop calls it at every boundary.
 
         Raises:
@@ -193,7 +193,7 @@ class Checkpointing:
         else:
             self._reporter.unwarn(_HANGS)
 
-    def finish(self, session: Session, reason: str) -> None:
+    def finish(self, session: Model, reason: str) -> None:
         """Make a checkpoint of this boundary and wait until it is durable.
 
         Raises:

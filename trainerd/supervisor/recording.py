@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from trainerd.errors import StorageError
-from trainerd.sessions.contract import Session, Steps
+from trainerd.sessions.contract import Model, Steps
 from trainerd.state import Phase
 from trainerd.supervisor.rate import StepRate
 from trainerd.supervisor.reporter import Reporter
@@ -26,7 +26,7 @@ class Events(Protocol):
         """Whether what failed before can be written again."""
         ...
 
-    def begin(self, step: int, session: Session) -> None:
+    def begin(self, step: int, session: Model) -> None:
         """The steps after this one are about to be run; what was recorded of them before is void."""
         ...
 
@@ -34,7 +34,7 @@ class Events(Protocol):
         """Figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
         ...
 
-    def summaries(self, session: Session) -> None:
+    def summaries(self, session: Model) -> None:
         """Histograms of the weights, images of the kernels, and the job's own summaries."""
         ...
 
@@ -76,13 +76,13 @@ class Recording:
         self._evaluated_step = 0
         self._last: dict[str, float] = {}
 
-    def begin(self, session: Session, step: int) -> None:
+    def begin(self, session: Model, step: int) -> None:
         """Training has begun: the steps after `step` are this process's."""
         self._written_step = step
         self._rate.add(session.step, self._timer())
         self._guard(lambda: self._events.begin(step, session))
 
-    def steps(self, steps: Steps, session: Session) -> None:
+    def steps(self, steps: Steps, session: Model) -> None:
         """Keep what these steps measured, and write the points of the curves that fall on them."""
         if not len(steps.rows):
             return
@@ -128,7 +128,7 @@ class Recording:
         self._reporter.hold(steps_per_sec=self._rate.per_sec())
         log.info("%s", self._reporter.state.line(), extra={"event": "progress"})
 
-    def evaluate(self, session: Session) -> None:
+    def evaluate(self, session: Model) -> None:
         """Have the job measure itself, once for each step at most."""
         if not session.has_evaluation or self._evaluated_step == session.step:
             return
@@ -140,7 +140,7 @@ class Recording:
         text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         log.info("evaluated step %d: %s", session.step, text, extra={"event": "evaluated"})
 
-    def summarize(self, session: Session) -> None:
+    def summarize(self, session: Model) -> None:
         """Write the summaries."""
         with self._reporter.phase(Phase.EVALUATING):
             self._guard(lambda: self._events.summaries(session))

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from trainerd.daemon.children import undone_in_children
+from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
 
 log = logging.getLogger(__name__)

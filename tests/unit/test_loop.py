@@ -20,12 +20,14 @@ from trainerd.checkpoints import catalogue, manifest
 from trainerd.config import Config
 from trainerd.errors import JobError, StorageError
 from trainerd.rundir import RunDirectory
-from trainerd.sessions.contract import Session
+from trainerd.sessions.contract import Model
 from trainerd.sessions.fake import FakeSession
 from trainerd.state import Phase, State
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.loop import Loop
+from trainerd.supervisor.outcome import Outcome
 from trainerd.supervisor.reporter import Reporter
-from trainerd.supervisor.supervisor import Outcome, Supervisor
+from trainerd.supervisor.upkeep import Upkeep
 
 
 @dataclass
@@ -42,7 +44,7 @@ class FakeEvents:
     def is_well(self) -> bool:
         return not self.failing
 
-    def begin(self, step: int, session: Session) -> None:
+    def begin(self, step: int, session: Model) -> None:
         self.begun_at = step
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
@@ -50,7 +52,7 @@ class FakeEvents:
             raise StorageError("no space")
         self.points.append((step, dict(values)))
 
-    def summaries(self, session: Session) -> None:
+    def summaries(self, session: Model) -> None:
         self.summaries_at.append(session.step)
 
     def flush(self) -> None:
@@ -62,7 +64,7 @@ class FakeEvents:
 
 @dataclass
 class Run:
-    """One run of the Supervisor, and all that can be seen of it."""
+    """One run of the loop, and all that can be seen of it."""
 
     rundir: RunDirectory
     keys: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Run:
     def __post_init__(self) -> None:
         self.config = configs.parse({"entry": "a:b", "logdir": str(self.rundir.path), **self.keys})
         self.reporter = Reporter(State(), [self.states.append])
-        self.supervisor = Supervisor(
+        self.upkeep = Upkeep(
             self.config,
             self.session,
             self.rundir,
@@ -90,8 +92,8 @@ class Run:
         )
 
     def train(self) -> Outcome:
-        self.supervisor.restore()
-        return self.supervisor.train()
+        self.upkeep.restore()
+        return Loop(self.upkeep, self.session, flag=self.flag, reporter=self.reporter).train()
 
     def at_step(self, step: int, do: Callable[[], object]) -> None:
         """Do something just before a step, as if from another thread."""
@@ -474,7 +476,7 @@ def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
 
 def test_of_two_saves_that_hold_a_nan_the_first_is_told_of(rundir: RunDirectory) -> None:
     run = Run(rundir)
-    saving = run.supervisor._checkpointing
+    saving = run.upkeep.checkpointing
     run.session.value, run.session.step = math.nan, 20
     saving.start(run.session, "schedule")
     run.session.step = 30
@@ -511,13 +513,13 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
 ) -> None:
     monkeypatch.setattr("trainerd.supervisor.checkpointing.POLL_SECS", 0.001)
     run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))  # type: ignore[arg-type]
-    real = run.supervisor.store.publish
+    real = run.upkeep.store.publish
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         time.sleep(0.02)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(run.supervisor.store, "publish", slow)
+    monkeypatch.setattr(run.upkeep.store, "publish", slow)
     run.train()
     assert [step for step, _ in saved(rundir)] == [40, 30, 20, 10]
 
@@ -525,13 +527,13 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
 def test_auto_saves_as_often_as_its_cost_allows(rundir: RunDirectory, clock: FakeTime) -> None:
     keys = {"max_steps": 20_000, "checkpoint": {"save_model_secs": "auto", "max_overhead": 0.01, "keep_last": 1000}}
     run = Run(rundir, keys, timer=clock)
-    real = run.supervisor.store.publish
+    real = run.upkeep.store.publish
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         clock.now += 0.2  # nothing is done meanwhile: the writer of this test is not in the background
         return real(*args, **kwargs)
 
-    run.supervisor.store.publish = slow  # type: ignore[method-assign]
+    run.upkeep.store.publish = slow  # type: ignore[method-assign]
 
     def at(step: int) -> None:
         clock.now += 0.01

@@ -1,0 +1,91 @@
+"""`Session.run` at the price of a function call: what is fetched again and again is prepared once."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+LIMIT = 1000  # kinds of fetches that are kept: who makes new ones all the time gains nothing
+_NODE = re.compile(r"{{node (.+?)}}")
+
+
+class Callables:
+    """The callables of one session, by what they fetch.
+
+    `Session.make_callable` is the public way to run a step three to four times faster than `Session.run`, which
+    works out anew each time what its fetches are.
+
+    Args:
+      session: a `tf.compat.v1.Session`, whose graph does not change any more.
+      seen: called once with each new kind of fetches, and the callable for it; gives the callable to use.
+    """
+
+    def __init__(self, session: Any, seen: Callable[[Any, Callable[[], Any]], Callable[[], Any]]) -> None:
+        self._session = session
+        self._seen = seen
+        self._made: dict[Any, tuple[Callable[[], Any], Any]] = {}
+
+    def run(self, fetches: Any) -> Any:
+        """Run what `Session.run(fetches)` would run, and return what it would return.
+
+        Raises:
+          what `Session.run` raises.
+        """
+        found = self._made.get(_key(fetches))
+        if found is None:
+            found = self._make(fetches)
+        try:
+            return found[0]()
+        except tf.errors.OpError as error:
+            raise self._explained(error) from None
+
+    def _make(self, fetches: Any) -> tuple[Callable[[], Any], Any]:
+        """Prepare fetches. They are kept as well, so that no other object gets the identity of a part of them."""
+        if len(self._made) >= LIMIT:
+            self._made.clear()
+        call = self._seen(fetches, self._session.make_callable(fetches))
+        self._made[_key(fetches)] = found = (call, _copied(fetches))
+        return found
+
+    def _explained(self, error: Any) -> Exception:
+        """The error as `Session.run` raises it: with the op, and where the program made it."""
+        raised: Exception = error
+        found = _NODE.search(error.message)
+        if "Session has been closed" in error.message:
+            return RuntimeError("Attempted to use a closed Session.")
+        if error.op is not None or found is None:
+            return raised
+        try:
+            op = self._session.graph.get_operation_by_name(found[1])
+        except (KeyError, ValueError):  # an op of TensorFlow's own making
+            return raised
+        where = "".join(traceback.format_list(list(op.traceback or ()))) if op.traceback else ""
+        message = (
+            f"Graph execution error:\n\nDetected at node {op.name!r} defined at (most recent call last):\n"
+            f"{where}Node: {op.name!r}\n{error.message}"
+        )
+        explained: Exception = type(error)(op.node_def, op, message)
+        return explained
+
+
+def _key(fetches: Any) -> Any:
+    """What tells fetches apart: their structure, and which objects are in it."""
+    kind = type(fetches)
+    if kind is list or kind is tuple:
+        return (kind, *map(_key, fetches))
+    if kind is dict:
+        return (kind, *((name, _key(value)) for name, value in fetches.items()))
+    return fetches if kind is str else id(fetches)
+
+
+def _copied(fetches: Any) -> Any:
+    """The same objects, in lists that nobody else changes."""
+    if isinstance(fetches, list | tuple):
+        return [_copied(part) for part in fetches]
+    if isinstance(fetches, dict):
+        return [_copied(part) for part in fetches.values()]
+    return fetches

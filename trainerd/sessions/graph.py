@@ -1,0 +1,127 @@
+"""A TensorFlow 1 graph and its `tf.compat.v1.Session`, as a session that is looked after at boundaries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import xxhash
+
+import trainerd
+from trainerd.checkpoints.manifest import DamagedError
+from trainerd.errors import DataError
+from trainerd.sessions.graphstate import GraphSnapshot, GraphState
+from trainerd.sessions.randomness import random_ops
+
+tf1 = tf.compat.v1
+log = logging.getLogger(__name__)
+
+
+class GraphSession:
+    """The state of a graph, for who saves and restores it. The user's own loop runs the steps.
+
+    Args:
+      state: what is saved.
+      global_step: the tensor or variable that counts the steps; None where the graph has none: then the runs of the
+        session are counted.
+    """
+
+    has_evaluation = False
+
+    def __init__(self, state: GraphState, global_step: Any) -> None:
+        self._state = state
+        self._global_step = global_step
+        self._session: Any = None
+        self._waiting: dict[str, bytes] = {}
+        self.runs = 0
+
+    def open(self, session: Any, prefix: Path | None, step: int = 0) -> None:
+        """The graph's variables are in this `tf.compat.v1.Session` now.
+
+        Args:
+          session: the session.
+          prefix: the checkpoint that they were restored from, whose input positions are restored here.
+          step: of that checkpoint.
+        """
+        self._session, self.runs = session, step
+        if prefix is not None:
+            self._waiting = self._state.move(session, self._state.positions(prefix))
+        for lost in self._state.lost_positions(session):
+            log.warning("the position of an input is not saved, so each start begins it anew: %s", lost)
+        if ops := random_ops(self._state.graph):
+            log.info("after a pause these begin anew, since no checkpoint holds their place: %s", ", ".join(ops))
+
+    def initialized(self, names: set[str]) -> None:
+        """The program has initialized these iterators: those that were in mid-epoch go on from there."""
+        positions = {name: self._waiting.pop(name) for name in names & self._waiting.keys()}
+        if positions:
+            self._state.move(self._session, positions)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether an input waits to be initialized, to go on in mid-epoch."""
+        return bool(self._waiting)
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        if self._global_step is None or self._session is None:
+            return self.runs
+        return int(self.run(self._global_step))
+
+    def run(self, fetches: Any) -> Any:
+        """Run an op of a service's, which is no step."""
+        return tf1.Session.run(self._session, fetches)
+
+    def snapshot(self) -> GraphSnapshot:
+        """The state at this boundary."""
+        return self._state.take(self._session, self.step)
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint into the open session."""
+        try:
+            self._state.saver.restore(self._session, str(prefix))
+        except (ValueError, tf.errors.OpError) as error:
+            raise DataError(f"{prefix} does not fit the graph: {str(error).splitlines()[0]}") from error
+        self._waiting = self._state.move(self._session, self._state.positions(prefix))
+
+    def fingerprint(self) -> dict[str, str]:
+        """What of the graph is saved."""
+        digest = xxhash.xxh3_64_hexdigest(self._state.description.encode())
+        return {
+            "job.state": f"{len(self._state.description.splitlines())} tensors, {digest}",
+            "software.tensorflow": tf.__version__,
+            "software.trainerd": trainerd.__version__,
+        }
+
+    def evaluate(self) -> dict[str, float]:
+        """Nothing: a graph has no evaluation of its own."""
+        return {}
+
+    def write_summaries(self) -> None:
+        """Nothing: they are fetched from the graph."""
+
+    def weights(self) -> Mapping[str, Any]:
+        """None: a graph's own summaries say what is to be shown."""
+        return {}
+
+    def graph(self) -> Any:
+        """The graph."""
+        return self._state.graph
+
+
+def read_whole(prefix: Path) -> None:
+    """Read every tensor of a checkpoint: TensorFlow compares each with its checksum.
+
+    Raises:
+      DamagedError: one cannot be read.
+    """
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        for key in reader.get_variable_to_shape_map():
+            reader.get_tensor(key)
+    except (ValueError, IndexError, tf.errors.OpError) as error:
+        raise DamagedError(str(error).splitlines()[0]) from error

@@ -1,0 +1,239 @@
+"""What of a TensorFlow 1 graph is saved, and the ops that take a snapshot of it, write it, and restore the input.
+
+A `Saver` says which tensors go into a checkpoint and under which names: they are read off its own SaveV2 ops, so that
+any Saver restores what is written here. A snapshot is made of session handles (`tf.compat.v1.get_session_handle`):
+the session keeps the tensors, which share the variables' memory until a step writes to them, and later gives them to
+another SaveV2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.sessions.oserrors import as_os_errors
+
+tf1 = tf.compat.v1
+
+POSITION = "trainerd/position/"  # the keys in a checkpoint of what an iterator has given already
+_ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
+_REFERENCES = ("VariableV2", "Variable", "TemporaryVariable")
+
+
+@dataclass(frozen=True)
+class _Position:
+    """The ops of one iterator: its name, its state as bytes, where such bytes are fed, and what takes them over."""
+
+    name: str
+    serialized: Any
+    fed: Any
+    restored: Any
+
+
+class GraphState:
+    """The part of a graph that is saved. It adds ops to the graph, which therefore must not be finalized yet.
+
+    Args:
+      graph: whose state.
+      saver: a `tf.compat.v1.train.Saver`, which says what is saved; None where nothing is.
+
+    Raises:
+      ValueError: the Saver writes a format that TensorFlow itself has given up.
+      RuntimeError: the graph is finalized.
+    """
+
+    def __init__(self, graph: Any, saver: Any) -> None:
+        self.graph = graph
+        self.saver = saver
+        keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
+        with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
+            self._handles = [tf1.get_session_handle(_owned(tensor)) for tensor in tensors]
+            self._fed = [tf1.placeholder(tf.string, [], "handle") for _ in tensors]
+            kept = [
+                tf.raw_ops.GetSessionTensor(handle=handle, dtype=tensor.dtype.base_dtype)
+                for handle, tensor in zip(self._fed, tensors, strict=True)
+            ]
+            self._positions = [_position(op) for op in graph.get_operations() if op.type in _ITERATORS]
+            keys += [POSITION + position.name for position in self._positions]
+            slices += [""] * len(self._positions)
+            self._states = [tf1.placeholder(tf.string, [], "state") for _ in self._positions]
+            self._prefix = tf1.placeholder(tf.string, [], "prefix")
+            if saver is not None:
+                self._save = tf.raw_ops.SaveV2(
+                    prefix=self._prefix, tensor_names=keys, shape_and_slices=slices, tensors=[*kept, *self._states]
+                )
+            self._forget = tf.group([tf.raw_ops.DeleteSessionTensor(handle=handle) for handle in self._fed])
+        specs = sorted(f"{key} {t.dtype.base_dtype.name} {t.shape}" for key, t in zip(keys, tensors, strict=False))
+        self.description = "\n".join(specs)
+        self._size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors if t.shape.is_fully_defined())
+
+    def take(self, session: Any, step: int) -> GraphSnapshot:
+        """The state now. Called at a boundary.
+
+        Args:
+          session: a `tf.compat.v1.Session` of the graph.
+          step: the global step.
+        """
+        handles = [handle.get_raw_handle() for handle in _run(session, self._handles)]
+        states = [self._state(session, position) for position in self._positions]
+        feeds = dict(zip([*self._fed, *self._states], [*handles, *states], strict=True))
+        return GraphSnapshot(step, self._size + sum(map(len, states)), self, session, feeds)
+
+    def lost_positions(self, session: Any) -> list[str]:
+        """The iterators whose position cannot be saved, with TensorFlow's reason."""
+        lost = []
+        for position in self._positions:
+            try:
+                _run(session, position.serialized)
+            except tf.errors.FailedPreconditionError:
+                continue  # not initialized yet: then there is no position either
+            except tf.errors.OpError as error:
+                lost.append(f"{position.name}: {error.message.splitlines()[-1]}")
+        return lost
+
+    def positions(self, prefix: Path) -> dict[str, bytes]:
+        """The iterators' positions that a checkpoint holds, by the iterators' names."""
+        reader = tf.train.load_checkpoint(str(prefix))
+        keys = reader.get_variable_to_shape_map()
+        names = [position.name for position in self._positions if POSITION + position.name in keys]
+        found = {name: reader.get_tensor(POSITION + name) for name in names}
+        return {name: content for name, content in found.items() if content}
+
+    def move(self, session: Any, positions: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Have the iterators go on from these positions.
+
+        Returns:
+          Those of iterators that are not initialized yet.
+        """
+        waiting = {}
+        for position in self._positions:
+            if position.name not in positions:
+                continue
+            try:
+                _run(session, position.restored, {position.fed: positions[position.name]})
+            except tf.errors.FailedPreconditionError:
+                waiting[position.name] = positions[position.name]
+        return waiting
+
+    def initializes(self, fetches: Sequence[Any]) -> set[str]:
+        """The iterators that running these tensors and operations initializes."""
+        names, seen = set(), set()
+        waiting = [fetch if isinstance(fetch, tf.Operation) else fetch.op for fetch in fetches]
+        known = {position.name for position in self._positions}
+        while waiting:
+            op = waiting.pop()
+            if op in seen:
+                continue
+            seen.add(op)
+            if op.type == "MakeIterator":
+                names |= {source.op.name for source in op.inputs} & known
+            waiting += [*(source.op for source in op.inputs), *op.control_inputs]
+        return names
+
+    @staticmethod
+    def _state(session: Any, position: _Position) -> bytes:
+        """An iterator's position; nothing where it has none, or none that can be saved."""
+        try:
+            state: bytes = _run(session, position.serialized)
+        except tf.errors.OpError:
+            return b""
+        return state
+
+    def write(self, snapshot: GraphSnapshot, prefix: Path) -> None:
+        """Write a snapshot's files, the graph's own among them, as a Saver does."""
+        with as_os_errors():
+            _run(snapshot.session, self._save, {**snapshot.feeds, self._prefix: str(prefix)})
+        prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
+
+    @cached_property
+    def meta_graph(self) -> Any:
+        """The graph as a MetaGraphDef, with what restores it."""
+        saver_def = self.saver.saver_def if self.saver is not None else None
+        return tf1.train.export_meta_graph(graph=self.graph, saver_def=saver_def)
+
+    def forget(self, snapshot: GraphSnapshot) -> None:
+        """Give back a snapshot's memory."""
+        _run(snapshot.session, self._forget, snapshot.feeds)
+
+
+@dataclass(frozen=True)
+class GraphSnapshot:
+    """The state of a graph at one boundary.
+
+    Attributes:
+      step: the global step of the boundary.
+      size: about how many bytes its files will have.
+      state: the ops that write it.
+      session: the session that keeps its tensors.
+      feeds: the tensors' handles, and the iterators' positions.
+    """
+
+    step: int
+    size: int
+    state: GraphState
+    session: Any
+    feeds: Mapping[Any, Any]
+
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+        """Write it, once, as `prefix.index`, `prefix.data-00000-of-00001` and `prefix.meta`. On any thread."""
+        try:
+            self.state.write(self, prefix)
+        finally:
+            self.state.forget(self)
+        return {}
+
+
+def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:
+    """What a Saver writes: the names, the slices and the tensors of its SaveV2 ops."""
+    definition = saver.saver_def
+    if definition is None:  # built when it is first used
+        with graph.as_default():
+            saver.build()
+        definition = saver.saver_def
+    if definition.version != definition.V2:
+        raise ValueError("the Saver writes checkpoints of version 1; make it with write_version=tf.train.SaverDef.V2")
+    seen, waiting = set(), [graph.get_tensor_by_name(definition.save_tensor_name).op]
+    keys: list[str] = []
+    slices: list[str] = []
+    tensors: list[Any] = []
+    while waiting:
+        op = waiting.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        if op.type == "SaveV2":
+            keys += [key.decode() for key in tf.get_static_value(op.inputs[1])]
+            slices += [part.decode() for part in tf.get_static_value(op.inputs[2])]
+            tensors += op.inputs[3:]
+        else:
+            waiting += [*(source.op for source in op.inputs), *op.control_inputs]
+    return keys, slices, tensors
+
+
+def _owned(tensor: Any) -> Any:
+    """A tensor that later steps do not change: those of TensorFlow 1's own kind of variable are written in place."""
+    is_reference = tensor.op.type in _REFERENCES or tensor.dtype.base_dtype != tensor.dtype
+    source = tensor
+    while not is_reference and source.op.type == "Identity":
+        source = source.op.inputs[0]
+        is_reference = source.op.type in _REFERENCES
+    return tf.raw_ops.DeepCopy(x=tensor) if is_reference else tf.identity(tensor)
+
+
+def _position(op: Any) -> _Position:
+    handle = op.outputs[0]
+    variant = tf.raw_ops.SerializeIterator(resource_handle=handle, external_state_policy=2)  # 2: fail
+    fed = tf1.placeholder(tf.string, [], "position")
+    parsed = tf.raw_ops.ParseTensor(serialized=fed, out_type=tf.variant)
+    restored = tf.raw_ops.DeserializeIterator(resource_handle=handle, serialized=parsed)
+    return _Position(op.name, tf.raw_ops.SerializeTensor(tensor=variant), fed, restored)
+
+
+def _run(session: Any, fetches: Any, feeds: Mapping[Any, Any] | None = None) -> Any:
+    """Run ops of ours, past what a managed session adds to `run`."""
+    return tf1.Session.run(session, fetches, feeds)

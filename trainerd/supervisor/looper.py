@@ -1,0 +1,44 @@
+"""A service of the user's own: called on a timer, at a boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.supervisor.boundary import Boundary
+
+
+class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
+    """Calls a function periodically until the coordinator stops, as `tf.compat.v1.train.LooperThread` does.
+
+    The thread keeps the time. The function is called between two steps, so that what it fetches is of one step.
+
+    Args:
+      coord: the Coordinator; told of what the function raises.
+      timer_interval_secs: the time between two calls; None for as often as there is a boundary.
+      boundary: where it is called; None for on the thread itself.
+      target, args, kwargs: what to call.
+    """
+
+    def __init__(
+        self,
+        coord: Any,
+        timer_interval_secs: float | None,
+        boundary: Boundary | None,
+        target: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(coord, timer_interval_secs)
+        self._call = lambda: target(*(args or ()), **(kwargs or {}))
+        self._boundary = boundary
+        self._is_over = coord.should_stop
+
+    def run_loop(self) -> None:
+        """Call it once."""
+        if self._boundary is None:
+            self._call()  # type: ignore[no-untyped-call]
+        else:
+            self._boundary.call(self._call, self._is_over)

@@ -1,0 +1,28 @@
+"""How training ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainerd.config import Config
+from trainerd.state import Phase
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended: the phase that it left the run in, why, for a person, and whether the data was used up."""
+
+    phase: Phase
+    why: str
+    input_ended: bool = False
+
+
+def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:
+    """Whether a run with these figures is at the end that its config sets."""
+    target = config.parsed_target()
+    if target is not None and target.is_met_by(metrics):
+        return Outcome(Phase.FINISHED, f"the target {target} is reached at step {step}")
+    if config.max_steps is not None and step >= config.max_steps:
+        how = "is reached" if step == config.max_steps else f"is passed: {step} steps are done already"
+        return Outcome(Phase.FINISHED, f"max_steps = {config.max_steps} {how}")
+    return None

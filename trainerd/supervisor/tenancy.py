@@ -1,0 +1,64 @@
+"""What a process holds while it trains in a run directory: the lock, its signals, and state.json."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+
+from trainerd import lock
+from trainerd.rundir import RunDirectory
+from trainerd.state import State
+from trainerd.supervisor import requests
+from trainerd.supervisor.children import undone_in_children
+from trainerd.supervisor.flag import Flag
+from trainerd.supervisor.periodic import called_every
+from trainerd.supervisor.reporter import Observer, Reporter
+from trainerd.supervisor.signals import SignalThread, handled, terminal_check
+from trainerd.supervisor.statefile import StateFile
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECS = 0.5
+
+
+@contextlib.contextmanager
+def tenancy(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) -> Iterator[Reporter]:
+    """Take a run directory for this process, while the block runs.
+
+    Args:
+      rundir: which.
+      job: what trains there, for `trainerd status`.
+      observers: told of every change of the state.
+
+    Raises:
+      InUseError: another process trains there.
+      StorageError: it cannot be written.
+    """
+    rundir.create()
+    with lock.hold(rundir) as file, undone_in_children(file.close):
+        if requests.consume(rundir.pause):
+            log.warning("removed a pause file from before this start: %s", rundir.pause)
+        requests.consume_save(rundir)
+        holder = lock.name_holder(file, os.getpid())
+        state_file = StateFile(rundir.state)
+        reporter = Reporter(
+            State(**holder.__dict__, logdir=str(rundir.path), job=job), [state_file.observe, *observers]
+        )
+        with called_every(FLUSH_SECS, state_file.flush, name="state"):
+            yield reporter
+
+
+@contextlib.contextmanager
+def signals_raise(flag: Flag) -> Iterator[None]:
+    """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise the flag, while the block runs.
+
+    Python lets the main thread alone handle signals: on another one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with handled(SignalThread(flag, terminal_is_gone=terminal_check())):
+        yield

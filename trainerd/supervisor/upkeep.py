@@ -1,0 +1,280 @@
+"""What is done for a run at its boundaries: requests are served, services are run, checkpoints are made.
+
+Who runs the steps is not its business: the daemon's loop, or a script of the user's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from trainerd import fingerprint
+from trainerd.background import Background
+from trainerd.checkpoints import restore
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.checkpoints.retention import Policy
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.config import Config
+from trainerd.errors import DataError, JobError, StorageError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.contract import Model
+from trainerd.state import Phase
+from trainerd.supervisor import requests
+from trainerd.supervisor.checkpointing import Checkpointing
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.outcome import Outcome
+from trainerd.supervisor.recording import Events, Recording
+from trainerd.supervisor.reporter import Reporter
+from trainerd.supervisor.schedule import Mark, Schedule
+from trainerd.supervisor.services import Service
+from trainerd.supervisor.ticker import Ticker
+
+log = logging.getLogger(__name__)
+
+REPORT_SECS = 1.0
+
+
+class Upkeep:
+    """Looks after one session.
+
+    Args:
+      config: the schedules, and what is kept.
+      session: the model.
+      rundir: where all of the run goes.
+      flag: raised by signals; the files and the clock raise it too.
+      reporter: told of every change.
+      events: what is written for TensorBoard.
+      reload: reads the config again when the flag was raised for that; None where it is wrong.
+      writer: the thread that writes checkpoints.
+      timer: seconds on a clock that is never set.
+
+    Attributes:
+      config: as it was last read.
+      checkpointing: makes the checkpoints.
+      recording: keeps the figures.
+      ticker: raises the flag by the clock and for files; started and stopped by who runs the steps.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        session: Model,
+        rundir: RunDirectory,
+        *,
+        flag: Flag,
+        reporter: Reporter,
+        events: Events,
+        reload: Callable[[], Config | None] = lambda: None,
+        writer: Background | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.store = CheckpointStore(rundir, timer=timer)
+        self.checkpointing = Checkpointing(rundir, self.store, reporter, flag, writer=writer, timer=timer)
+        self.recording = Recording(reporter, events, timer=timer)
+        self.ticker = Ticker(flag, rundir, timer=timer)
+        self._session = session
+        self._rundir = rundir
+        self._reporter = reporter
+        self._reload = reload
+        self._timer = timer
+        self._services: list[Service] = []
+
+    # ------------------------------------------------------------------ the beginning
+
+    def restore(self, *, accept_changes: bool = False) -> None:
+        """Read the newest checkpoint that verifies into the session; none where the run is new.
+
+        Args:
+          accept_changes: whether to go on where the input is no longer the one whose position was saved.
+
+        Raises:
+          DataError: checkpoints exist and none can be used.
+        """
+        found = self.find(accept_changes=accept_changes)
+        if found is not None:
+            self._session.restore(self._rundir.prefix(found.step))
+            self.resumed(found)
+
+    def find(self, *, accept_changes: bool = False) -> Manifest | None:
+        """The newest checkpoint that verifies, for who restores it by other means; see `restore`."""
+        self.store.clean()
+        self.checkpointing.fingerprint = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
+        found = restore.newest_verified(self._rundir, self.store)
+        if found is None:
+            log.info("a new run: nothing to restore in %s", self._rundir.path, extra={"event": "new"})
+        else:
+            self._compare(found, accept_changes)
+        return found
+
+    def resumed(self, found: Manifest) -> None:
+        """The session has been restored from this checkpoint."""
+        self.checkpointing.resumed(found)
+        log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
+
+    def _compare(self, found: Manifest, accept_changes: bool) -> None:
+        """Show what has changed since a checkpoint was saved, and refuse what makes its resume wrong."""
+        changes = fingerprint.differences(found.fingerprint, self.checkpointing.fingerprint)
+        for change in changes:
+            log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})
+        if any(change.is_of_state for change in changes):
+            return  # restoring will say so, which is the greater news
+        moved = [change for change in changes if change.moves_position]
+        if moved and self.config.input_position == "exact" and not accept_changes:
+            lines = "\n".join(f"  {change}" for change in moved)
+            raise DataError(
+                f"the dataset is not the one whose position was saved at step {found.step}:\n{lines}\n"
+                "Its batches would not be those that come next. Put it back; or start once with --accept-changes (or "
+                f"`touch {self._rundir.accept_changes}` before the start) to go on from that position all the same; "
+                'or set input_position = "restart" to begin the dataset anew at every start.'
+            )
+
+    def serve(self, taken: set[Request]) -> Outcome | None:
+        """Serve what the flag was raised for. The outcome where that ends the run."""
+        self.checkpointing.settle(self._session)
+        if self.config.checkpoint.save_model_secs == "auto":
+            self._set_schedules()  # what was just measured may have changed them
+        if Request.RELOAD in taken:
+            self._apply(self._reload())
+        if Request.PAUSE in taken:
+            requests.consume(self._rundir.pause)
+            if ids := requests.consume_save(self._rundir):
+                self.checkpointing.start(self._session, "pause", ids)
+            return Outcome(Phase.PAUSED, "paused on request")
+        if Request.SAVE in taken:
+            self.checkpointing.start(self._session, "request", requests.consume_save(self._rundir))
+        self.ticker.set_due(min(self.checkpointing.retry_at, *(service.next_time for service in self._services)))
+        return None
+
+    def apply(self, config: Config) -> None:
+        """Take over what may change without a stop."""
+        self.config = config
+        self._set_schedules()
+
+    def _apply(self, config: Config | None) -> None:
+        if config is not None:
+            self.apply(config)
+            log.info("the configuration was read again", extra={"event": "reload"})
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self, outcome: Outcome) -> None:
+        """Evaluate what is finished, save, and say so.
+
+        Raises:
+          JobError: the state must not be saved.
+          StorageError: it could not be.
+        """
+        session, finished = self._session, outcome.phase is Phase.FINISHED
+        if not finished:
+            self._reporter.update(phase=Phase.PAUSING)
+        if session.step > self.checkpointing.saved_step:
+            self.recording.write_metrics()
+            if finished:
+                self.recording.evaluate(session)
+                self.recording.summarize(session)
+        self.checkpointing.finish(session, "finish" if finished else "pause")
+        self.recording.report()
+
+    def save_after_failure(self, *, sound: bool) -> None:
+        """Save what is sound. What is wrong with that must not hide the error that ends the run."""
+        try:
+            if sound:
+                self.checkpointing.finish(self._session, "failure")
+            else:
+                self.checkpointing.wait()
+        except (JobError, StorageError) as another:
+            log.error("%s", another, extra={"event": "save-failed"})
+
+    # ------------------------------------------------------------------ services
+
+    def start(self) -> None:
+        """Make the services, in the order in which those due at one boundary are done: saving comes last."""
+        recording, session = self.recording, self._session
+        actions: dict[str, Callable[[], None]] = {
+            "metrics": recording.write_metrics,
+            "evaluate": self._evaluate,
+            "summary": lambda: recording.summarize(session),
+            "step counter": recording.count_steps,
+            "report": self._report,
+            "progress": recording.log_progress,
+            "checkpoint": self._save_on_schedule,
+        }
+        mark = Mark(session.step, self._timer())
+        self.checkpointing.begin(mark)
+        self._services = [Service(name, action, Schedule(), mark) for name, action in actions.items()]
+        self._set_schedules()
+
+    def _set_schedules(self) -> None:
+        config = self.config
+        schedules = {
+            "metrics": Schedule(secs=config.summary.metrics_secs),
+            "evaluate": Schedule(config.evaluate.evaluate_secs, config.evaluate.evaluate_steps),
+            "summary": Schedule(secs=config.summary.save_summaries_secs),
+            "step counter": Schedule(secs=config.summary.save_summaries_secs),
+            "report": Schedule(secs=REPORT_SECS),
+            "progress": Schedule(secs=config.log.progress_secs),
+            "checkpoint": Schedule(self._save_secs(), config.checkpoint.save_model_steps),
+        }
+        for service in self._services:
+            service.schedule = schedules[service.name]
+        self._reporter.hold(save_model_secs=self._save_secs() or None)
+        self.store.policy = _policy(config)
+        self.checkpointing.hang_secs = config.watchdog.save_secs
+        self.recording.metrics_steps = config.summary.metrics_steps
+
+    def _save_secs(self) -> float:
+        """Seconds between checkpoints, as the config says or as was measured."""
+        cadence, secs = self.checkpointing.cadence, self.config.checkpoint.save_model_secs
+        cadence.max_overhead = self.config.checkpoint.max_overhead
+        return cadence.secs if secs == "auto" else float(secs)
+
+    def run_due(self) -> None:
+        mark = Mark(self._session.step, self._timer())
+        for service in self._services:
+            if service.is_due(mark):
+                service.run(mark)
+        if mark.now >= self.checkpointing.retry_at:
+            self.checkpointing.start(self._session, "retry")
+
+    def run_now(self, *names: str) -> None:
+        """Run these services at this boundary, whatever their schedules say."""
+        mark = Mark(self._session.step, self._timer())
+        for service in self._services:
+            if service.name in names:
+                service.run(mark)
+
+    def _evaluate(self) -> None:
+        self.recording.evaluate(self._session)
+        self.check_target()
+
+    def check_target(self) -> None:
+        """Warn where the target names a metric that the job does not have: the run would never end."""
+        target = self.config.parsed_target()
+        mistake = target.mistake(self._reporter.state.metrics) if target is not None else None
+        if mistake:
+            self._reporter.warn(f"target: {mistake}")
+
+    def _save_on_schedule(self) -> None:
+        """By the clock a save that is under way will do; each of so many steps is one that a person counts on."""
+        every = self.config.checkpoint.save_model_steps
+        if every and self._session.step % every == 0:
+            self.checkpointing.make_way()
+        self.checkpointing.start(self._session, "schedule")
+
+    def _report(self) -> None:
+        self.recording.report()
+        self.checkpointing.watch()
+
+    def limit(self) -> int:
+        """The step at which the loop must be at a boundary, whatever the flag."""
+        limits = [service.next_step for service in self._services]
+        limit = min([*limits, self.config.max_steps or math.inf])
+        return int(limit) if limit < math.inf else 2**62
+
+
+def _policy(config: Config) -> Policy:
+    keep = config.checkpoint
+    return Policy(keep.keep_last, keep.keep_every_hours, config.parsed_best(), keep.keep_best)
