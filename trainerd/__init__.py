@@ -1,19 +1,28 @@
 """trainerd: a daemon and a library that train a TensorFlow model for days or months.
 
-Importing this package does not import TensorFlow.
+Importing this package does not import TensorFlow. What is trained with it is imported when it is first asked for.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 from trainerd.errors import TrainerdError
 from trainerd.job import Job
 
+if TYPE_CHECKING:
+    from trainerd.supervisor.supervisor import Supervisor
+
 __version__ = "0.1.0"
 __all__ = ["Job", "Supervisor", "TrainerdError", "__version__"]
 
+_LATER = {"Supervisor": "trainerd.supervisor.supervisor"}
+
 
 def __getattr__(name: str) -> object:
-    """Import the Supervisor when it is first asked for: its room is not needed to describe a job."""
-    if name == "Supervisor":
-        from trainerd.supervisor.supervisor import Supervisor
-
-        return Supervisor
+    """Import what needs TensorFlow when it is first asked for."""
+    if name in _LATER:
+        found: object = getattr(importlib.import_module(_LATER[name]), name)
+        return found
     raise AttributeError(f"module 'trainerd' has no attribute {name!r}")

@@ -49,8 +49,6 @@ class GraphSession:
         self._session, self.runs = session, step
         if prefix is not None:
             self._waiting = self._state.move(session, self._state.positions(prefix))
-        for lost in self._state.lost_positions(session):
-            log.warning("the position of an input is not saved, so each start begins it anew: %s", lost)
         if ops := random_ops(self._state.graph):
             log.info("after a pause these begin anew, since no checkpoint holds their place: %s", ", ".join(ops))
 

@@ -8,6 +8,8 @@ another SaveV2.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +21,10 @@ import tensorflow as tf
 from trainerd.sessions.oserrors import as_os_errors
 
 tf1 = tf.compat.v1
+log = logging.getLogger(__name__)
 
 POSITION = "trainerd/position/"  # the keys in a checkpoint of what an iterator has given already
+_UNINITIALIZED = "the iterator has not been initialized"
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 _REFERENCES = ("VariableV2", "Variable", "TemporaryVariable")
 
@@ -50,6 +54,7 @@ class GraphState:
     def __init__(self, graph: Any, saver: Any) -> None:
         self.graph = graph
         self.saver = saver
+        self._lost: set[str] = set()  # the iterators whose position cannot be saved
         keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
         with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
             self._handles = [tf1.get_session_handle(_owned(tensor)) for tensor in tensors]
@@ -84,17 +89,22 @@ class GraphState:
         feeds = dict(zip([*self._fed, *self._states], [*handles, *states], strict=True))
         return GraphSnapshot(step, self._size + sum(map(len, states)), self, session, feeds)
 
-    def lost_positions(self, session: Any) -> list[str]:
-        """The iterators whose position cannot be saved, with TensorFlow's reason."""
-        lost = []
-        for position in self._positions:
-            try:
-                _run(session, position.serialized)
-            except tf.errors.FailedPreconditionError:
-                continue  # not initialized yet: then there is no position either
-            except tf.errors.OpError as error:
-                lost.append(f"{position.name}: {error.message.splitlines()[-1]}")
-        return lost
+    def _state(self, session: Any, position: _Position) -> bytes:
+        """An iterator's position; nothing where it has none, or none that can be saved, which is told once."""
+        if position.name in self._lost:
+            return b""
+        try:
+            state: bytes = _run(session, position.serialized)
+        except tf.errors.OpError as error:
+            if _UNINITIALIZED not in error.message:
+                self._lost.add(position.name)
+                log.warning(
+                    "the position of an input is not saved, so each start begins it anew: %s: %s",
+                    position.name,
+                    _reason(error.message),
+                )
+            return b""
+        return state
 
     def positions(self, prefix: Path) -> dict[str, bytes]:
         """The iterators' positions that a checkpoint holds, by the iterators' names."""
@@ -135,15 +145,6 @@ class GraphState:
             waiting += [*(source.op for source in op.inputs), *op.control_inputs]
         return names
 
-    @staticmethod
-    def _state(session: Any, position: _Position) -> bytes:
-        """An iterator's position; nothing where it has none, or none that can be saved."""
-        try:
-            state: bytes = _run(session, position.serialized)
-        except tf.errors.OpError:
-            return b""
-        return state
-
     def write(self, snapshot: GraphSnapshot, prefix: Path) -> None:
         """Write a snapshot's files, the graph's own among them, as a Saver does."""
         with as_os_errors():
@@ -154,7 +155,8 @@ class GraphState:
     def meta_graph(self) -> Any:
         """The graph as a MetaGraphDef, with what restores it."""
         saver_def = self.saver.saver_def if self.saver is not None else None
-        return tf1.train.export_meta_graph(graph=self.graph, saver_def=saver_def)
+        with self.graph.as_default():
+            return tf1.train.export_meta_graph(graph=self.graph, saver_def=saver_def)
 
     def forget(self, snapshot: GraphSnapshot) -> None:
         """Give back a snapshot's memory."""
@@ -232,6 +234,12 @@ def _position(op: Any) -> _Position:
     parsed = tf.raw_ops.ParseTensor(serialized=fed, out_type=tf.variant)
     restored = tf.raw_ops.DeserializeIterator(resource_handle=handle, serialized=parsed)
     return _Position(op.name, tf.raw_ops.SerializeTensor(tensor=variant), fed, restored)
+
+
+def _reason(message: str) -> str:
+    """Of an error of a session, what went wrong, without where the op was made."""
+    found = re.search(r"^Node: .*\n(.*)$", message, re.MULTILINE)
+    return found[1] if found else message.splitlines()[0]
 
 
 def _run(session: Any, fetches: Any, feeds: Mapping[Any, Any] | None = None) -> Any:

@@ -428,15 +428,16 @@ class Supervisor:
             stack.enter_context(called_every(_IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self._rundir is not None:
                 prefix = self._take_rundir(stack, self._rundir, wait, max_wait_secs)
-            session = self._session_manager.prepare_session(
-                master,
-                init_op=self._init_op,
-                saver=self._saver,
-                checkpoint_filename_with_path=None if prefix is None else str(prefix),
-                config=config,
-                init_feed_dict=self._init_feed_dict,
-                init_fn=self._init_fn,
-            )
+            with self._graph.as_default():
+                session = self._session_manager.prepare_session(
+                    master,
+                    init_op=self._init_op,
+                    saver=self._saver,
+                    checkpoint_filename_with_path=None if prefix is None else str(prefix),
+                    config=config,
+                    init_feed_dict=self._init_feed_dict,
+                    init_fn=self._init_fn,
+                )
             adopt(session, self._care)
             if self._model is not None:
                 self._model.open(session, prefix, self._upkeep.checkpointing.saved_step if self._upkeep else 0)
