@@ -44,6 +44,7 @@ NEEDS_TENSORFLOW = {
     "sessions/graphstate.py",
     "sessions/oserrors.py",
     "events/graphevents.py",
+    "supervisor/custody.py",
     "supervisor/defaults.py",
     "supervisor/looper.py",
     "supervisor/managed.py",

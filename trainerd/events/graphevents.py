@@ -19,19 +19,19 @@ class GraphEvents:
     """Writes what `tf.compat.v1.train.Supervisor` writes.
 
     Args:
-      writer: a `tf.compat.v1.summary.FileWriter`.
-      summarize: runs the summary op; gives a serialized Summary, or None where there is none.
+      writer: a `tf.compat.v1.summary.FileWriter`; None where nothing is to be written.
+      summary_op: what gives a serialized Summary, or several of them; None where there are none.
+
+    Attributes:
       told: given the scalars of each Summary.
     """
 
     is_well = True
 
-    def __init__(
-        self, writer: Any, summarize: Callable[[], bytes | None], told: Callable[[dict[str, float]], None]
-    ) -> None:
+    def __init__(self, writer: Any, summary_op: Any = None) -> None:
+        self.told: Callable[[dict[str, float]], None] = lambda scalars: None
         self._writer = writer
-        self._summarize = summarize
-        self._told = told
+        self._summary_op = summary_op
         self._logged = 0
 
     def begin(self, step: int, model: Model) -> None:
@@ -48,33 +48,32 @@ class GraphEvents:
                 self._logged += 1
                 tf1.logging.info("%s: %g", tag, value)
 
-    def summaries(self, model: Model) -> None:
-        """Run the summary op and write what it gives."""
-        content = self._summarize()
-        if content is not None:
-            tf1.logging.info("Recording summary at step %s.", model.step)
-            self.computed(content, model.step)
+    def summaries(self, model: Any) -> None:
+        """Run the summary op of a `GraphSession` and write what it gives."""
+        if self._summary_op is None:
+            return
+        found, step = model.run(self._summary_op), model.step
+        tf1.logging.info("Recording summary at step %s.", step)
+        for content in found if isinstance(found, list) else [found]:
+            self.computed(content, step)
 
     def computed(self, summary: Any, step: int | None) -> None:
         """Write a Summary, or a serialized one."""
         self._add(lambda: self._writer.add_summary(summary, step))
         parsed = tf1.Summary.FromString(summary) if isinstance(summary, bytes) else summary
-        self._told({v.tag: v.simple_value for v in parsed.value if v.HasField("simple_value")})
-
-    def saved(self, path: str, step: int) -> None:
-        """Write that a checkpoint was made."""
-        log = SessionLog(status=SessionLog.CHECKPOINT, checkpoint_path=path)
-        self._add(lambda: self._writer.add_session_log(log, step))
+        self.told({v.tag: v.simple_value for v in parsed.value if v.HasField("simple_value")})
 
     def flush(self) -> None:
         """Show what was written so far to readers."""
-        self._add(self._writer.flush)
+        self._add(lambda: self._writer.flush())
 
     def close(self) -> None:
         """Show the rest; who made the writer closes it."""
         self.flush()
 
     def _add(self, write: Callable[[], None]) -> None:
+        if self._writer is None:
+            return
         try:
             write()
         except (OSError, tf.errors.OpError) as error:

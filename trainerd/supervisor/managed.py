@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ class Care:
       model: the graph as it is saved and restored; None where nothing is.
       callables: the prepared fetches; None once the session is closed.
       failure: the last error that a step raised, whose state is no boundary's.
+      next_step: the global step at which a service is due; infinity where none is by steps.
     """
 
     boundary: Boundary
@@ -33,6 +35,7 @@ class Care:
     model: GraphSession | None
     callables: Callables | None = field(default=None)
     failure: BaseException | None = field(default=None)
+    next_step: float = field(default=math.inf)
 
     def seen(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
         """For `Callables`: where fetches initialize an input that was in mid-epoch, it goes on from there."""
@@ -75,11 +78,11 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
     It is not made, but one that a SessionManager made becomes it: see `adopt`.
     """
 
-    _care: Care | None
+    care: Care | None
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """See `tf.compat.v1.Session.run`. On the loop's thread the end of a run is a boundary."""
-        care = self._care
+        care = self.care
         if care is None or not care.boundary.is_mine:
             return super().run(fetches, feed_dict, options, run_metadata)
         boundary = care.boundary
@@ -101,8 +104,8 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
 
     def close(self) -> None:
         """See `tf.compat.v1.Session.close`."""
-        if self._care is not None:
-            self._care.callables = None
+        if self.care is not None:
+            self.care.callables = None
         super().close()
 
 
@@ -110,7 +113,7 @@ def adopt(session: Any, care: Care) -> Any:
     """Make a `tf.compat.v1.Session` a managed one: the very same, so that all that holds it sees the change."""
     if isinstance(session, ManagedSession):
         session.__class__ = tf1.Session
-    session._care = care
+    session.care = care
     session.__class__ = ManagedSession
     care.callables = Callables(session, care.seen(session))
     return session

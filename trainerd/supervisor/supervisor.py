@@ -7,38 +7,20 @@ what the class says.
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
-from trainerd.errors import TrainerdError
 from trainerd.events.graphevents import GraphEvents, SessionLog
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
-from trainerd.sessions.contract import Steps
-from trainerd.sessions.graph import GraphSession, read_whole
-from trainerd.sessions.graphstate import GraphState
-from trainerd.state import Phase, State
 from trainerd.supervisor import defaults
-from trainerd.supervisor.boundary import Boundary
-from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.custody import IDLE_SECS, Custody
 from trainerd.supervisor.looper import Looper
-from trainerd.supervisor.managed import Care, adopt
-from trainerd.supervisor.outcome import Outcome
-from trainerd.supervisor.periodic import called_every
-from trainerd.supervisor.tenancy import signals_raise, tenancy
-from trainerd.supervisor.upkeep import Upkeep
+from trainerd.supervisor.schedule import Schedule
 
 tf1 = tf.compat.v1
-
-_IDLE_SECS = 0.25
-_FOR_EVER = 2**62
 
 
 class Supervisor:
@@ -129,20 +111,17 @@ class Supervisor:
                 recovery_wait_secs=recovery_wait_secs,
                 local_init_run_options=local_init_run_options,
             )
-        self._state = self._model = self._rundir = None
+        self._rundir = None
         if self._logdir:
             self._rundir = RunDirectory(Path(self._logdir).expanduser().absolute(), checkpoint_basename)
-            self._state = GraphState(self._graph, self._saver)
-            self._model = GraphSession(self._state, self._global_step)
         self._summary_writer = _default(summary_writer, self._make_writer) if is_chief else None
+        self._events = GraphEvents(self._summary_writer, self._summary_op)
+        self._custody = Custody(
+            self._graph, self._rundir, self._saver, self._global_step, self._events, self._coord.request_stop
+        )
         self._graph_written = False
         self._require_devices()
         self._graph.finalize()
-        self._flag = Flag()
-        self._stack = contextlib.ExitStack()
-        self._upkeep: Upkeep | None = None
-        self._care: Care | None = None
-        self._outcome: Outcome | None = None
         self._error: BaseException | None = None
 
     # ------------------------------------------------------------------ what it was made with
@@ -276,20 +255,33 @@ class Supervisor:
           InUseError: another process trains in `logdir`.
         """
         self._coord.clear_stop()
-        self._outcome = self._error = None
+        self._error = None
         if self._summary_writer:
             self._summary_writer.reopen()
-        boundary = Boundary(self._flag, self._serve)
+        with self._custody.begun(), self._graph.as_default():
+            if self._is_chief:
+                prefix = self._custody.find(
+                    wait_secs=max_wait_secs if wait_for_checkpoint else 0,
+                    poll_secs=self._recovery_wait_secs,
+                    waiting=self._coord.wait_for_stop,
+                )
+                session = self._session_manager.prepare_session(
+                    master,
+                    init_op=self._init_op,
+                    saver=self._saver,
+                    checkpoint_filename_with_path=prefix,
+                    config=config,
+                    init_feed_dict=self._init_feed_dict,
+                    init_fn=self._init_fn,
+                )
+            else:
+                session = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
+        self._custody.take(session)
         if self._is_chief:
-            session = self._prepare(boundary, master, config, wait_for_checkpoint, max_wait_secs)
             self._write_graph()
             if start_standard_services:
                 tf1.logging.info("Starting standard services.")
                 self.start_standard_services(session)
-        else:
-            session = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
-            self._care = Care(boundary, None, None)
-            adopt(session, self._care)
         if start_standard_services:
             tf1.logging.info("Starting queue runners.")
             self.start_queue_runners(session)
@@ -308,17 +300,16 @@ class Supervisor:
             raise RuntimeError(
                 "Only chief supervisor can start standard services. Because only chief supervisors can write events."
             )
-        if self._upkeep is None or self._model is None or self._care is None:
+        if self._rundir is None:
             tf1.logging.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
-        with self._care.boundary.lock:
-            if self._global_step is not None and self._summary_writer:
-                self._upkeep.recording.begin(self._model, self._model.step)
-            self._upkeep.apply(self._config(services=True))
-            if self._summary_writer and self._save_summaries_secs:
-                self._upkeep.run_now("summary", "step counter")
-            if self._saver is not None and self._save_model_secs:
-                self._upkeep.checkpointing.start(self._model, "start")
+        extra: dict[str, tuple[Callable[[], None], Schedule]] = {}
+        if self._summary_writer and self._save_summaries_secs:
+            schedule = Schedule(secs=self._save_summaries_secs)
+            extra["summaries"] = (self._custody.summarize, schedule)
+            if self._global_step is not None:
+                extra["steps"] = (self._custody.count_steps, schedule)
+        self._custody.start_services(self._save_model_secs or 0, 0, extra)
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
@@ -346,8 +337,7 @@ class Supervisor:
         Returns:
           The thread that keeps the time.
         """
-        boundary = self._care.boundary if self._care else None
-        looper = Looper(self._coord, timer_interval_secs, boundary, target, args, kwargs)
+        looper = Looper(self._coord, timer_interval_secs, self._custody.boundary, target, args, kwargs)
         looper.start()
         return looper
 
@@ -368,12 +358,19 @@ class Supervisor:
           what a service or a thread raised first.
         """
         self._coord.request_stop()
+        error = self._error
         try:
-            with self._stack:
-                self._end(threads, ignore_live_threads)
+            try:
+                self._custody.save(error, at_end=bool(self._save_model_secs))
+            finally:
+                self._coord.join(
+                    threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads
+                )
+        except BaseException as raised:
+            error = raised
+            raise
         finally:
-            self._stack = contextlib.ExitStack()
-            self._upkeep = None
+            self._custody.leave(error)
             if close_summary_writer and self._summary_writer:
                 self._summary_writer.add_session_log(SessionLog(status=SessionLog.STOP))
                 self._summary_writer.close()
@@ -387,8 +384,7 @@ class Supervisor:
 
     def should_stop(self) -> bool:
         """Whether the loop should end: it was asked to, a service failed, or the run is to be paused."""
-        if self._flag.is_raised and self._care is not None and self._care.boundary.is_mine:
-            self._care.boundary.reached()
+        self._custody.look()
         return bool(self._coord.should_stop())
 
     def stop_on_exception(self) -> Any:
@@ -398,7 +394,7 @@ class Supervisor:
     def wait_for_stop(self) -> None:
         """Wait until somebody asks to stop. Meanwhile what is due is done."""
         while not self.should_stop():
-            self._coord.wait_for_stop(_IDLE_SECS)
+            self._coord.wait_for_stop(IDLE_SECS)
 
     def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
         """Write a Summary to the event file.
@@ -415,92 +411,9 @@ class Supervisor:
             raise RuntimeError("Writing a summary requires a summary writer.")
         if global_step is None and self._global_step is not None:
             global_step = tf1.train.global_step(sess, self._global_step)
-        self._events().computed(summary, global_step)
+        self._events.computed(summary, global_step)
 
-    # ------------------------------------------------------------------ the beginning
-
-    def _prepare(self, boundary: Boundary, master: str, config: Any, wait: bool, max_wait_secs: float) -> Any:
-        """The chief's session: restored from the newest checkpoint that verifies, or initialized."""
-        self._care = Care(boundary, self._state, self._model)
-        prefix = None
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(signals_raise(self._flag))
-            stack.enter_context(called_every(_IDLE_SECS, boundary.serve_if_idle, name="idle"))
-            if self._rundir is not None:
-                prefix = self._take_rundir(stack, self._rundir, wait, max_wait_secs)
-            with self._graph.as_default():
-                session = self._session_manager.prepare_session(
-                    master,
-                    init_op=self._init_op,
-                    saver=self._saver,
-                    checkpoint_filename_with_path=None if prefix is None else str(prefix),
-                    config=config,
-                    init_feed_dict=self._init_feed_dict,
-                    init_fn=self._init_fn,
-                )
-            adopt(session, self._care)
-            if self._model is not None:
-                self._model.open(session, prefix, self._upkeep.checkpointing.saved_step if self._upkeep else 0)
-            if self._upkeep is not None and self._model is not None:
-                self._upkeep.start()
-                self._recorded = self._model.step
-                self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
-                stack.enter_context(self._upkeep.ticker)
-            self._stack = stack.pop_all()
-        return session
-
-    def _take_rundir(
-        self, stack: contextlib.ExitStack, rundir: RunDirectory, wait: bool, max_wait_secs: float
-    ) -> Path | None:
-        """Take the run directory for this process. The prefix of the checkpoint to restore, if there is one."""
-        assert self._model is not None
-        self._reporter = stack.enter_context(tenancy(rundir, Path(sys.argv[0]).name or "python", [self._saved]))
-        self._upkeep = upkeep = Upkeep(
-            self._config(services=False),
-            self._model,
-            rundir,
-            flag=self._flag,
-            reporter=self._reporter,
-            events=self._events(),
-        )
-        if self._saver is None:
-            return None
-        deadline = time.monotonic() + max_wait_secs
-        while True:
-            upkeep.store.adopt(read_whole)
-            found = upkeep.find()
-            if found is not None:
-                upkeep.resumed(found)
-                tf1.logging.info("Restoring parameters from %s", rundir.prefix(found.step))
-                return rundir.prefix(found.step)
-            if not wait or time.monotonic() > deadline:
-                return None
-            tf1.logging.info("Waiting for checkpoint to be available.")
-            self._coord.wait_for_stop(self._recovery_wait_secs)
-
-    def _config(self, *, services: bool) -> Config:
-        """What a trainerd.toml would say of all this."""
-        definition = self._saver.saver_def if self._saver is not None else None
-        keep, hours = (definition.max_to_keep, definition.keep_checkpoint_every_n_hours) if definition else (0, 0.0)
-        none = CheckpointConfig(save_model_secs=0, keep_last=keep or _FOR_EVER, keep_every_hours=hours)
-        config = Config(
-            entry=Path(sys.argv[0]).name,
-            logdir=str(self._rundir.path if self._rundir else ""),
-            stop_on_nan=False,
-            checkpoint=none,
-            summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0),
-            evaluate=EvaluateConfig(evaluate_secs=0),
-            log=LogConfig(progress_secs=0),
-        )
-        if not services:
-            return config
-        save = (self._save_model_secs or 0) if self._saver is not None else 0
-        show = (self._save_summaries_secs or 0) if self._summary_writer else 0
-        return replace(
-            config,
-            checkpoint=replace(none, save_model_secs=save),
-            summary=replace(config.summary, save_summaries_secs=show),
-        )
+    # ------------------------------------------------------------------ its own
 
     def _make_writer(self) -> Any:
         return None if self._logdir is None else tf1.summary.FileWriter(self._logdir)
@@ -511,8 +424,8 @@ class Supervisor:
             tf.io.write_graph(self._graph.as_graph_def(add_shapes=True), self._logdir, "graph.pbtxt")
         if self._summary_writer and not self._graph_written:
             self._summary_writer.add_graph(self._graph)
-            if self._state is not None:
-                self._summary_writer.add_meta_graph(self._state.meta_graph)
+            if self._custody.state is not None:
+                self._summary_writer.add_meta_graph(self._custody.state.meta_graph)
             self._graph_written = True
 
     def _require_devices(self) -> None:
@@ -520,94 +433,6 @@ class Supervisor:
         for op in () if self._is_chief else self._graph.get_operations():
             if op.type in ("Variable", "VariableV2") and not op.device:
                 raise ValueError(f"When using replicas, all Variables must have their device set: {op}")
-
-    # ------------------------------------------------------------------ boundaries
-
-    def _serve(self, taken: set[Request]) -> None:
-        """Do what is due at a boundary. What fails stops the supervisor, and is raised when it has stopped."""
-        try:
-            if Request.PAUSE in taken:
-                self._outcome = Outcome(Phase.PAUSED, "paused on request")
-                self._coord.request_stop()
-            if self._upkeep is None or self._model is None:
-                return
-            self._record(self._model.step)
-            saves = self._saver is not None
-            self._upkeep.serve(taken if saves else taken - {Request.SAVE, Request.PAUSE})
-            self._upkeep.run_due()
-            if self._outcome is not None and saves:  # at once: who asked may not wait for the loop to look
-                self._upkeep.checkpointing.start(self._model, "pause")
-        except Exception as error:
-            self._coord.request_stop(error)
-
-    def _record(self, step: int) -> None:
-        """Tell the rate, and the step, of what was done since the last boundary."""
-        assert self._upkeep is not None and self._model is not None
-        done, self._recorded = max(0, step - self._recorded), step
-        self._upkeep.recording.steps(Steps(step - done + 1, (), np.empty((done, 0))), self._model)
-
-    def _events(self) -> GraphEvents:
-        return GraphEvents(self._summary_writer, self._summarize, self._tell)
-
-    def _summarize(self) -> bytes | None:
-        if self._summary_op is None or self._model is None:
-            return None
-        content: bytes = self._model.run(self._summary_op)
-        return content
-
-    def _tell(self, scalars: dict[str, float]) -> None:
-        """What was summarized last is what `trainerd status` shows."""
-        if self._upkeep is not None:
-            self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
-
-    def _saved(self, state: State) -> None:
-        """Tell the Saver and the event file of each new checkpoint."""
-        if self._saver is None or state.last_checkpoint is None:
-            return
-        path = state.last_checkpoint.path
-        known = self._saver.last_checkpoints
-        if path not in known:
-            self._saver.set_last_checkpoints_with_time([(p, time.time()) for p in [*known, path]])
-
-    # ------------------------------------------------------------------ the end
-
-    def _end(self, threads: Sequence[Any] | None, ignore_live_threads: bool) -> None:
-        """Save what is sound, and wait for the threads."""
-        error: BaseException | None = self._error
-        try:
-            try:
-                self._save_at_end()
-            finally:
-                self._coord.join(
-                    threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads
-                )
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            if self._upkeep is not None:
-                self._tell_the_end(error if not isinstance(error, tf.errors.OutOfRangeError) else None)
-
-    def _save_at_end(self) -> None:
-        if self._upkeep is None or self._model is None or self._care is None or self._saver is None:
-            return
-        with self._care.boundary.lock:
-            failed = self._error is not None and not isinstance(self._error, tf.errors.OutOfRangeError)
-            if failed:
-                self._upkeep.save_after_failure(sound=self._error is not self._care.failure)
-            elif self._save_model_secs or self._outcome is not None:
-                self._record(self._model.step)
-                self._upkeep.finish(self._outcome or Outcome(Phase.FINISHED, "the program's loop has ended"))
-            else:
-                self._upkeep.checkpointing.wait()
-
-    def _tell_the_end(self, error: BaseException | None) -> None:
-        outcome = self._outcome or Outcome(Phase.FINISHED, "the program's loop has ended")
-        if error is None:
-            self._reporter.update(phase=outcome.phase)
-            return
-        code = error.exit_code if isinstance(error, TrainerdError) else 70
-        self._reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
 
 
 def _default(value: Any, make: Callable[[], Any]) -> Any:

@@ -219,7 +219,7 @@ class Upkeep:
             "checkpoint": Schedule(self._save_secs(), config.checkpoint.save_model_steps),
         }
         for service in self._services:
-            service.schedule = schedules[service.name]
+            service.schedule = schedules.get(service.name, service.schedule)
         self._reporter.hold(save_model_secs=self._save_secs() or None)
         self.store.policy = _policy(config)
         self.checkpointing.hang_secs = config.watchdog.save_secs
@@ -239,12 +239,11 @@ class Upkeep:
         if mark.now >= self.checkpointing.retry_at:
             self.checkpointing.start(self._session, "retry")
 
-    def run_now(self, *names: str) -> None:
-        """Run these services at this boundary, whatever their schedules say."""
+    def add(self, name: str, action: Callable[[], None], schedule: Schedule) -> None:
+        """Have another service run on a schedule, for the first time at this boundary."""
         mark = Mark(self._session.step, self._timer())
-        for service in self._services:
-            if service.name in names:
-                service.run(mark)
+        action()
+        self._services.append(Service(name, action, schedule, mark))
 
     def _evaluate(self) -> None:
         self.recording.evaluate(self._session)

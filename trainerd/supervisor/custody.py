@@ -1,0 +1,302 @@
+"""What a program's own session is looked after with: the run directory, signals, boundaries, and the end.
+
+The Supervisor of a library and a MonitoredSession differ in what they promise a program; this is what both are made of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
+from trainerd.errors import TrainerdError
+from trainerd.events.graphevents import GraphEvents
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.contract import Steps
+from trainerd.sessions.graph import GraphSession, read_whole
+from trainerd.sessions.graphstate import GraphState
+from trainerd.state import Phase, State
+from trainerd.supervisor.boundary import Boundary
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.managed import Care, adopt
+from trainerd.supervisor.outcome import Outcome
+from trainerd.supervisor.periodic import called_every
+from trainerd.supervisor.schedule import Schedule
+from trainerd.supervisor.tenancy import signals_raise, tenancy
+from trainerd.supervisor.upkeep import Upkeep
+
+tf1 = tf.compat.v1
+
+IDLE_SECS = 0.25
+_FOR_EVER = 2**62
+_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended")
+
+
+class Custody:
+    """Looks after one session of a graph, from before it is made until after its last step.
+
+    Args:
+      graph: the graph.
+      rundir: where checkpoints go; None where nothing is saved.
+      saver: says what is saved, and how much is kept; None where nothing is.
+      global_step: counts the steps; None where nothing does.
+      events: what is written for TensorBoard; None for nothing.
+      stop: called with None where the run is to pause, and with the error where a service failed.
+
+    Attributes:
+      outcome: how the run ends, once that is decided.
+      model: the graph as it is saved; None where there is no run directory.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        rundir: RunDirectory | None,
+        saver: Any,
+        global_step: Any,
+        events: GraphEvents | None,
+        stop: Callable[[BaseException | None], None],
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self.model: GraphSession | None = None
+        self.state: GraphState | None = None
+        if rundir is not None:
+            self.state = GraphState(graph, saver)
+            self.model = GraphSession(self.state, global_step)
+        self._rundir = rundir
+        self._saver = saver
+        self._global_step = global_step
+        self._events = events or GraphEvents(None)
+        self._events.told = self.tell
+        self._stop = stop
+        self._flag = Flag()
+        self._stack = contextlib.ExitStack()
+        self._upkeep: Upkeep | None = None
+        self._care: Care | None = None
+        self._found: Manifest | None = None
+        self._is_kept = False
+        self._recorded = 0
+
+    # ------------------------------------------------------------------ the beginning
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """Take the run directory and the signals. They are given back by `end`, or here where the block raises."""
+        self.outcome = None
+        boundary = Boundary(self._flag, self._serve)
+        self._care = Care(boundary, self.state, self.model)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(signals_raise(self._flag))
+            stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
+            if self._rundir is not None and self.model is not None:
+                job = Path(sys.argv[0]).name or "python"
+                self._reporter = stack.enter_context(tenancy(self._rundir, job, [self._saved]))
+                self._upkeep = Upkeep(
+                    self._config(0, 0),
+                    self.model,
+                    self._rundir,
+                    flag=self._flag,
+                    reporter=self._reporter,
+                    events=self._events,
+                )
+                stack.callback(self._gone)
+            yield
+            self._stack = stack.pop_all()
+
+    def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
+        """The prefix of the checkpoint to restore: the newest that verifies. None where there is none.
+
+        Args:
+          wait_secs: how long to wait for one.
+          poll_secs: how often to look meanwhile.
+          waiting: called to wait for so many seconds.
+
+        Raises:
+          DataError: there are checkpoints, and none verifies.
+        """
+        self._found = None
+        if self._upkeep is None or self._rundir is None or self._saver is None:
+            return None
+        deadline = time.monotonic() + wait_secs
+        while True:
+            self._upkeep.store.adopt(read_whole)
+            self._found = self._upkeep.find()
+            if self._found is not None:
+                return str(self._rundir.prefix(self._found.step))
+            if time.monotonic() >= deadline:
+                return None
+            tf1.logging.info("Waiting for checkpoint to be available.")
+            waiting(poll_secs)
+
+    def take(self, session: Any) -> Any:
+        """Look after this `tf.compat.v1.Session` from now on, in which the model is restored or initialized."""
+        assert self._care is not None
+        adopt(session, self._care)
+        if self.model is None or self._upkeep is None:
+            return session
+        found = self._found
+        if found is None:
+            self.model.open(session, None)
+        else:
+            assert self._rundir is not None
+            self.model.open(session, self._rundir.prefix(found.step), found.step)
+            self._upkeep.resumed(found)
+        self._recorded = self.model.step
+        self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
+        if not self._is_kept:
+            self._is_kept = True
+            self._upkeep.start()
+            self._stack.enter_context(self._upkeep.ticker)
+        return session
+
+    def start_services(self, secs: float, steps: int, extra: dict[str, tuple[Callable[[], None], Schedule]]) -> None:
+        """Have checkpoints made on a schedule from now on, the first at once, and other services run.
+
+        Args:
+          secs, steps: between checkpoints; 0 for none.
+          extra: further services, with their schedules.
+        """
+        if self._upkeep is None or self.model is None or self._care is None:
+            return
+        with self._care.boundary.lock:
+            if self._global_step is not None:
+                self._upkeep.recording.begin(self.model, self.model.step)
+            self._upkeep.apply(self._config(secs, steps) if self._saver is not None else self._config(0, 0))
+            for name, (action, schedule) in extra.items():
+                self._upkeep.add(name, action, schedule)
+            if self._saver is not None and (secs or steps):
+                self._upkeep.checkpointing.start(self.model, "start")
+            self._care.next_step = self._upkeep.limit()
+
+    def _config(self, secs: float, steps: int) -> Config:
+        """What a trainerd.toml would say of all this."""
+        definition = self._saver.saver_def if self._saver is not None else None
+        keep, hours = (definition.max_to_keep, definition.keep_checkpoint_every_n_hours) if definition else (0, 0.0)
+        return Config(
+            entry=Path(sys.argv[0]).name,
+            logdir=str(self._rundir.path if self._rundir else ""),
+            stop_on_nan=False,
+            checkpoint=CheckpointConfig(
+                save_model_secs=secs,
+                save_model_steps=steps,
+                keep_last=keep or _FOR_EVER,
+                keep_every_hours=hours,
+            ),
+            summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0),
+            evaluate=EvaluateConfig(evaluate_secs=0),
+            log=LogConfig(progress_secs=0),
+        )
+
+    # ------------------------------------------------------------------ the loop
+
+    @property
+    def boundary(self) -> Boundary | None:
+        """Where services are run; None before a session is looked after."""
+        return self._care.boundary if self._care is not None else None
+
+    def look(self) -> None:
+        """The program looks whether it should stop: on the loop's thread that is a boundary too."""
+        if self._flag.is_raised and self._care is not None and self._care.boundary.is_mine:
+            self._care.boundary.reached()
+
+    def summarize(self) -> None:
+        """Run the summary op."""
+        if self._upkeep is not None and self.model is not None:
+            self._upkeep.recording.summarize(self.model)
+
+    def count_steps(self) -> None:
+        """Write the rate of the steps."""
+        if self._upkeep is not None:
+            self._upkeep.recording.count_steps()
+
+    def tell(self, scalars: dict[str, float]) -> None:
+        """These figures are what `trainerd status` shows."""
+        if self._upkeep is not None:
+            self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
+
+    def _serve(self, taken: set[Request]) -> None:
+        """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
+        try:
+            if Request.PAUSE in taken:
+                self.outcome = Outcome(Phase.PAUSED, "paused on request")
+                self._stop(None)
+            if self._upkeep is None or self.model is None or self._care is None:
+                return
+            self._record(self.model.step)
+            saves = self._saver is not None
+            self._upkeep.serve(taken if saves else taken - {Request.SAVE, Request.PAUSE})
+            self._upkeep.run_due()
+            if self.outcome is not None and saves:  # at once: who asked may not wait for the program to look
+                self._upkeep.checkpointing.start(self.model, "pause")
+            self._care.next_step = self._upkeep.limit()
+        except Exception as error:
+            self._stop(error)
+
+    def _record(self, step: int) -> None:
+        """Tell the rate, and the step, of what was done since the last boundary."""
+        assert self._upkeep is not None and self.model is not None
+        done, self._recorded = max(0, step - self._recorded), step
+        self._upkeep.recording.steps(Steps(step - done + 1, (), np.empty((done, 0))), self.model)
+
+    def _saved(self, state: State) -> None:
+        """Tell the Saver of each new checkpoint: programs ask it for the last ones."""
+        if self._saver is None or state.last_checkpoint is None:
+            return
+        path, known = state.last_checkpoint.path, self._saver.last_checkpoints
+        if path not in known:
+            self._saver.set_last_checkpoints_with_time([(p, time.time()) for p in [*known, path]])
+
+    # ------------------------------------------------------------------ the end
+
+    def save(self, error: BaseException | None, *, at_end: bool) -> None:
+        """Save what is sound, and wait until it is durable.
+
+        Args:
+          error: what ended the program's loop.
+          at_end: whether to save although nobody asked for it.
+
+        Raises:
+          StorageError: it could not be saved.
+        """
+        if self._upkeep is None or self.model is None or self._care is None or self._saver is None:
+            return
+        if not self._is_kept:  # there was never a session
+            return
+        with self._care.boundary.lock:
+            if error is not None and not is_clean(error):
+                self._upkeep.save_after_failure(sound=error is not self._care.failure)
+            elif at_end or self.outcome is not None:
+                self._record(self.model.step)
+                self._upkeep.finish(self.outcome or _ENDED)
+            else:
+                self._upkeep.checkpointing.wait()
+
+    def leave(self, error: BaseException | None) -> None:
+        """Tell how it ended, and give back the run directory and the signals.
+
+        Args:
+          error: what ended it.
+        """
+        if self._upkeep is not None:
+            if error is None or is_clean(error):
+                self._reporter.update(phase=(self.outcome or _ENDED).phase)
+            else:
+                code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
+                self._reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
+        self._stack.close()
+
+    def _gone(self) -> None:
+        self._upkeep, self._is_kept = None, False
+
+
+def is_clean(error: BaseException) -> bool:
+    """Whether an error says that the input has ended, and no more."""
+    return isinstance(error, tf.errors.OutOfRangeError | StopIteration)
