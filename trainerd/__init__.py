@@ -12,12 +12,31 @@ from trainerd.errors import TrainerdError
 from trainerd.job import Job
 
 if TYPE_CHECKING:
+    from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
+    from trainerd.supervisor.monitored import MonitoredSession, MonitoredTrainingSession, SingularMonitoredSession
     from trainerd.supervisor.supervisor import Supervisor
 
 __version__ = "0.1.0"
-__all__ = ["Job", "Supervisor", "TrainerdError", "__version__"]
+__all__ = [
+    "ChiefSessionCreator",
+    "Job",
+    "MonitoredSession",
+    "MonitoredTrainingSession",
+    "SingularMonitoredSession",
+    "Supervisor",
+    "TrainerdError",
+    "WorkerSessionCreator",
+    "__version__",
+]
 
-_LATER = {"Supervisor": "trainerd.supervisor.supervisor"}
+_LATER = {
+    "ChiefSessionCreator": "trainerd.supervisor.creators",
+    "MonitoredSession": "trainerd.supervisor.monitored",
+    "MonitoredTrainingSession": "trainerd.supervisor.monitored",
+    "SingularMonitoredSession": "trainerd.supervisor.monitored",
+    "Supervisor": "trainerd.supervisor.supervisor",
+    "WorkerSessionCreator": "trainerd.supervisor.creators",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -18,6 +18,7 @@ from trainerd.events.history import _VOID, read_events
 from trainerd.sessions import sstable
 from trainerd.sessions.objectgraph import GRAPH_KEY, entries
 from trainerd.sessions.pipeline import describe
+from trainerd.sessions.unfinalized import unfinalized
 
 # The versions for which everything here was seen to hold. tests/tensorflow/test_events.py and test_tensorboard_page.py
 # say whether the whole still works.
@@ -112,6 +113,17 @@ def test_the_tensors_of_a_checkpoint_can_be_had_without_writing_them(tmp_path: P
     assert np.array_equal(next(e for e in found if e.key.startswith("v/")).value, [1.0, 2.0])
 
 
+def test_a_finalized_graph_can_be_opened_again() -> None:
+    graph = tf.Graph()
+    graph.finalize()
+    with unfinalized(graph), graph.as_default():
+        tf.constant(1)
+    assert graph.finalized and len(graph.get_operations()) == 1, (
+        "tf.Graph._unsafe_unfinalize does something else: trainerd/sessions/unfinalized.py depends on it. Look into "
+        "tensorflow/python/training/monitored_session.py for how it opens the graph now."
+    )
+
+
 # A name with an underscore in front, of anything but trainerd's own objects.
 PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)")
 KNOWN = {
@@ -119,6 +131,7 @@ KNOWN = {
     ("sessions/input.py", "_iterator_resource"),
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
+    ("sessions/unfinalized.py", "_unsafe_unfinalize"),
 }
 
 

@@ -31,6 +31,7 @@ class Boundary:
     Attributes:
       lock: held while a step runs and while the flag is served.
       thread: the loop's, by its identity.
+      is_held: whether the loop's thread is in the middle of a step, whatever sessions it runs.
     """
 
     def __init__(
@@ -41,14 +42,15 @@ class Boundary:
         self.thread = threading.get_ident()
         self._serve = serve
         self._timer = timer
+        self.is_held = False
         self._server: int | None = None  # the thread that serves the flag just now
         self._raised_at: float | None = None
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
 
     @property
     def is_mine(self) -> bool:
-        """Whether this is the loop's thread, in the loop: not in a service that it runs at a boundary."""
-        return threading.get_ident() == self.thread != self._server
+        """Whether this is the loop's thread, in the loop: not in a service that it runs at a boundary, or in a step."""
+        return not self.is_held and threading.get_ident() == self.thread != self._server
 
     def reached(self) -> None:
         """The loop is between two steps, and the flag is raised."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
-from trainerd.errors import TrainerdError
+from trainerd.errors import StorageError, TrainerdError
 from trainerd.events.graphevents import GraphEvents
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Steps
@@ -29,7 +29,7 @@ from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.managed import Care, adopt
 from trainerd.supervisor.outcome import Outcome
 from trainerd.supervisor.periodic import called_every
-from trainerd.supervisor.schedule import Schedule
+from trainerd.supervisor.schedule import Mark, Schedule
 from trainerd.supervisor.tenancy import signals_raise, tenancy
 from trainerd.supervisor.upkeep import Upkeep
 
@@ -50,6 +50,7 @@ class Custody:
       global_step: counts the steps; None where nothing does.
       events: what is written for TensorBoard; None for nothing.
       stop: called with None where the run is to pause, and with the error where a service failed.
+      saving: called with the step when a checkpoint is begun.
 
     Attributes:
       outcome: how the run ends, once that is decided.
@@ -64,6 +65,7 @@ class Custody:
         global_step: Any,
         events: GraphEvents | None,
         stop: Callable[[BaseException | None], None],
+        saving: Callable[[int], None] = lambda step: None,
     ) -> None:
         self.outcome: Outcome | None = None
         self.model: GraphSession | None = None
@@ -77,6 +79,7 @@ class Custody:
         self._events = events or GraphEvents(None)
         self._events.told = self.tell
         self._stop = stop
+        self._tell_saving = saving
         self._flag = Flag()
         self._stack = contextlib.ExitStack()
         self._upkeep: Upkeep | None = None
@@ -84,6 +87,8 @@ class Custody:
         self._found: Manifest | None = None
         self._is_kept = False
         self._recorded = 0
+        self._counted: Mark | None = None
+        self._saving: int | None = None
 
     # ------------------------------------------------------------------ the beginning
 
@@ -157,12 +162,11 @@ class Custody:
             self._stack.enter_context(self._upkeep.ticker)
         return session
 
-    def start_services(self, secs: float, steps: int, extra: dict[str, tuple[Callable[[], None], Schedule]]) -> None:
-        """Have checkpoints made on a schedule from now on, the first at once, and other services run.
+    def start_services(self, secs: float, steps: int) -> None:
+        """Have checkpoints made on a schedule from now on, the first at once.
 
         Args:
           secs, steps: between checkpoints; 0 for none.
-          extra: further services, with their schedules.
         """
         if self._upkeep is None or self.model is None or self._care is None:
             return
@@ -170,11 +174,17 @@ class Custody:
             if self._global_step is not None:
                 self._upkeep.recording.begin(self.model, self.model.step)
             self._upkeep.apply(self._config(secs, steps) if self._saver is not None else self._config(0, 0))
-            for name, (action, schedule) in extra.items():
-                self._upkeep.add(name, action, schedule)
             if self._saver is not None and (secs or steps):
                 self._upkeep.checkpointing.start(self.model, "start")
-            self._care.next_step = self._upkeep.limit()
+            self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
+
+    def add_service(
+        self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
+    ) -> None:
+        """Have something done on a schedule, at boundaries: first when it is due, or after the next step."""
+        if self._upkeep is not None:
+            self._upkeep.add(name, action, schedule, at_next_step=at_next_step)
+            self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def _config(self, secs: float, steps: int) -> Config:
         """What a trainerd.toml would say of all this."""
@@ -213,9 +223,16 @@ class Custody:
             self._upkeep.recording.summarize(self.model)
 
     def count_steps(self) -> None:
-        """Write the rate of the steps."""
-        if self._upkeep is not None:
-            self._upkeep.recording.count_steps()
+        """Write the rate of the steps since the last time."""
+        if self.model is None:
+            return
+        now = Mark(self.model.step, time.monotonic())
+        if self._counted is not None and now.now > self._counted.now:
+            rate = (now.step - self._counted.step) / (now.now - self._counted.now)
+            name = self._global_step.op.name.removesuffix("/Read/ReadVariableOp")
+            with contextlib.suppress(StorageError):  # the next summary will say so
+                self._events.scalars({f"{name}/sec": rate}, now.step, time.time())
+        self._counted = now
 
     def tell(self, scalars: dict[str, float]) -> None:
         """These figures are what `trainerd status` shows."""
@@ -247,7 +264,10 @@ class Custody:
         self._upkeep.recording.steps(Steps(step - done + 1, (), np.empty((done, 0))), self.model)
 
     def _saved(self, state: State) -> None:
-        """Tell the Saver of each new checkpoint: programs ask it for the last ones."""
+        """Tell that a checkpoint is begun; and the Saver of each new one: programs ask it for the last ones."""
+        if state.saving is not None and state.saving != self._saving:
+            self._tell_saving(state.saving)
+        self._saving = state.saving
         if self._saver is None or state.last_checkpoint is None:
             return
         path, known = state.last_checkpoint.path, self._saver.last_checkpoints
@@ -272,11 +292,18 @@ class Custody:
             return
         with self._care.boundary.lock:
             if error is not None and not is_clean(error):
-                self._upkeep.save_after_failure(sound=error is not self._care.failure)
+                diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
+                self._upkeep.save_after_failure(sound=error is not self._care.failure and not diverged)
             elif at_end or self.outcome is not None:
                 self._record(self.model.step)
                 self._upkeep.finish(self.outcome or _ENDED)
             else:
+                self._upkeep.checkpointing.wait()
+
+    def wait(self) -> None:
+        """Wait until the checkpoint under way is written: its tensors are in the session."""
+        if self._upkeep is not None:
+            with contextlib.suppress(StorageError):  # told already
                 self._upkeep.checkpointing.wait()
 
     def leave(self, error: BaseException | None) -> None:

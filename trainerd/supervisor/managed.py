@@ -87,19 +87,26 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
             return super().run(fetches, feed_dict, options, run_metadata)
         boundary = care.boundary
         with boundary.lock:
-            try:
-                if feed_dict is None and options is None and run_metadata is None and care.callables is not None:
-                    result = care.callables.run(fetches)
-                else:
-                    result = super().run(fetches, feed_dict, options, run_metadata)
-                    care.initialized(self, fetches)
-            except BaseException as error:
-                care.failure = error
-                raise
-            if care.model is not None:
-                care.model.runs += 1
+            result = self.run_step(fetches, feed_dict, options, run_metadata)
             if boundary.flag.is_raised:
                 boundary.reached()
+        return result
+
+    def run_step(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """As `run`, for who looks after the boundary itself."""
+        care = self.care
+        assert care is not None
+        try:
+            if not feed_dict and options is None and run_metadata is None and care.callables is not None:
+                result = care.callables.run(fetches)
+            else:
+                result = super().run(fetches, feed_dict, options, run_metadata)
+                care.initialized(self, fetches)
+        except BaseException as error:
+            care.failure = error
+            raise
+        if care.model is not None:
+            care.model.runs += 1
         return result
 
     def close(self) -> None:

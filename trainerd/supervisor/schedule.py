@@ -22,11 +22,13 @@ class Schedule:
     """Every so many seconds, every so many steps, whichever comes first. 0 stands for never.
 
     Steps count from 0, not from the last time: what is due every 100 steps is due at 100, 200, 300, also after
-    a pause at 150.
+    a pause at 150; unless `since_last` says that they count from the last time.
     """
 
     secs: float = 0.0
     steps: int = 0
+
+    since_last: bool = False
 
     def next_time(self, last: Mark) -> float:
         """When it is due by the clock; infinity where the clock does not matter."""
@@ -34,4 +36,6 @@ class Schedule:
 
     def next_step(self, last: Mark) -> float:
         """At which step it is due; infinity where steps do not matter."""
-        return (last.step // self.steps + 1) * self.steps if self.steps > 0 else math.inf
+        if self.steps <= 0:
+            return math.inf
+        return last.step + self.steps if self.since_last else (last.step // self.steps + 1) * self.steps

@@ -117,7 +117,13 @@ class Supervisor:
         self._summary_writer = _default(summary_writer, self._make_writer) if is_chief else None
         self._events = GraphEvents(self._summary_writer, self._summary_op)
         self._custody = Custody(
-            self._graph, self._rundir, self._saver, self._global_step, self._events, self._coord.request_stop
+            self._graph,
+            self._rundir,
+            self._saver,
+            self._global_step,
+            self._events,
+            stop=self._coord.request_stop,
+            saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
         )
         self._graph_written = False
         self._require_devices()
@@ -303,13 +309,13 @@ class Supervisor:
         if self._rundir is None:
             tf1.logging.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
-        extra: dict[str, tuple[Callable[[], None], Schedule]] = {}
+        self._custody.start_services(self._save_model_secs or 0, 0)
         if self._summary_writer and self._save_summaries_secs:
+            self._custody.summarize()
             schedule = Schedule(secs=self._save_summaries_secs)
-            extra["summaries"] = (self._custody.summarize, schedule)
+            self._custody.add_service("summaries", self._custody.summarize, schedule)
             if self._global_step is not None:
-                extra["steps"] = (self._custody.count_steps, schedule)
-        self._custody.start_services(self._save_model_secs or 0, 0, extra)
+                self._custody.add_service("steps", self._custody.count_steps, schedule)
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:

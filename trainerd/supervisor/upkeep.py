@@ -239,11 +239,12 @@ class Upkeep:
         if mark.now >= self.checkpointing.retry_at:
             self.checkpointing.start(self._session, "retry")
 
-    def add(self, name: str, action: Callable[[], None], schedule: Schedule) -> None:
-        """Have another service run on a schedule, for the first time at this boundary."""
-        mark = Mark(self._session.step, self._timer())
-        action()
-        self._services.append(Service(name, action, schedule, mark))
+    def add(self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False) -> None:
+        """Have another service run on a schedule, which begins now, or with the next step."""
+        last = Mark(self._session.step, self._timer())
+        if at_next_step:
+            last = Mark(last.step + 1 - schedule.steps, last.now - schedule.secs)
+        self._services.append(Service(name, action, schedule, last))
 
     def _evaluate(self) -> None:
         self.recording.evaluate(self._session)

@@ -1,0 +1,427 @@
+"""MonitoredSessions: what programs that use TensorFlow's own rely on, and what ours do beyond it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.graphs import Counter, counter, events, scalars
+from trainerd.checkpoints import catalogue, manifest
+from trainerd.errors import InUseError
+from trainerd.rundir import RunDirectory
+from trainerd.state import Phase, read_state
+
+tf1 = tf.compat.v1
+STEPS = tf1.train.StopAtStepHook
+
+
+def train(logdir: Path, last_step: int, **options: Any) -> Counter:
+    """The loop that every tutorial has."""
+    found = counter(summaries=True)
+    with found.graph.as_default():
+        hooks = [STEPS(last_step=last_step), *options.pop("hooks", [])]
+        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(logdir), hooks=hooks, **options) as session:
+            while not session.should_stop():
+                session.run(found.train_op)
+    return found
+
+
+def saved(logdir: Path) -> list[tuple[int, str]]:
+    rundir = RunDirectory(logdir)
+    return [(s, manifest.read(rundir.manifest(s)).reason) for s in catalogue.resume_order(rundir)]
+
+
+def value(logdir: Path, name: str = "tf_p") -> Any:
+    return tf.train.load_checkpoint(str(logdir)).get_tensor(name)
+
+
+class Recorder(tf1.train.SessionRunHook):  # type: ignore[misc]
+    """Writes down what is called."""
+
+    def __init__(self, name: str, calls: list[str], *, fails_in: str = "", fetches: Any = None) -> None:
+        self.name = name
+        self.calls = calls
+        self.fails_in = fails_in
+        self.fetches = fetches
+        self.results: list[Any] = []
+
+    def _call(self, method: str) -> None:
+        self.calls.append(f"{self.name}.{method}")
+        if self.fails_in == method:
+            raise ZeroDivisionError(self.name)
+
+    def begin(self) -> None:
+        assert not tf1.get_default_graph().finalized
+        self._call("begin")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        assert isinstance(session, tf1.Session) and isinstance(coord, tf1.train.Coordinator)
+        self._call("after_create_session")
+
+    def before_run(self, run_context: Any) -> Any:
+        self._call("before_run")
+        return tf1.train.SessionRunArgs(self.fetches) if self.fetches is not None else None
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.results.append(run_values.results)
+        assert isinstance(run_values.run_metadata, tf1.RunMetadata)
+        self._call("after_run")
+
+    def end(self, session: Any) -> None:
+        assert isinstance(session, tf1.Session)
+        self._call("end")
+
+
+# ---------------------------------------------------------------------- the tutorials' loop
+
+
+def test_it_trains_saves_and_goes_on(tmp_path: Path) -> None:
+    train(tmp_path, 250)
+    assert saved(tmp_path) == [(250, "finish"), (0, "start")] and value(tmp_path) == 500.0
+    train(tmp_path, 300)
+    assert value(tmp_path) == 600.0
+    state = read_state(tmp_path / "state.json")
+    assert state is not None and state.phase is Phase.FINISHED
+
+
+def test_summaries_and_the_rate_come_when_tensorflows_come(tmp_path: Path) -> None:
+    for name, module in (("ours", trainerd), ("theirs", tf1.train)):
+        found = counter(summaries=True)
+        with found.graph.as_default():
+            tf1.add_to_collection(tf1.GraphKeys.GLOBAL_STEP, found.global_step)
+            with module.MonitoredTrainingSession(checkpoint_dir=str(tmp_path / name)) as session:
+                for _ in range(350):
+                    session.run([found.train_op, found.p])
+            tf1.summary.FileWriterCache.clear()
+    for tag in ("p", "global_step/sec"):
+        ours = [step for step, _ in scalars(tmp_path / "ours", tag)]
+        theirs = [step for step, _ in scalars(tmp_path / "theirs", tag)]
+        assert ours[:3] == theirs[:3] and len(ours) >= 3
+    assert (tmp_path / "ours" / "graph.pbtxt").exists()
+    assert any(event.graph_def for event in events(tmp_path / "ours"))
+
+
+def test_the_messages_of_the_notebook(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logger = tf1.get_logger()
+    logger.propagate = True
+    try:
+        with caplog.at_level(logging.INFO, logger="tensorflow"):
+            train(tmp_path, 250, hooks=[tf1.train.LoggingTensorHook({"v": tf1.constant(1)}, every_n_iter=100)][:0])
+            train(tmp_path, 251)
+    finally:
+        logger.propagate = False
+    for message in (
+        "Create CheckpointSaverHook.",
+        "Graph was finalized.",
+        f"Saving checkpoints for 0 into {tmp_path}/model.ckpt.",
+        f"Saving checkpoints for 250 into {tmp_path}/model.ckpt.",
+        f"Restoring parameters from {tmp_path}/model.ckpt-250",
+        "global_step/sec: ",
+    ):
+        assert message in caplog.text
+
+
+def test_without_a_global_step_it_says_so(tmp_path: Path) -> None:
+    with (
+        tf1.Graph().as_default(),
+        pytest.raises(RuntimeError, match="Global step should be created to use StepCounterHook"),
+        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)),
+    ):
+        pass
+
+
+def test_without_a_checkpoint_dir_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = tf1.Graph()
+    with graph.as_default():
+        v = tf1.constant(3)
+        with trainerd.MonitoredTrainingSession() as session:
+            assert session.run(v) == 3 and session.graph is graph
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_of_a_notebook_can_be_added_to_afterwards(tmp_path: Path) -> None:
+    """As the notebook of the seeds does: the same default graph, session after session."""
+    found = counter()
+    with found.graph.as_default():
+        for last in (10, 20):
+            hooks = [STEPS(last_step=last), tf1.train.LoggingTensorHook([tf.constant(1, name="v")], every_n_iter=1)]
+            with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks) as session:
+                assert found.graph.finalized
+                while not session.should_stop():
+                    session.run(found.train_op)
+            assert not found.graph.finalized
+    assert saved(tmp_path)[0] == (20, "finish")
+
+
+def test_save_checkpoint_steps(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default():
+        scaffold = tf1.train.Scaffold(saver=tf1.train.Saver(max_to_keep=3))
+        with trainerd.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), save_checkpoint_steps=100, scaffold=scaffold
+        ) as session:
+            for _ in range(450):
+                session.run(found.train_op)
+    assert [step for step, _ in saved(tmp_path)] == [450, 400, 300]
+
+
+def test_with_none_for_both_nothing_is_saved_and_others_may_train_there(tmp_path: Path) -> None:
+    """An evaluation, beside the training that it evaluates."""
+    train(tmp_path, 10)
+    training, evaluation = counter(), counter()
+    with training.graph.as_default():
+        session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+        session.run(training.train_op)
+    with (
+        evaluation.graph.as_default(),
+        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), save_checkpoint_secs=None) as other,
+    ):
+        assert other.run(evaluation.p)[0] == 20.0
+    with (
+        counter().graph.as_default(),
+        trainerd.SingularMonitoredSession(checkpoint_dir=str(tmp_path)) as singular,
+    ):
+        assert singular.raw_session().run("tf_p/Read/ReadVariableOp:0")[0] == 20.0
+    with counter().graph.as_default(), pytest.raises(InUseError):
+        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+    with training.graph.as_default():
+        session.close()
+    assert saved(tmp_path)[0] == (11, "finish")
+
+
+# ---------------------------------------------------------------------- pauses
+
+
+def test_a_signal_pauses_it(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default(), trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+        while not session.should_stop():
+            step = session.run(found.fetches)[2]
+            if step == 100:
+                os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(RuntimeError, match="Run called even after should_stop requested"):
+            session.run(found.train_op)
+    assert saved(tmp_path)[0][1] == "pause" and saved(tmp_path)[0][0] >= 100
+
+
+def test_a_save_file_saves(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default(), trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+        (tmp_path / "save").touch()
+        deadline = time.monotonic() + 20
+        while "request" not in [reason for _, reason in saved(tmp_path)]:
+            session.run(found.train_op)
+            assert time.monotonic() < deadline
+
+
+# ---------------------------------------------------------------------- hooks: order, and errors
+
+
+def test_the_order_in_which_hooks_are_called(tmp_path: Path) -> None:
+    calls: list[str] = []
+    found = counter()
+    with found.graph.as_default():
+        one, two = Recorder("one", calls, fetches=found.global_step), Recorder("two", calls)
+        with trainerd.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), hooks=[two], chief_only_hooks=[one]
+        ) as session:
+            _, p = session.run([found.train_op, found.p])
+            session.run(found.train_op)
+    methods = ["begin", "after_create_session", "before_run", "after_run", "before_run", "after_run", "end"]
+    assert calls == [f"{name}.{method}" for method in methods for name in ("one", "two")]
+    assert p.shape == (1,) and [int(r) for r in one.results] in ([0, 1], [1, 2]) and two.results == [None, None]
+
+
+@pytest.mark.parametrize("method", ["begin", "after_create_session", "before_run", "after_run", "end"])
+def test_what_a_hook_raises_ends_the_run(tmp_path: Path, method: str) -> None:
+    calls: list[str] = []
+    found = counter()
+    with found.graph.as_default():
+        hooks = [Recorder("one", calls, fails_in=method), Recorder("two", calls)]
+        with (
+            pytest.raises(ZeroDivisionError),
+            trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks) as session,
+        ):
+            session.run(found.train_op)
+    assert f"two.{method}" not in calls and (method == "end" or "two.end" not in calls)
+    train(tmp_path, 20)  # neither lock nor signals are held
+    assert value(tmp_path) == 40.0
+
+
+def test_a_loss_that_is_nan_ends_the_run_and_is_not_saved(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default():
+        loss = tf.where(found.p[0] > 100.0, np.float32("nan"), 1.0)
+        hooks = [tf1.train.NanTensorHook(loss)]
+        with (
+            pytest.raises(tf1.train.NanLossDuringTrainingError),
+            trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks) as session,
+        ):
+            while not session.should_stop():
+                session.run(found.train_op)
+    assert saved(tmp_path) == [(0, "start")]
+
+
+def test_the_end_of_the_input_is_a_clean_end(tmp_path: Path) -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        step = tf1.train.get_or_create_global_step()
+        batch = tf1.data.make_one_shot_iterator(tf.data.Dataset.range(7)).get_next()
+        with tf.control_dependencies([batch]):
+            train_op = tf1.assign_add(step, 1)
+        ended: list[str] = []
+        hooks = [Recorder("one", ended)]
+        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(train_op)
+    assert ended[-1] == "one.end" and saved(tmp_path)[0] == (7, "finish")
+
+
+def test_feeds_of_hooks_and_of_the_program(tmp_path: Path) -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        a, b = tf1.placeholder(tf.float32, []), tf1.placeholder(tf.float32, [])
+        feeding = tf1.train.FeedFnHook(lambda: {a: 1.0})
+        with trainerd.MonitoredSession(hooks=[feeding]) as session:
+            assert session.run(a + b if False else [a, b], feed_dict={b: 2.0}) == [1.0, 2.0]
+            with pytest.raises(RuntimeError, match="Same tensor is fed by a SessionRunHook and user"):
+                session.run(a, feed_dict={a: 3.0})
+        both = [feeding, tf1.train.FeedFnHook(lambda: {a: 2.0})]
+        with (
+            trainerd.MonitoredSession(hooks=both) as session,
+            pytest.raises(RuntimeError, match="Same tensor is fed by two hooks"),
+        ):
+            session.run(a)
+
+
+def test_tensorflows_own_hooks_are_taken_as_they_are(tmp_path: Path) -> None:
+    class Listener(tf1.train.CheckpointSaverListener):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def begin(self) -> None:
+            self.seen.append("begin")
+
+        def before_save(self, session: Any, global_step_value: int) -> None:
+            self.seen.append(f"before {global_step_value}")
+
+        def after_save(self, session: Any, global_step_value: int) -> bool:
+            self.seen.append(f"after {global_step_value}")
+            return bool(global_step_value >= 20)
+
+        def end(self, session: Any, global_step_value: int) -> None:
+            self.seen.append(f"end {global_step_value}")
+
+    found = counter(summaries=True)
+    listener = Listener()
+    with found.graph.as_default():
+        final = tf1.train.FinalOpsHook(found.p)
+        hooks = [
+            tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=10, listeners=[listener]),
+            tf1.train.StepCounterHook(every_n_steps=5, output_dir=str(tmp_path)),
+            tf1.train.SummarySaverHook(save_steps=5, output_dir=str(tmp_path), summary_op=tf1.summary.merge_all()),
+            tf1.train.LoggingTensorHook({"p": found.p}, every_n_iter=5),
+            tf1.train.GlobalStepWaiterHook(0),
+            tf1.train.ProfilerHook(save_steps=7, output_dir=str(tmp_path)),
+            final,
+        ]
+        with trainerd.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), save_checkpoint_secs=None, hooks=hooks, save_summaries_steps=None
+        ) as session:
+            while not session.should_stop():
+                session.run(found.train_op)
+    assert listener.seen[0] == "begin" and listener.seen[-1] == "end 20" and "after 20" in listener.seen
+    assert final.final_ops_values[0] == 40.0
+    assert list(tmp_path.glob("timeline-*.json"))
+    train(tmp_path, 30)  # goes on from what TensorFlow's own hook saved
+    assert value(tmp_path) == 60.0 and (20, "adopted") in saved(tmp_path)
+
+
+# ---------------------------------------------------------------------- step functions, preemption
+
+
+def test_run_step_fn(tmp_path: Path) -> None:
+    calls: list[str] = []
+    found = counter()
+    with found.graph.as_default():
+
+        def step_fn(step_context: Any) -> Any:
+            p = step_context.session.run(found.p)[0]
+            if p >= 6.0:
+                step_context.request_stop()
+            return step_context.run_with_hooks(fetches=found.train_op), p
+
+        with trainerd.MonitoredTrainingSession(hooks=[Recorder("one", calls)]) as session:
+            seen = []
+            while not session.should_stop():
+                seen.append(session.run_step_fn(step_fn)[1])
+        assert seen == [0.0, 2.0, 4.0] and calls.count("one.before_run") == 3
+        with (
+            trainerd.MonitoredTrainingSession() as session,
+            pytest.raises(ValueError, match="may either have one `step_context` argument"),
+        ):
+            session.run_step_fn(lambda a, b: None)
+
+
+@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+def test_a_preempted_session_is_made_anew_from_the_newest_checkpoint(tmp_path: Path, error: Any) -> None:
+    class Preempt(tf1.train.SessionRunHook):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.created = self.runs = 0
+
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            self.created += 1
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            self.runs += 1
+            if self.runs == 15:
+                raise error(None, None, "preempted")
+
+    hook = Preempt()
+    train(tmp_path, 20, hooks=[hook], save_checkpoint_steps=10)
+    assert hook.created == 2 and hook.runs == 15 + 10
+    assert value(tmp_path) == 40.0
+    found = counter()
+    with (
+        found.graph.as_default(),
+        pytest.raises(error),
+        trainerd.SingularMonitoredSession(hooks=[Preempt()]) as session,
+    ):
+        while True:
+            session.run(found.train_op)
+
+
+def test_close_and_what_comes_after_it(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default():
+        session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+        session.run(found.train_op)
+        session.close()
+        assert session.should_stop() and session.graph is None
+        for again in (session.close, lambda: session.run(found.train_op)):
+            with pytest.raises(RuntimeError, match="Session is already closed"):
+                again()
+    assert saved(tmp_path)[0] == (1, "finish")
+
+
+def test_a_creator_of_the_programs_own() -> None:
+    class Creator(tf1.train.SessionCreator):  # type: ignore[misc]
+        def create_session(self) -> Any:
+            return tf1.Session()
+
+    with tf1.Graph().as_default():
+        c = tf.constant(2)
+        with trainerd.MonitoredSession(Creator()) as session:
+            assert session.run({"c": c}) == {"c": 2}
+        with trainerd.MonitoredSession(tf1.train.ChiefSessionCreator()) as session:
+            assert session.run(c) == 2

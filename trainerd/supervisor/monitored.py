@@ -1,0 +1,486 @@
+"""Sessions with hooks: what `tf.compat.v1.train.MonitoredSession` is, looked after as a Supervisor's session is.
+
+The names, the defaults, their meanings and the order of what is called are those of TensorFlow's classes. TensorFlow's
+own hooks, and a program's, are taken as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.events.graphevents import GraphEvents
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.unfinalized import open_again, unfinalized
+from trainerd.supervisor import defaults
+from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
+from trainerd.supervisor.custody import Custody, is_clean
+from trainerd.supervisor.keeping import Keeping, require_global_step
+from trainerd.supervisor.managed import ManagedSession
+
+tf1 = tf.compat.v1
+
+PREEMPTION = (tf.errors.AbortedError, tf.errors.UnavailableError)
+USE_DEFAULT = object()
+_RECREATED = (
+    "An error was raised. This may be due to a preemption in a connected worker or parameter server. The current "
+    "session will be closed and a new session will be created. This error may also occur due to a gRPC failure caused "
+    "by high memory or network bandwidth usage in the parameter servers. If this error occurs repeatedly, try "
+    "increasing the number of parameter servers assigned to the job. Error: %s"
+)
+
+
+class StepContext:
+    """What a `step_fn` gets: a session without hooks, and a way to run with them.
+
+    Args:
+      session: the `tf.compat.v1.Session`.
+      run_with_hooks: `MonitoredSession.run`.
+    """
+
+    def __init__(self, session: Any, run_with_hooks: Callable[..., Any]) -> None:
+        self.session = session
+        self.run_with_hooks = run_with_hooks
+
+    def request_stop(self) -> None:
+        """End the step function, and the loop.
+
+        Raises:
+          StopIteration: always.
+        """
+        raise StopIteration("step_fn has requested the iterations to stop.")
+
+
+class MonitoredSession:
+    """A session that initializes and restores the model, and calls hooks.
+
+    At its making: each hook's `begin`; the scaffold is finalized; the session is made, and the model restored or
+    initialized; queue runners are started; each hook's `after_create_session`. At each `run`: every `before_run`, one
+    run of all that was asked for, every `after_run`, and then, where something is due, the boundary: checkpoints,
+    summaries. At `close`: each hook's `end`, a checkpoint where checkpoints are made, and the threads are joined.
+
+    What a hook raises ends the run: no hook after it is called, nor any `end`.
+
+    Args:
+      session_creator: makes the session; a ChiefSessionCreator where none is given.
+      hooks: called in this order.
+      stop_grace_period_secs: seconds that threads have to stop.
+    """
+
+    _recovers = True
+
+    def __init__(
+        self,
+        session_creator: Any = None,
+        hooks: Iterable[Any] | None = None,
+        stop_grace_period_secs: float = 120,
+        *,
+        keeping: Keeping | None = None,
+    ) -> None:
+        self._graph = tf1.get_default_graph()
+        self._was_finalized = self._graph.finalized
+        self._hooks = list(hooks or [])
+        self._grace_secs = stop_grace_period_secs
+        self._keeping = keeping
+        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+        self._session: Any = None
+        self._is_closed = False
+        self._stops = False
+        self._global_step: Any = None
+        if keeping is not None:
+            self._global_step = require_global_step(keeping.needing)
+        elif not self._was_finalized:
+            defaults.global_step()  # hooks ask the collections for it
+        for hook in self._hooks:
+            hook.begin()
+        self._creator = session_creator or ChiefSessionCreator()
+        self._custody = self._make_custody()
+        with self._custody.begun():
+            self._create()
+        try:
+            self._after_create()
+        except BaseException as error:
+            self._save_and_join(error)
+            raise
+
+    # ------------------------------------------------------------------ making it
+
+    def _make_custody(self) -> Custody:
+        """What looks after the session; it saves only where it was told where to."""
+        if self._keeping is None:
+            return Custody(self._graph, None, None, None, None, self._stop)
+        scaffold = self._creator.finalized_scaffold()
+        self._events = GraphEvents(self._keeping.writer, scaffold.summary_op)
+        with unfinalized(self._graph):
+            return Custody(
+                self._graph,
+                self._keeping.rundir,
+                scaffold.saver,
+                self._global_step,
+                self._events,
+                stop=self._stop,
+                saving=self._keeping.tell_saving,
+            )
+
+    def _create(self) -> None:
+        """Make the session, again and again where its cluster is preempted."""
+        while True:
+            try:
+                if self._keeping is not None:
+                    session = self._creator.create_session_from(self._custody.find())
+                else:
+                    session = self._creator.create_session()
+                break
+            except PREEMPTION as error:
+                if not self._recovers:
+                    raise
+                tf1.logging.info(_RECREATED, error)
+        self._session = self._custody.take(session)
+
+    def _after_create(self) -> None:
+        """Start what goes with a new session."""
+        if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+            tf1.train.start_queue_runners(sess=self._session, coord=self._coord)
+        for hook in self._hooks:
+            hook.after_create_session(self._session, self._coord)
+        if self._keeping is not None:
+            self._keeping.start(self._custody, self._graph)
+
+    def _stop(self, error: BaseException | None) -> None:
+        self._coord.request_stop(error)
+
+    # ------------------------------------------------------------------ what a program calls
+
+    @property
+    def graph(self) -> Any:
+        """The graph; None once the session is closed."""
+        return None if self._session is None else self._session.graph
+
+    def should_stop(self) -> bool:
+        """Whether the loop should end."""
+        if self._is_closed:
+            return True
+        self._custody.look()
+        return bool(self._stops or self._coord.should_stop())
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """As `tf.compat.v1.Session.run`, with the hooks.
+
+        Raises:
+          RuntimeError: it was asked to stop, or is closed.
+        """
+        return self._recovering(lambda: self._run(fetches, feed_dict, options, run_metadata))
+
+    def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
+        """Call a function with a StepContext, and return what it returns.
+
+        Raises:
+          ValueError: it does not take one argument, named `step_context`.
+        """
+        arguments = list(inspect.signature(inspect.unwrap(step_fn)).parameters)
+        if arguments != ["step_context"] and arguments != ["self", "step_context"]:
+            raise ValueError(
+                "`step_fn` may either have one `step_context` argument, or `self` and `step_context` arguments if it's "
+                f"an instance method. Got {arguments} instead."
+            )
+        return self._recovering(lambda: step_fn(StepContext(self._session, self._run)))
+
+    def close(self) -> None:
+        """End each hook, save, and close the session.
+
+        Raises:
+          RuntimeError: it is closed already.
+        """
+        self._close(None)
+
+    def __enter__(self) -> MonitoredSession:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        if error is not None and is_clean(error):
+            error = None
+        self._close(error)
+        return error is None
+
+    # ------------------------------------------------------------------ a step
+
+    def _recovering(self, run: Callable[[], Any]) -> Any:
+        """Run; where the cluster was preempted, make the session anew from the newest checkpoint and run again."""
+        while True:
+            if self._is_closed:
+                raise RuntimeError("Session is already closed.")
+            try:
+                if self._session is None:
+                    self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+                    self._create()
+                    self._after_create()
+                return run()
+            except PREEMPTION as error:
+                if not self._recovers:
+                    raise
+                tf1.logging.info(_RECREATED, error)
+                self._close_session()
+
+    def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        if self.should_stop():
+            raise RuntimeError("Run called even after should_stop requested.")
+        session, boundary = self._session, self._custody.boundary
+        assert boundary is not None
+        with boundary.lock:
+            boundary.is_held = True
+            try:
+                result, step = self._hooked(session, fetches, feed_dict, options, run_metadata)
+            except PREEMPTION:
+                raise
+            except Exception as error:
+                self._raise_first(error)
+                raise
+            finally:
+                boundary.is_held = False
+            if boundary.flag.is_raised or (step is not None and step + 1 >= session.care.next_step):
+                boundary.reached()
+        return result
+
+    def _hooked(self, session: Any, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
+        """One run with all hooks. What was fetched for the caller, and about which step it was."""
+        asked: dict[Any, Any] = {"caller": fetches}
+        if self._global_step is not None:
+            asked["step"] = self._global_step
+        if not self._hooks:
+            found = session.run_step(asked, feeds, options, metadata)
+            return found["caller"], found.get("step")
+        context = tf1.train.SessionRunContext(original_args=tf1.train.SessionRunArgs(fetches, feeds), session=session)
+        feeds, options = self._before(context, asked, feeds, options)
+        if options is not None and metadata is None:
+            metadata = tf1.RunMetadata()
+        found = session.run_step(asked, feeds, options, metadata)
+        options, metadata = options or tf1.RunOptions(), metadata or tf1.RunMetadata()
+        for hook in self._hooks:
+            values = tf1.train.SessionRunValues(results=found.get(hook), options=options, run_metadata=metadata)
+            hook.after_run(context, values)
+        self._stops = self._stops or context.stop_requested
+        return found["caller"], found.get("step")
+
+    def _before(self, context: Any, asked: dict[Any, Any], feeds: Any, options: Any) -> tuple[Any, Any]:
+        """Ask every hook what it wants to be fetched and fed."""
+        of_hooks: dict[Any, Any] = {}
+        for hook in self._hooks:
+            request = hook.before_run(context)
+            if request is None:
+                continue
+            if request.fetches is not None:
+                asked[hook] = request.fetches
+            if request.feed_dict:
+                _require_disjoint(of_hooks, request.feed_dict, "Same tensor is fed by two hooks.")
+                of_hooks.update(request.feed_dict)
+            if request.options:
+                options = _merged(options or tf1.RunOptions(), request.options)
+        if of_hooks and feeds:
+            _require_disjoint(feeds, of_hooks, "Same tensor is fed by a SessionRunHook and user.")
+        return {**of_hooks, **(feeds or {})}, options
+
+    def _raise_first(self, error: BaseException) -> None:
+        """Where a thread has failed before, a step's error is most often its consequence: raise the thread's."""
+        try:
+            self._coord.raise_requested_exception()
+        except PREEMPTION:
+            raise
+        except Exception:
+            raise error from None
+
+    # ------------------------------------------------------------------ the end
+
+    def _close(self, error: BaseException | None) -> None:
+        if self._is_closed:
+            raise RuntimeError("Session is already closed.")
+        ending = error
+        try:
+            if error is None and self._session is not None:
+                for hook in self._hooks:
+                    hook.end(self._session)
+        except BaseException as raised:
+            ending = raised
+            raise
+        finally:
+            self._is_closed = True
+            try:
+                self._save_and_join(ending)
+            finally:
+                if not self._was_finalized:
+                    open_again(self._graph)
+
+    def _save_and_join(self, error: BaseException | None) -> None:
+        try:
+            if self._session is not None:
+                self._custody.save(error, at_end=True)
+            if self._keeping is not None:
+                self._events.flush()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            try:
+                self._close_session()
+            except BaseException as raised:
+                error = error or raised
+                raise
+            finally:
+                self._custody.leave(error)
+
+    def _close_session(self) -> None:
+        """Stop the threads and close the session.
+
+        Raises:
+          what a thread raised first.
+        """
+        session, self._session = self._session, None
+        self._custody.wait()
+        self._coord.request_stop()
+        try:
+            self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
+        finally:
+            if session is not None:
+                with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
+                    session.close()
+
+
+class SingularMonitoredSession(MonitoredSession):
+    """A MonitoredSession that does not survive a preemption, and whose session one may have.
+
+    See `tf.compat.v1.train.SingularMonitoredSession` for the arguments.
+    """
+
+    _recovers = False
+
+    def __init__(
+        self,
+        hooks: Iterable[Any] | None = None,
+        scaffold: Any = None,
+        master: str = "",
+        config: Any = None,
+        checkpoint_dir: str | None = None,
+        stop_grace_period_secs: float = 120,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        creator = ChiefSessionCreator(
+            scaffold=scaffold,
+            master=master,
+            config=config,
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_filename_with_path=checkpoint_filename_with_path,
+        )
+        super().__init__(creator, hooks, stop_grace_period_secs)
+
+    def raw_session(self) -> ManagedSession | None:
+        """The `tf.compat.v1.Session` itself."""
+        session: ManagedSession | None = self._session
+        return session
+
+
+def MonitoredTrainingSession(
+    master: str = "",
+    is_chief: bool = True,
+    checkpoint_dir: str | None = None,
+    scaffold: Any = None,
+    hooks: Iterable[Any] | None = None,
+    chief_only_hooks: Iterable[Any] | None = None,
+    save_checkpoint_secs: Any = USE_DEFAULT,
+    save_summaries_steps: Any = USE_DEFAULT,
+    save_summaries_secs: Any = USE_DEFAULT,
+    config: Any = None,
+    stop_grace_period_secs: float = 120,
+    log_step_count_steps: int | None = 100,
+    max_wait_secs: float = 7200,
+    save_checkpoint_steps: Any = USE_DEFAULT,
+    summary_dir: str | None = None,
+    save_graph_def: bool = True,
+) -> MonitoredSession:
+    """A MonitoredSession that saves checkpoints and summaries, where there is a `checkpoint_dir`.
+
+    As `tf.compat.v1.train.MonitoredTrainingSession`; checkpoints are those of `trainerd.Supervisor`, and a pause is
+    asked for in the same ways.
+
+    Args:
+      master: the TensorFlow master.
+      is_chief: whether this process initializes, saves and writes summaries.
+      checkpoint_dir: where checkpoints go. None: none are made.
+      scaffold: the ops; a default one where none is given.
+      hooks: called at each run.
+      chief_only_hooks: those of the chief; called before the others.
+      save_checkpoint_secs, save_checkpoint_steps: between checkpoints. Default: 600 seconds. None: not by this.
+      save_summaries_steps, save_summaries_secs: between summaries. Default: 100 steps. None: not by this.
+      config: a ConfigProto for the session.
+      stop_grace_period_secs: seconds that threads have to stop.
+      log_step_count_steps: steps between two points of the curve of the rate.
+      max_wait_secs: for how long one that is not the chief waits for it.
+      summary_dir: where summaries go; `checkpoint_dir` where it is not given.
+      save_graph_def: whether `graph.pbtxt` is written.
+
+    Raises:
+      RuntimeError: what was asked for needs a global step, and the graph has none.
+    """
+    scaffold = scaffold or tf1.train.Scaffold()
+    if not is_chief:
+        worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
+        return MonitoredSession(worker, hooks, stop_grace_period_secs)
+    creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
+    save_secs, save_steps = _chosen(save_checkpoint_secs, save_checkpoint_steps, 600, None)
+    show_steps, show_secs = _chosen(save_summaries_steps, save_summaries_secs, 100, None)
+    folder, count_steps = summary_dir or checkpoint_dir, max(log_step_count_steps or 0, 0)
+    keeping = None
+    all_hooks = list(chief_only_hooks or [])
+    if checkpoint_dir and (save_secs or save_steps):
+        tf1.logging.info("Create CheckpointSaverHook.")
+        keeping = Keeping(
+            rundir=RunDirectory(Path(checkpoint_dir).expanduser().absolute()),
+            summary_dir=str(folder),
+            save_secs=save_secs or 0,
+            save_steps=0 if save_secs else save_steps,
+            summary_secs=0 if show_steps else show_secs or 0,
+            summary_steps=show_steps or 0,
+            count_steps=count_steps,
+            writes_graph=save_graph_def,
+        )
+    elif folder:  # nothing is saved: another process may train there
+        if count_steps:
+            all_hooks.append(tf1.train.StepCounterHook(output_dir=folder, every_n_steps=count_steps))
+        if show_steps or show_secs:
+            all_hooks.append(
+                tf1.train.SummarySaverHook(
+                    save_steps=show_steps,
+                    save_secs=None if show_steps else show_secs,
+                    output_dir=folder,
+                    scaffold=scaffold,
+                )
+            )
+    all_hooks += hooks or []
+    return MonitoredSession(creator, all_hooks, stop_grace_period_secs, keeping=keeping)
+
+
+def _chosen(one: Any, other: Any, default_of_one: Any, default_of_other: Any) -> tuple[Any, Any]:
+    """Two ways to say how often: where only one is given, the other is off."""
+    if one is USE_DEFAULT and other is USE_DEFAULT:
+        return default_of_one, default_of_other
+    return (None if one is USE_DEFAULT else one), (None if other is USE_DEFAULT else other)
+
+
+def _require_disjoint(one: Mapping[Any, Any], other: Mapping[Any, Any], message: str) -> None:
+    if both := set(one) & set(other):
+        raise RuntimeError(f"{message} Conflict(s): {list(both)}")
+
+
+def _merged(options: Any, more: Any) -> Any:
+    """RunOptions that do what both ask for."""
+    merged = tf1.RunOptions()
+    merged.CopyFrom(options)
+    for name in ("trace_level", "timeout_in_ms", "inter_op_thread_pool", "output_partition_graphs"):
+        setattr(merged, name, max(getattr(options, name), getattr(more, name)))
+    merged.debug_options.debug_tensor_watch_opts.extend(more.debug_options.debug_tensor_watch_opts)
+    merged.debug_options.reset_disk_byte_usage |= more.debug_options.reset_disk_byte_usage
+    merged.report_tensor_allocations_upon_oom |= more.report_tensor_allocations_upon_oom
+    return merged
