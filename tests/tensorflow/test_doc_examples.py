@@ -36,6 +36,15 @@ def jobs() -> Iterator[tuple[str, str, str]]:
             yield f"{page.name}-{number}", match["file"] or "job.py", match["text"]
 
 
+def programs() -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Every program of the documentation: its page, its file, and all files of that page."""
+    for page in PAGES:
+        files = {m["file"]: m["text"] for m in PYTHON.finditer(page.read_text(encoding="utf-8")) if m["file"]}
+        for file, text in files.items():
+            if "def job(" not in text and "with " in text and "while not sv.should_stop()" not in text:
+                yield page.name, file, files
+
+
 def scripts() -> Iterator[tuple[str, str]]:
     """Every page with shell blocks that are to be run, and those blocks as one script."""
     for page in PAGES:
@@ -43,7 +52,7 @@ def scripts() -> Iterator[tuple[str, str]]:
             yield page.name, "".join(found)
 
 
-JOBS, SCRIPTS = list(jobs()), list(scripts())
+JOBS, PROGRAMS, SCRIPTS = list(jobs()), list(programs()), list(scripts())
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -85,6 +94,21 @@ def test_a_job_of_the_documentation_can_be_trained(tmp_path: Path, file: str, te
     assert "All is well." in printed
 
 
-@pytest.mark.parametrize("text", [text for _, text in SCRIPTS], ids=[page for page, _ in SCRIPTS])
-def test_the_commands_of_a_page_work_one_after_the_other(folder: Path, text: str) -> None:
+@pytest.mark.parametrize(("file", "files"), [p[1:] for p in PROGRAMS], ids=["-".join(p[:2]) for p in PROGRAMS])
+def test_a_program_of_the_documentation_runs_and_goes_on(tmp_path: Path, file: str, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    steps = []
+    for _ in range(2):
+        run([sys.executable, file], tmp_path)
+        [newest] = [max(RunDirectory(lock.parent).steps()) for lock in tmp_path.rglob("lock") if "pre" not in str(lock)]
+        steps.append(newest)
+    assert steps[1] == 2 * steps[0] > 0
+
+
+@pytest.mark.parametrize(("page", "text"), SCRIPTS, ids=[page for page, _ in SCRIPTS])
+def test_the_commands_of_a_page_work_one_after_the_other(folder: Path, page: str, text: str) -> None:
+    for name, _, files in PROGRAMS:
+        for file, content in files.items() if name == page else ():
+            (folder / file).write_text(content, encoding="utf-8")
     run(["bash", "-eu", "-c", text], folder)

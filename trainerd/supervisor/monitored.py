@@ -10,7 +10,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -198,7 +198,7 @@ class MonitoredSession:
         """
         self._close(None)
 
-    def __enter__(self) -> MonitoredSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
