@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.figures import AT_LEAST, Bar, Figure, compared
+from benchmarks.figures import AT_LEAST, AT_MOST, Bar, Figure, compared
 from benchmarks.plan import Plan
 from benchmarks.sides import Peer, Side, Trainer, interleaved
 
 AnySide = TypeVar("AnySide", bound=Side)
 
 UNIT = "steps/s"
+MICROSECONDS = "µs"
 # jobs.py spells it too; importing that would import TensorFlow.
 INVERSIONS = "TRAINERD_BENCH_INVERSIONS"
 
@@ -59,6 +61,29 @@ def digits(plan: Plan) -> list[Figure]:
     with _folder() as folder:
         ours, bare = _rates(plan, lambda: Trainer(entry, folder), lambda: Peer("bare", entry))
     return [compared("digits", "digits step / bare loop", UNIT, ours, bare, Bar(AT_LEAST, 1.15))]
+
+
+def graph(plan: Plan) -> list[Figure]:
+    """The seed's TensorFlow 1 graph, in a loop of the program's own: the time of one step."""
+    kinds = ("our_supervisor", "our_monitored", "session", "supervisor", "monitored")
+    rates = _rates(plan, *(functools.partial(Peer, "graph", kind) for kind in kinds))
+    supervisor, ours, session, theirs, monitored = ([1e6 / rate for rate in side] for side in rates)
+    what = "graph step, Supervisor"
+    return [
+        compared("graph", f"{what} / Session.run", MICROSECONDS, supervisor, session, Bar(AT_MOST, 0.6)),
+        compared("graph", f"{what} / TF1 Supervisor", MICROSECONDS, supervisor, theirs, Bar(AT_MOST, 0.45)),
+        compared(
+            "graph", f"{what} / MonitoredTrainingSession", MICROSECONDS, supervisor, monitored, Bar(AT_MOST, 0.25)
+        ),
+        compared(
+            "graph",
+            "graph step, MonitoredTrainingSession / TensorFlow's",
+            MICROSECONDS,
+            ours,
+            monitored,
+            Bar(AT_MOST, 0.5),
+        ),
+    ]
 
 
 def fifty_ms(plan: Plan) -> list[Figure]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.compat.v1 import Event, Summary
+from tensorflow.core.protobuf import config_pb2
 
 import trainerd
 from trainerd.events.history import _VOID, read_events
@@ -124,6 +125,17 @@ def test_a_finalized_graph_can_be_opened_again() -> None:
     )
 
 
+def test_a_session_makes_callables_of_options() -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        a, b = tf.constant(1), tf.constant([2.0, 3.0])
+        run = session._make_callable_from_options(config_pb2.CallableOptions(fetch=[b.name, a.name]))
+        found = run()
+        assert np.array_equal(found[0], [2.0, 3.0]) and found[1] == 1, (
+            "Session._make_callable_from_options gives something else: trainerd/sessions/callables.py depends on it. "
+            "Look into tensorflow/python/client/session.py for how make_callable works now."
+        )
+
+
 # A name with an underscore in front, of anything but trainerd's own objects.
 PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)")
 KNOWN = {
@@ -131,6 +143,7 @@ KNOWN = {
     ("sessions/input.py", "_iterator_resource"),
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
+    ("sessions/callables.py", "_make_callable_from_options"),
     ("sessions/unfinalized.py", "_unsafe_unfinalize"),
 }
 

@@ -1,0 +1,106 @@
+"""What is prepared is what `Session.run` does: for every structure, and where it fails."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainerd.sessions.callables import LIMIT, Callables
+
+tf1 = tf.compat.v1
+Pair = collections.namedtuple("Pair", ["a", "b"])
+
+
+@pytest.fixture
+def session() -> Iterator[Any]:
+    with tf1.Graph().as_default(), tf1.Session() as found:
+        yield found
+
+
+def callables(session: Any) -> Callables:
+    session.graph.finalize()
+    return Callables(session, lambda fetches, call: call)
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return type(one) is type(other) and list(one) == list(other) and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, tf1.SparseTensorValue):
+        return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    return type(one) is type(other) and np.array_equal(one, other)
+
+
+def test_every_structure_is_given_back(session: Any) -> None:
+    a, b = tf.constant(1, name="a"), tf.constant([2.0, 3.0])
+    v = tf1.get_variable("v", [2], initializer=tf1.zeros_initializer())
+    ref = tf1.get_variable("ref", [], initializer=tf1.ones_initializer(), use_resource=False)
+    sparse = tf.SparseTensor([[0]], [5], [1])
+    text, op, init = tf.constant("text"), tf.no_op(), tf1.global_variables_initializer()
+    fetches: list[Any] = [
+        *(a, b, v, ref, text, op, init, sparse, "a:0", "a"),
+        *([], [a], (a,), [a, a, b], [op], [a, [b, (v, {"x": text})]], {"caller": [op, a], "step": b}),
+        *(Pair(a, b), collections.OrderedDict(z=a, y=b), {"s": sparse}, {1: a, session: b}, [init, op]),
+    ]
+    session.run(init)
+    prepared = callables(session)
+    for _ in range(2):
+        for fetch in fetches:
+            assert same(prepared.run(fetch), session.run(fetch)), fetch
+
+
+def test_a_list_that_is_made_anew_is_known_and_one_that_has_changed_is_another(session: Any) -> None:
+    a, b = tf.constant(1), tf.constant(2)
+    prepared = callables(session)
+    assert prepared.run([a, b]) == [1, 2] and prepared.run([a, b]) == [1, 2]
+    assert len(prepared._made) == 1
+    mutable = [a]
+    assert prepared.run(mutable) == [1]
+    mutable[0] = b
+    assert prepared.run(mutable) == [2]
+
+
+def test_there_is_a_bound_on_what_is_kept(session: Any) -> None:
+    a = tf.constant(1)
+    prepared = callables(session)
+    for number in range(LIMIT + 10):
+        assert prepared.run({str(number): a}) == {str(number): 1}
+    assert len(prepared._made) <= LIMIT
+
+
+@pytest.mark.parametrize("fetch", [None, 3, "nothing", "nothing:0", [None]])
+def test_what_cannot_be_fetched_is_refused_in_the_same_words(session: Any, fetch: Any) -> None:
+    tf.constant(1)
+    prepared = callables(session)
+    with pytest.raises((TypeError, ValueError, KeyError)) as theirs:
+        session.run(fetch)
+    with pytest.raises(theirs.type) as ours:
+        prepared.run(fetch)
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_errors_name_the_op_and_where_it_was_made(session: Any) -> None:
+    bad = tf.debugging.check_numerics(tf.constant(np.nan), "not a number", name="bad")
+    prepared = callables(session)
+    with pytest.raises(tf.errors.InvalidArgumentError) as theirs:
+        session.run(bad)
+    with pytest.raises(tf.errors.InvalidArgumentError) as ours:
+        prepared.run(bad)
+    assert ours.value.op is theirs.value.op is bad.op and ours.value.node_def == theirs.value.node_def
+    for part in ("Graph execution error:", "Detected at node 'bad' defined at", "not a number", "test_callables.py"):
+        assert part in ours.value.message and part in theirs.value.message
+
+
+def test_a_closed_session_says_so(session: Any) -> None:
+    a = tf.constant(1)
+    prepared = callables(session)
+    prepared.run(a)
+    session.close()
+    with pytest.raises(RuntimeError, match="Attempted to use a closed Session"):
+        prepared.run(a)
