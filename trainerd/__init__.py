@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from trainerd.errors import TrainerdError
-from trainerd.job import Job
+from trainerd.job import GraphJob, Job
 
 if TYPE_CHECKING:
     from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "ChiefSessionCreator",
+    "GraphJob",
     "Job",
     "MonitoredSession",
     "MonitoredTrainingSession",

@@ -9,6 +9,33 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class GraphJob:
+    """A TensorFlow 1 graph to train. Build it inside the function that `entry` names.
+
+    Args:
+      graph: a `tf.Graph`. trainerd adds what it needs for checkpoints, and finalizes it.
+      train_op: one step. It counts the global step.
+      metrics: name to scalar tensor, fetched with each step. `loss` is looked at for NaN.
+      saver: a `tf.compat.v1.train.Saver` that says what is saved. Left out: all variables.
+      global_step: what counts the steps. Left out: the graph's.
+      summary_op: what is fetched on the summary schedule. Left out: all summaries of the graph.
+      init_fn: called with the session after the variables have been initialized, where there is no checkpoint.
+      evaluate: called with the session at a boundary on the evaluation schedule; returns a dict of name to number.
+      config: a `tf.compat.v1.ConfigProto` for the session.
+    """
+
+    graph: Any
+    train_op: Any
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    saver: Any = None
+    global_step: Any = None
+    summary_op: Any = None
+    init_fn: Callable[[Any], Any] | None = None
+    evaluate: Callable[[Any], Mapping[str, Any]] | None = None
+    config: Any = None
+
+
+@dataclass(frozen=True)
 class Job:
     """A model to train. Build it inside the function that `entry` names.
 

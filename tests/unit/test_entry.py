@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.errors import EntryError
-from trainerd.job import Job
+from trainerd.job import GraphJob, Job
 from trainerd.sessions.blame import job_traceback, own_message
 from trainerd.sessions.entry import load_job
 
@@ -24,7 +24,7 @@ def fresh_modules() -> Iterator[None]:
         del sys.modules[name]
 
 
-def load(folder: Path, source: str, entry: str = "myjob:job") -> Job:
+def load(folder: Path, source: str, entry: str = "myjob:job") -> Job | GraphJob:
     (folder / "myjob.py").write_text(source, encoding="utf-8")
     return load_job(entry, folder)
 

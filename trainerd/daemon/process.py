@@ -28,7 +28,6 @@ from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.loop import Loop
 from trainerd.supervisor.outcome import Outcome, reached
 from trainerd.supervisor.periodic import called_every
-from trainerd.supervisor.recording import Events
 from trainerd.supervisor.reporter import Observer, Reporter
 from trainerd.supervisor.signals import SignalThread, handled, terminal_check
 from trainerd.supervisor.statefile import StateFile
@@ -174,7 +173,7 @@ class TrainerProcess:
             self._rundir,
             flag=self._flag,
             reporter=self._reporter,
-            events=_events(self._rundir),
+            events=session.events(self._rundir.path),
             reload=self._reload,
         )
         assert self._watchdog is not None
@@ -245,9 +244,3 @@ class TrainerProcess:
             if isinstance(error, JobError):
                 self._reporter.hold(step=error.step)
             self._reporter.update(phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=code)
-
-
-def _events(rundir: RunDirectory) -> Events:
-    from trainerd.events.writer import EventWriter
-
-    return EventWriter(rundir.path)

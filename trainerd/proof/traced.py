@@ -129,6 +129,10 @@ class TracedSession:
         """The graph of one step."""
         return self._session.graph()
 
+    def events(self, logdir: Path) -> Any:
+        """What writes its curves."""
+        return self._session.events(logdir)
+
 
 def _without_digest(steps: Steps) -> Steps:
     kept = [index for index, name in enumerate(steps.names) if not name.startswith(BATCH)]

@@ -12,6 +12,8 @@ _EXAMPLES = str(Path(_OURS, "examples"))
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib", "scripts")})
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>.+)$')
 
+FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what the daemon exits with
+
 
 def _is_the_users(file: str) -> bool:
     if file.startswith(_EXAMPLES):

@@ -121,3 +121,7 @@ class Session(Model, Protocol):
           JobError: a step failed.
         """
         ...
+
+    def events(self, logdir: Path) -> Any:
+        """What writes its curves for TensorBoard into this folder; see `supervisor.recording.Events`."""
+        ...

@@ -122,3 +122,7 @@ class FakeSession:
     def graph(self) -> Any:
         """It has none."""
         return None
+
+    def events(self, logdir: Path) -> Any:
+        """Nothing writes for it."""
+        return None

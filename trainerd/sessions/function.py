@@ -17,20 +17,20 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.errors import DataError, EntryError, JobError
+from trainerd.events.writer import EventWriter
 from trainerd.job import Job
-from trainerd.sessions.blame import job_traceback
+from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import has_position, hidden_variables, require_saveable, restore_hidden
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.input import next_batch
 from trainerd.sessions.metrics import as_dict, as_row, layout, row_shape
 from trainerd.sessions.pipeline import describe, describe_elements
-from trainerd.sessions.randomness import random_ops
+from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
 log = logging.getLogger(__name__)
 
 ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
-FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what the daemon exits with
 RESERVED = ("global_step", "iterator", "hidden")
 
 
@@ -72,8 +72,7 @@ class FunctionSession:
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
         self._step = self._trace()
-        if lost := random_ops(self._step.graph):
-            _lament(lost, refuse=repeats)
+        require_kept(self._step.graph, refuse=repeats)
         self._exact_input = exact_input and self._iterator is not None
         self._hidden = hidden_variables(self._job.state)
         self._checkpoint = self._make_checkpoint()
@@ -180,6 +179,10 @@ class FunctionSession:
     def graph(self) -> Any:
         """The graph of one step."""
         return self._step.graph
+
+    def events(self, logdir: Path) -> EventWriter:
+        """Its curves, the pictures of its weights, and its own summaries."""
+        return EventWriter(logdir)
 
     # ------------------------------------------------------------------ the flag
 
@@ -298,18 +301,6 @@ def _iterate(dataset: Any) -> Any:
     if not isinstance(dataset, tf.data.Dataset):
         raise EntryError(f"the job's dataset is a {type(dataset).__name__}, where a tf.data.Dataset is needed.")
     return iter(dataset)
-
-
-def _lament(ops: list[str], *, refuse: bool) -> None:
-    """Say that a step has random ops whose state is lost at a pause."""
-    text = (
-        f"train_step uses {', '.join(ops)}, which keep their place in the random numbers where no checkpoint can "
-        "reach: after a pause they begin anew. Use a tf.random.Generator that is in the job's state, "
-        "tf.random.stateless_*, or Keras layers with their own seed generators."
-    )
-    if refuse:
-        raise EntryError(f"deterministic = true, and {text}")
-    log.warning("%s", text, extra={"event": "random-ops"})
 
 
 def _trainable(value: Any) -> list[Any]:

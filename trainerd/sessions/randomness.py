@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
+
+from trainerd.errors import EntryError
+
+log = logging.getLogger(__name__)
 
 # TensorFlow's stateful random ops keep a counter in their kernel. Those of tf.random.Generator (StatefulUniform and
 # the like) keep it in a variable, and the stateless ones have none.
@@ -33,3 +38,25 @@ def random_ops(graph: Any) -> list[str]:
     kinds = {node.op for node in definition.node}
     kinds |= {node.op for function in definition.library.function for node in function.node_def}
     return sorted(kinds & _LOSE_THEIR_PLACE)
+
+
+def require_kept(graph: Any, *, refuse: bool) -> None:
+    """Say that a step has random ops whose state is lost at a pause.
+
+    Args:
+      graph: that of the step.
+      refuse: whether that is an error.
+
+    Raises:
+      EntryError: it has, and it is.
+    """
+    if not (lost := random_ops(graph)):
+        return
+    text = (
+        f"the job's step uses {', '.join(lost)}, which keep their place in the random numbers where no checkpoint can "
+        "reach: after a pause they begin anew. Use a tf.random.Generator that is in the job's state, "
+        "tf.random.stateless_*, or Keras layers with their own seed generators."
+    )
+    if refuse:
+        raise EntryError(f"deterministic = true, and {text}")
+    log.warning("%s", text, extra={"event": "random-ops"})

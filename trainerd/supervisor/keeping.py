@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.rundir import RunDirectory
-from trainerd.supervisor import defaults
+from trainerd.sessions import graphdefaults as defaults
 from trainerd.supervisor.custody import Custody
 from trainerd.supervisor.schedule import Schedule
 

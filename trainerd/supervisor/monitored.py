@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from trainerd.events.graphevents import GraphEvents
 from trainerd.rundir import RunDirectory
+from trainerd.sessions import graphdefaults as defaults
 from trainerd.sessions.unfinalized import open_again, unfinalized
-from trainerd.supervisor import defaults
 from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
 from trainerd.supervisor.custody import Custody, is_clean
 from trainerd.supervisor.keeping import Keeping, require_global_step

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from trainerd.events.graphevents import GraphEvents, SessionLog
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
-from trainerd.supervisor import defaults
+from trainerd.sessions import graphdefaults as defaults
 from trainerd.supervisor.custody import IDLE_SECS, Custody
 from trainerd.supervisor.looper import Looper
 from trainerd.supervisor.schedule import Schedule
@@ -422,7 +422,10 @@ class Supervisor:
     # ------------------------------------------------------------------ its own
 
     def _make_writer(self) -> Any:
-        return None if self._logdir is None else tf1.summary.FileWriter(self._logdir)
+        if self._logdir is None:
+            return None
+        with self._graph.as_default():
+            return tf1.summary.FileWriter(self._logdir)
 
     def _write_graph(self) -> None:
         """Write `graph.pbtxt`, and the graph for TensorBoard."""

@@ -1,0 +1,194 @@
+"""A TensorFlow 1 graph under the daemon's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.graphs import scalars
+from trainerd import config as configs
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.contract import Steps
+from trainerd.sessions.graphjob import GraphJobSession
+from trainerd.state import Phase, State
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.loop import Loop
+from trainerd.supervisor.outcome import Outcome
+from trainerd.supervisor.reporter import Reporter
+from trainerd.supervisor.upkeep import Upkeep
+
+tf1 = tf.compat.v1
+
+
+def graph_job(**options: Any) -> trainerd.GraphJob:
+    """A regression on a shuffled dataset: an input, optimizer slots, a summary."""
+    graph = tf1.Graph()
+    with graph.as_default():
+        dataset = tf.data.Dataset.range(1000).shuffle(100, seed=1)
+        dataset = dataset.repeat() if options.pop("repeats", True) else dataset.take(30)
+        batch = tf1.data.make_one_shot_iterator(dataset).get_next()
+        w = tf1.get_variable("w", initializer=options.pop("initial", 0.0))
+        loss = tf.square(w - tf.cast(batch, tf.float32) / 1000)
+        tf1.summary.scalar("weight", w)
+        step = tf1.train.get_or_create_global_step() if options.pop("counts", True) else None
+        train_op = tf1.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
+    return trainerd.GraphJob(graph, train_op, metrics={"loss": loss, "batch": batch}, **options)
+
+
+class Run:
+    """One process's life of a run, without the process."""
+
+    def __init__(self, logdir: Path, job: trainerd.GraphJob, **keys: Any) -> None:
+        config = configs.parse({"entry": "a:b", "logdir": str(logdir), **keys})
+        self.session = GraphJobSession(job, stop_on_nan=config.stop_on_nan)
+        self.flag, self.reporter = Flag(), Reporter(State(), [])
+        self.rows: list[list[float]] = []
+        self._run_until, self.session.run_until = self.session.run_until, self.recorded  # type: ignore[method-assign]
+        rundir = RunDirectory(logdir)
+        rundir.create()
+        self.upkeep = Upkeep(
+            config,
+            self.session,
+            rundir,
+            flag=self.flag,
+            reporter=self.reporter,
+            events=self.session.events(logdir),
+        )
+
+    def recorded(self, limit: int) -> Steps:
+        steps = self._run_until(limit)
+        self.rows += steps.rows.tolist()
+        return steps
+
+    def train(self) -> Outcome:
+        self.upkeep.restore()
+        return Loop(self.upkeep, self.session, flag=self.flag, reporter=self.reporter).train()
+
+
+def final(logdir: Path) -> dict[str, Any]:
+    """Every variable of the newest checkpoint."""
+    reader = tf.train.load_checkpoint(str(logdir))
+    names = [name for name in reader.get_variable_to_shape_map() if not name.startswith("trainerd/")]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def test_a_run_in_parts_is_the_run_that_never_stopped(tmp_path: Path) -> None:
+    whole = Run(tmp_path / "whole", graph_job(), max_steps=300)
+    assert whole.train().phase is Phase.FINISHED
+    rows: list[list[float]] = []
+    for end in (1, 100, 175, 300):
+        part = Run(tmp_path / "parts", graph_job(), max_steps=end)
+        part.train()
+        rows += part.rows
+    assert rows == whole.rows and len(rows) == 300
+    expected, found = final(tmp_path / "whole"), final(tmp_path / "parts")
+    assert expected.keys() == found.keys() and all(np.array_equal(expected[k], found[k]) for k in expected)
+
+
+def test_it_is_paused_by_the_flag_and_saved_at_that_step(tmp_path: Path) -> None:
+    run = Run(tmp_path, graph_job(), checkpoint={"save_model_steps": 7})
+    inner = run._run_until
+
+    def pausing(limit: int) -> Steps:
+        if run.session.step >= 49:
+            run.flag.raise_for(Request.PAUSE)
+        return inner(limit)
+
+    run._run_until = pausing
+    assert run.train().phase is Phase.PAUSED
+    assert final(tmp_path)["global_step"] == 49
+
+
+def test_summaries_metrics_and_the_evaluation_are_written(tmp_path: Path) -> None:
+    job = graph_job(evaluate=lambda session: {"w": session.run("w/Read/ReadVariableOp:0")})
+    run = Run(tmp_path, job, max_steps=50, summary={"metrics_steps": 10}, evaluate={"evaluate_steps": 25})
+    run.train()
+    assert [step for step, _ in scalars(tmp_path, "loss")][:5] == [10, 20, 30, 40, 50]
+    assert {step for step, _ in scalars(tmp_path, "val_w")} == {25, 50}
+    assert scalars(tmp_path, "weight")[-1][0] == 50
+    assert run.reporter.state.metrics["val_w"] == pytest.approx(float(final(tmp_path)["w"]))
+
+
+def test_the_end_of_the_input_ends_it(tmp_path: Path) -> None:
+    outcome = Run(tmp_path, graph_job(repeats=False)).train()
+    assert outcome.phase is Phase.FINISHED and outcome.input_ended
+    assert final(tmp_path)["global_step"] == 30
+
+
+def test_a_loss_that_is_nan_ends_it_unsaved(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="the loss became nan in step 1"):
+        Run(tmp_path, graph_job(initial=float("nan"))).train()
+    assert RunDirectory(tmp_path).steps() == []
+
+
+def test_a_step_that_fails_says_where(tmp_path: Path) -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        step = tf1.train.get_or_create_global_step()
+        with tf.control_dependencies([tf1.assign_add(step, 1)]):
+            bad = tf.debugging.Assert(tf.less(step.read_value(), 5), ["too far"])
+    with pytest.raises(JobError, match="the job failed in step") as raised:
+        Run(tmp_path, trainerd.GraphJob(graph, bad)).train()
+    assert "too far" in raised.value.details
+
+
+def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
+    Run(tmp_path, graph_job(), max_steps=5).train()
+    graph = tf1.Graph()
+    with graph.as_default():
+        other = tf1.get_variable("other", initializer=0.0)
+        train_op = tf1.train.GradientDescentOptimizer(0.1).minimize(
+            tf.square(other), global_step=tf1.train.get_or_create_global_step()
+        )
+    with pytest.raises(DataError, match="does not fit the job"):
+        Run(tmp_path, trainerd.GraphJob(graph, train_op), max_steps=10).train()
+
+
+@pytest.fixture
+def uncounted() -> Iterator[Callable[[], trainerd.GraphJob]]:
+    def build() -> trainerd.GraphJob:
+        graph = tf1.Graph()
+        with graph.as_default():
+            v = tf1.get_variable("v", initializer=0.0)
+            tf1.train.get_or_create_global_step()
+            return trainerd.GraphJob(graph, tf1.assign_add(v, 1.0))
+
+    yield build
+
+
+def test_a_train_op_that_does_not_count_is_found_at_the_first_step(
+    tmp_path: Path, uncounted: Callable[[], trainerd.GraphJob]
+) -> None:
+    with pytest.raises(JobError, match="Pass the global step to the optimizer"):
+        Run(tmp_path, uncounted()).train()
+
+
+def test_a_graph_that_cannot_be_trained_is_refused() -> None:
+    with pytest.raises(EntryError, match="a global step that its train_op counts"):
+        GraphJobSession(graph_job(counts=False))
+    finalized = graph_job()
+    finalized.graph.finalize()
+    with pytest.raises(EntryError, match="finalized"):
+        GraphJobSession(finalized)
+
+
+def test_random_ops_that_lose_their_place_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    def dropping() -> trainerd.GraphJob:
+        graph = tf1.Graph()
+        with graph.as_default():
+            v = tf1.get_variable("v", initializer=0.0)
+            step = tf1.train.get_or_create_global_step()
+            with tf.control_dependencies([tf1.assign_add(step, 1)]):
+                return trainerd.GraphJob(graph, tf1.assign_add(v, tf1.random.normal([])))
+
+    GraphJobSession(dropping())
+    assert "RandomStandardNormal" in caplog.text
+    with pytest.raises(EntryError, match="deterministic = true"):
+        GraphJobSession(dropping(), repeats=True)

@@ -1,0 +1,175 @@
+"""Steps of a TensorFlow 1 graph, run one after the other under the daemon's loop."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.events.graphevents import GraphEvents
+from trainerd.job import GraphJob
+from trainerd.sessions import graphdefaults
+from trainerd.sessions.blame import FAILURES, job_traceback
+from trainerd.sessions.callables import prepared
+from trainerd.sessions.contract import Steps, StopFlag
+from trainerd.sessions.graph import GraphSession
+from trainerd.sessions.graphstate import GraphState
+from trainerd.sessions.randomness import require_kept
+
+tf1 = tf.compat.v1
+log = logging.getLogger(__name__)
+
+ROWS = 65536  # at most so many steps between two boundaries, whose metrics are held in memory
+
+
+class GraphJobSession(GraphSession):
+    """A `trainerd.GraphJob`, ready to be trained.
+
+    The session is made when it is first needed: by then it is known whether there is a checkpoint to restore.
+
+    Args:
+      job: what to train.
+      stop_on_nan: whether to stop after a step whose loss is not finite.
+      repeats: whether its steps must be the same each time: then a step that cannot be is refused.
+      source: what the job was made from, for its fingerprint.
+
+    Raises:
+      EntryError: the job cannot be trained.
+    """
+
+    def __init__(self, job: GraphJob, *, stop_on_nan: bool = True, repeats: bool = False, source: str = "") -> None:
+        self._job = job
+        self._source = source
+        self._is_raised = False
+        self._names = list(job.metrics)
+        self._loss = self._names.index("loss") if stop_on_nan and "loss" in self._names else None
+        self._call: Callable[[], Any] | None = None
+        try:
+            with job.graph.as_default():
+                saver = job.saver or graphdefaults.saver()
+                step = job.global_step if job.global_step is not None else graphdefaults.global_step()
+                self._summary_op = job.summary_op if job.summary_op is not None else graphdefaults.summary_op()
+                self._init_op, self._local_init_op = graphdefaults.init_op(), graphdefaults.local_init_op()
+                self._ready_op = graphdefaults.ready_op()
+                super().__init__(GraphState(job.graph, saver), step)
+        except FAILURES as error:
+            raise EntryError(f"the job's graph cannot be trained:\n{job_traceback(error)}") from error
+        if saver is None or step is None:
+            raise EntryError(
+                "the job's graph needs variables, and among them a global step that its train_op counts: "
+                "tf.train.get_or_create_global_step(), passed to the optimizer as `global_step`."
+            )
+        require_kept(job.graph, refuse=repeats)
+        job.graph.finalize()
+
+    # ------------------------------------------------------------------ the contract
+
+    @property
+    def has_evaluation(self) -> bool:  # type: ignore[override]
+        """Whether the job has an `evaluate`."""
+        return self._job.evaluate is not None
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        self._make(None)
+        return super().step
+
+    def bind(self, flag: StopFlag) -> None:
+        """Look at this flag after every step."""
+        flag.bind(self._set_raised)
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps until the flag is raised, or another of the contract's reasons."""
+        before, ended = self.step, False
+        rows: list[list[Any]] = []
+        assert self._call is not None
+        count = min(limit - before, ROWS)
+        try:
+            while len(rows) < count and not self._is_raised:
+                row = self._call()[1]
+                rows.append(row)
+                if self._loss is not None and not math.isfinite(row[self._loss]):
+                    break
+        except tf.errors.OutOfRangeError:
+            ended = True
+        except FAILURES as error:
+            done = self.step
+            raise JobError(
+                f"the job failed in step {done + 1}", step=done, sound=False, details=job_traceback(error)
+            ) from error
+        if rows and self.step != before + len(rows):
+            raise JobError(
+                f"train_op was run {len(rows)} times, and the global step went from {before} to {self.step}. Pass the "
+                "global step to the optimizer, as `global_step`: each step has to add 1.",
+                step=self.step,
+                sound=False,
+            )
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), len(self._names))
+        return Steps(before + 1, self._names, table, ended)
+
+    def restore(self, prefix: Path) -> None:
+        """Make the session with what a checkpoint holds."""
+        try:
+            self._make(prefix)
+        except (ValueError, KeyError, tf.errors.OpError) as error:
+            raise DataError(
+                f"{prefix} does not fit the job: its files are sound, but its variables are others than the graph's. "
+                f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+            ) from error
+
+    def fingerprint(self) -> dict[str, str]:
+        """What of the graph is saved, and what it was made from."""
+        return {"job.source": self._source, **super().fingerprint()}
+
+    def evaluate(self) -> dict[str, float]:
+        """Call the job's `evaluate`."""
+        if self._job.evaluate is None:
+            return {}
+        try:
+            return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
+        except FAILURES as error:
+            raise JobError(
+                f"the job's evaluate failed after step {self.step}",
+                step=self.step,
+                sound=True,
+                details=job_traceback(error),
+            ) from error
+
+    def events(self, logdir: Path) -> GraphEvents:
+        """Its summaries and metrics, written with TensorFlow 1's writer."""
+        with self.graph().as_default():
+            writer = tf1.summary.FileWriter(str(logdir))
+        writer.add_graph(self.graph())
+        return GraphEvents(writer, self._summary_op)
+
+    # ------------------------------------------------------------------ building
+
+    def _set_raised(self, raised: bool) -> None:
+        self._is_raised = raised
+
+    def _make(self, prefix: Path | None) -> None:
+        """Make the session, once; restored from a checkpoint, or initialized."""
+        if self._session is not None:
+            return
+        job = self._job
+        with job.graph.as_default():
+            manager = tf1.train.SessionManager(
+                local_init_op=self._local_init_op, ready_op=self._ready_op, graph=job.graph
+            )
+            session = manager.prepare_session(
+                "",
+                init_op=self._init_op,
+                saver=self._state.saver,
+                checkpoint_filename_with_path=None if prefix is None else str(prefix),
+                config=job.config,
+                init_fn=job.init_fn,
+            )
+        self.open(session, prefix)
+        self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])
