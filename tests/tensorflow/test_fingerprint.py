@@ -90,7 +90,7 @@ def test_random_ops_that_lose_their_place_are_told_of(
     with caplog.at_level(logging.WARNING):
         FunctionSession(trainerd.Job(step_of(draw)))
     assert kind in caplog.text and "tf.random.Generator" in caplog.text
-    with pytest.raises(EntryError, match=f"deterministic = true, and train_step uses .*{kind}"):
+    with pytest.raises(EntryError, match=f"deterministic = true, and the job's step uses .*{kind}"):
         FunctionSession(trainerd.Job(step_of(draw)), repeats=True)
 
 

@@ -29,7 +29,7 @@ from trainerd import config as configs
 from trainerd.cli.group import COMMANDS, cli
 from trainerd.daemon import logs
 from trainerd.errors import every_class
-from trainerd.job import Job
+from trainerd.job import GraphJob, Job
 from trainerd.rundir import RunDirectory
 from trainerd.state import Answer, LastCheckpoint, Phase, State
 from trainerd.supervisor.signals import HANDLED
@@ -255,6 +255,7 @@ def test_the_fields_of_the_journal_are_on_their_page() -> None:
 
 def test_the_fields_of_a_job_are_on_their_page() -> None:
     assert first_cells(section(JOBS, "What a job has")) == [f.name for f in dataclasses.fields(Job)]
+    assert first_cells(section(JOBS, "A TensorFlow 1 graph")) == [f.name for f in dataclasses.fields(GraphJob)]
 
 
 # ---------------------------------------------------------------------- links and blocks

@@ -59,7 +59,7 @@ def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
         ("import nothing_like_it", "myjob:job", ["does not import", "ModuleNotFoundError", 'myjob.py", line 1']),
         ("def job(:", "myjob:job", ["does not import", "SyntaxError", "line 1"]),
         ("raise SystemExit(3)", "myjob:job", ["ended with exit(3)"]),
-        ("def job():\n    return [1]\n", "myjob:job", ["gave a list", "trainerd.Job is needed"]),
+        ("def job():\n    return [1]\n", "myjob:job", ["gave a list", "trainerd.Job or GraphJob is needed"]),
         ("def job():\n    pass\n", "myjob:job", ["gave None", "return trainerd.Job"]),
         (GOOD.replace("lambda: None", "3"), "myjob:job", ["train_step must be a function, and is 3"]),
         (
