@@ -18,6 +18,7 @@ from tests.tensorflow.graphs import Counter, counter, events, scalars
 from trainerd.checkpoints import catalogue, manifest
 from trainerd.errors import DataError, InUseError
 from trainerd.rundir import RunDirectory
+from trainerd.sessions.graphstate import GraphState
 from trainerd.state import Phase, State, read_state
 
 tf1 = tf.compat.v1
@@ -309,6 +310,37 @@ def test_the_end_of_the_input_is_a_clean_end(tmp_path: Path) -> None:
     assert state(tmp_path).phase is Phase.FINISHED
 
 
+def test_summaries_that_need_the_input_do_not_keep_the_end_from_being_saved(tmp_path: Path) -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        step = tf1.train.get_or_create_global_step()
+        batch = tf1.data.make_one_shot_iterator(tf.data.Dataset.range(7)).get_next()
+        tf1.summary.scalar("batch", batch)
+        with tf.control_dependencies([batch]):
+            train_op = tf1.assign_add(step, 1)
+    sv = supervised(graph, tmp_path)
+    with sv.managed_session() as sess:
+        while not sv.should_stop():
+            sess.run(train_op)
+    assert saved(tmp_path)[0] == (6, "finish")  # the first summary took a batch too
+
+
+def test_a_signal_while_the_session_is_made_is_heard(tmp_path: Path) -> None:
+    """It takes long to restore a large model."""
+    found = counter()
+
+    def slow(sess: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1.6)  # longer than the loop may keep others waiting
+
+    with found.graph.as_default():
+        sv = trainerd.Supervisor(logdir=str(tmp_path), init_fn=slow)
+        with sv.managed_session() as sess:
+            assert sv.should_stop()
+            sess.run(found.train_op)
+    assert state(tmp_path).phase is Phase.PAUSED and saved(tmp_path)[0] == (1, "pause")
+
+
 def test_an_error_in_a_service_stops_the_loop_and_is_raised(tmp_path: Path) -> None:
     found = counter()
     sv = supervised(found.graph, tmp_path)
@@ -554,6 +586,23 @@ def test_a_checkpoint_is_of_one_step_whatever_comes_after_it(tmp_path: Path, use
     [(step, _)] = saved(tmp_path)
     content = value(tmp_path)
     assert content.min() == content.max() == 2.0 * step
+
+
+def test_a_snapshot_that_is_never_written_does_not_keep_its_memory() -> None:
+    """As where there is no room for a checkpoint, and it is tried again and again."""
+    found = counter()
+    with found.graph.as_default():
+        state = GraphState(found.graph, tf1.train.Saver())
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            first = state.take(session, 0)
+            handles = dict(first.feeds)
+            read = found.graph.get_operation_by_name("trainerd/GetSessionTensor").outputs[0]
+            assert session.run(read, handles) is not None
+            del first
+            state.take(session, 0)
+            with pytest.raises(tf.errors.InvalidArgumentError, match="not in the session store"):
+                session.run(read, handles)
 
 
 def shuffled(kind: str) -> tuple[Any, Any, Any, Any]:

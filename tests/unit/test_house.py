@@ -52,6 +52,7 @@ NEEDS_TENSORFLOW = {
     "sessions/graphjob.py",
     "supervisor/looper.py",
     "supervisor/managed.py",
+    "supervisor/saver.py",
     "supervisor/supervisor.py",
     "events/eventfile.py",
     "events/history.py",

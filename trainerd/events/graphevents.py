@@ -52,7 +52,10 @@ class GraphEvents:
         """Run the summary op of a `GraphSession` and write what it gives."""
         if self._summary_op is None:
             return
-        found, step = model.run(self._summary_op), model.step
+        try:
+            found, step = model.run(self._summary_op), model.step
+        except tf.errors.OutOfRangeError:  # it needs a batch, and there is none any more: the loop will say so
+            return
         tf1.logging.info("Recording summary at step %s.", step)
         for content in found if isinstance(found, list) else [found]:
             self.computed(content, step)

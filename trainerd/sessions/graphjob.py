@@ -111,6 +111,7 @@ class GraphJobSession(GraphSession):
                 step=self.step,
                 sound=False,
             )
+        self.runs = before + len(rows)
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(self._names))
         return Steps(before + 1, self._names, table, ended)
 
@@ -148,6 +149,17 @@ class GraphJobSession(GraphSession):
             writer = tf1.summary.FileWriter(str(logdir))
         writer.add_graph(self.graph())
         return GraphEvents(writer, self._summary_op)
+
+    def run(self, fetches: Any) -> Any:
+        """Run a summary op, or read the global step."""
+        try:
+            return super().run(fetches)
+        except tf.errors.OutOfRangeError:
+            raise
+        except tf.errors.OpError as error:
+            raise JobError(
+                "the job's summaries failed", step=self.runs, sound=True, details=job_traceback(error)
+            ) from error
 
     # ------------------------------------------------------------------ building
 

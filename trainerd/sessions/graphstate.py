@@ -8,8 +8,11 @@ another SaveV2.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +57,7 @@ class GraphState:
     def __init__(self, graph: Any, saver: Any) -> None:
         self.graph = graph
         self.saver = saver
+        self._abandoned: deque[dict[Any, Any]] = deque()
         self._lost: set[str] = set()  # the iterators whose position cannot be saved
         keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
         with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
@@ -84,10 +88,13 @@ class GraphState:
           session: a `tf.compat.v1.Session` of the graph.
           step: the global step.
         """
+        self._forget_abandoned(session)
         handles = [handle.get_raw_handle() for handle in _run(session, self._handles)]
         states = [self._state(session, position) for position in self._positions]
         feeds = dict(zip([*self._fed, *self._states], [*handles, *states], strict=True))
-        return GraphSnapshot(step, self._size + sum(map(len, states)), self, session, feeds)
+        snapshot = GraphSnapshot(step, self._size + sum(map(len, states)), self, session, feeds)
+        weakref.finalize(snapshot, self._abandoned.append, feeds)
+        return snapshot
 
     def _state(self, session: Any, position: _Position) -> bytes:
         """An iterator's position; nothing where it has none, or none that can be saved, which is told once."""
@@ -159,8 +166,17 @@ class GraphState:
             return tf1.train.export_meta_graph(graph=self.graph, saver_def=saver_def)
 
     def forget(self, snapshot: GraphSnapshot) -> None:
-        """Give back a snapshot's memory."""
-        _run(snapshot.session, self._forget, snapshot.feeds)
+        """Give back a snapshot's memory. Those that are never written are given back when the next is taken."""
+        if snapshot.feeds:
+            feeds = dict(snapshot.feeds)
+            snapshot.feeds.clear()
+            _run(snapshot.session, self._forget, feeds)
+
+    def _forget_abandoned(self, session: Any) -> None:
+        while self._abandoned:
+            if feeds := self._abandoned.popleft():
+                with contextlib.suppress(tf.errors.OpError):  # of a session that was made anew since
+                    _run(session, self._forget, feeds)
 
 
 @dataclass(frozen=True)
@@ -172,14 +188,14 @@ class GraphSnapshot:
       size: about how many bytes its files will have.
       state: the ops that write it.
       session: the session that keeps its tensors.
-      feeds: the tensors' handles, and the iterators' positions.
+      feeds: the tensors' handles, and the iterators' positions; empty once the memory is given back.
     """
 
     step: int
     size: int
     state: GraphState
     session: Any
-    feeds: Mapping[Any, Any]
+    feeds: dict[Any, Any]
 
     def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
         """Write it, once, as `prefix.index`, `prefix.data-00000-of-00001` and `prefix.meta`. On any thread."""

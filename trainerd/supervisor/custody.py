@@ -98,6 +98,8 @@ class Custody:
         self.outcome = None
         boundary = Boundary(self._flag, self._serve)
         self._care = Care(boundary, self.state, self.model)
+        if self._rundir is not None and self._saver is not None:
+            self._care.save_path, self._care.save = self._rundir.path / self._rundir.basename, self._save_now
         with contextlib.ExitStack() as stack:
             stack.enter_context(signals_raise(self._flag))
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
@@ -144,22 +146,23 @@ class Custody:
     def take(self, session: Any) -> Any:
         """Look after this `tf.compat.v1.Session` from now on, in which the model is restored or initialized."""
         assert self._care is not None
-        adopt(session, self._care)
-        if self.model is None or self._upkeep is None:
-            return session
-        found = self._found
-        if found is None:
-            self.model.open(session, None)
-        else:
-            assert self._rundir is not None
-            self.model.open(session, self._rundir.prefix(found.step), found.step)
-            self._upkeep.resumed(found)
-        self._recorded = self.model.step
-        self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
-        if not self._is_kept:
-            self._is_kept = True
-            self._upkeep.start()
-            self._stack.enter_context(self._upkeep.ticker)
+        with self._care.boundary.lock:
+            adopt(session, self._care)
+            if self.model is None or self._upkeep is None:
+                return session
+            found = self._found
+            if found is None:
+                self.model.open(session, None)
+            else:
+                assert self._rundir is not None
+                self.model.open(session, self._rundir.prefix(found.step), found.step)
+                self._upkeep.resumed(found)
+            self._recorded = self.model.step
+            self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
+            if not self._is_kept:
+                self._upkeep.start()
+                self._stack.enter_context(self._upkeep.ticker)
+                self._is_kept = True
         return session
 
     def start_services(self, secs: float, steps: int) -> None:
@@ -182,8 +185,9 @@ class Custody:
         self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
     ) -> None:
         """Have something done on a schedule, at boundaries: first when it is due, or after the next step."""
-        if self._upkeep is not None:
-            self._upkeep.add(name, action, schedule, at_next_step=at_next_step)
+        if self._upkeep is not None and self._care is not None:
+            with self._care.boundary.lock:
+                self._upkeep.add(name, action, schedule, at_next_step=at_next_step)
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def _config(self, secs: float, steps: int) -> Config:
@@ -247,6 +251,10 @@ class Custody:
                 self._stop(None)
             if self._upkeep is None or self.model is None or self._care is None:
                 return
+            if not self._is_kept:  # the session is being made
+                if Request.SAVE in taken:
+                    self._flag.raise_for(Request.SAVE)
+                return
             self._record(self.model.step)
             saves = self._saver is not None
             self._upkeep.serve(taken if saves else taken - {Request.SAVE, Request.PAUSE})
@@ -274,6 +282,17 @@ class Custody:
         if path not in known:
             self._saver.set_last_checkpoints_with_time([(p, time.time()) for p in [*known, path]])
 
+    def _save_now(self) -> str:
+        """Make a checkpoint of this boundary. Its prefix, when it is durable."""
+        assert (
+            self._upkeep is not None and self.model is not None and self._care is not None and self._rundir is not None
+        )
+        with self._care.boundary.lock:
+            step = self.model.step
+            self._record(step)
+            self._upkeep.checkpointing.finish(self.model, "saver")
+        return str(self._rundir.prefix(step))
+
     # ------------------------------------------------------------------ the end
 
     def save(self, error: BaseException | None, *, at_end: bool) -> None:
@@ -295,8 +314,12 @@ class Custody:
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
                 self._upkeep.save_after_failure(sound=error is not self._care.failure and not diverged)
             elif at_end or self.outcome is not None:
+                outcome = self.outcome or _ENDED
                 self._record(self.model.step)
-                self._upkeep.finish(self.outcome or _ENDED)
+                self._reporter.update(phase=Phase.PAUSING)
+                reason = "finish" if outcome.phase is Phase.FINISHED else "pause"
+                self._upkeep.checkpointing.finish(self.model, reason)
+                self._upkeep.recording.report()
             else:
                 self._upkeep.checkpointing.wait()
 
@@ -312,12 +335,14 @@ class Custody:
         Args:
           error: what ended it.
         """
-        if self._upkeep is not None:
-            if error is None or is_clean(error):
-                self._reporter.update(phase=(self.outcome or _ENDED).phase)
-            else:
-                code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
-                self._reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
+        with self._care.boundary.lock if self._care is not None else contextlib.nullcontext():
+            if self._upkeep is not None:
+                if error is None or is_clean(error):
+                    self._reporter.update(phase=(self.outcome or _ENDED).phase)
+                else:
+                    code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
+                    self._reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
+            self._gone()  # what is still raised finds nothing to do
         self._stack.close()
 
     def _gone(self) -> None:

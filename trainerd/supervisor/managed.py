@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +29,7 @@ class Care:
       callables: the prepared fetches; None once the session is closed.
       failure: the last error that a step raised, whose state is no boundary's.
       next_step: the global step at which a service is due; infinity where none is by steps.
+      save_path, save: what its checkpoints' names begin with, and what makes one now; None where none are made.
     """
 
     boundary: Boundary
@@ -36,6 +38,8 @@ class Care:
     callables: Callables | None = field(default=None)
     failure: BaseException | None = field(default=None)
     next_step: float = field(default=math.inf)
+    save_path: Path | None = field(default=None)
+    save: Callable[[], str] | None = field(default=None)
 
     def seen(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
         """For `Callables`: where fetches initialize an input that was in mid-epoch, it goes on from there."""

@@ -18,6 +18,7 @@ from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions import graphdefaults as defaults
 from trainerd.supervisor.custody import IDLE_SECS, Custody
 from trainerd.supervisor.looper import Looper
+from trainerd.supervisor.saver import Saver
 from trainerd.supervisor.schedule import Schedule
 
 tf1 = tf.compat.v1
@@ -100,7 +101,7 @@ class Supervisor:
             self._ready_for_local_init_op = _default(ready_for_local_init_op, defaults.ready_for_local_init_op)
             self._init_op = _default(init_op, defaults.init_op)
             self._local_init_op = _default(local_init_op, defaults.local_init_op)
-            self._saver = _default(saver, defaults.saver)
+            self._saver = _default(saver, lambda: defaults.saver(Saver))
             self._summary_op = _default(summary_op, defaults.summary_op)
             self._global_step = _default(global_step, defaults.global_step)
             self._session_manager = session_manager or tf1.train.SessionManager(

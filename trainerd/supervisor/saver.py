@@ -1,0 +1,30 @@
+"""The Saver that a Supervisor makes: what a program saves with it into `logdir` is a checkpoint like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+
+class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
+    """A `tf.compat.v1.train.Saver` of all variables.
+
+    Where it saves a managed session under the name that the Supervisor's own checkpoints have, it is the Supervisor
+    that saves, and the call returns when the checkpoint is durable. Anything else it saves as TensorFlow does.
+    """
+
+    def save(self, sess: Any, save_path: str, global_step: Any = None, *args: Any, **options: Any) -> str:
+        """See `tf.compat.v1.train.Saver.save`.
+
+        Raises:
+          StorageError: it cannot be written.
+        """
+        care = getattr(sess, "care", None)
+        is_plain = global_step is not None and not args and not options
+        if is_plain and care is not None and Path(save_path).expanduser().absolute() == care.save_path:
+            path: str = care.save()
+            return path
+        written: str = super().save(sess, save_path, global_step, *args, **options)
+        return written
