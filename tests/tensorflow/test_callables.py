@@ -104,3 +104,15 @@ def test_a_closed_session_says_so(session: Any) -> None:
     session.close()
     with pytest.raises(RuntimeError, match="Attempted to use a closed Session"):
         prepared.run(a)
+
+
+def test_containers_that_are_made_anew_are_not_taken_for_one_another(session: Any) -> None:
+    constants = [tf.constant(number) for number in range(50)]
+    prepared = callables(session)
+    for _ in range(3):
+        for number, constant in enumerate(constants):
+            assert prepared.run(Pair(constant, constants[0])) == Pair(number, 0)
+    ordered = collections.OrderedDict(a=constants[1])
+    assert prepared.run(ordered) == {"a": 1}
+    ordered["b"] = constants[2]
+    assert prepared.run(ordered) == {"a": 1, "b": 2}

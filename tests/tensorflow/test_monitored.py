@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class Recorder(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._call("begin")
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        assert isinstance(session, tf1.Session) and isinstance(coord, tf1.train.Coordinator)
+        assert callable(session.run) and isinstance(coord, tf1.train.Coordinator)
         self._call("after_create_session")
 
     def before_run(self, run_context: Any) -> Any:
@@ -77,7 +78,7 @@ class Recorder(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._call("after_run")
 
     def end(self, session: Any) -> None:
-        assert isinstance(session, tf1.Session)
+        assert callable(session.run)
         self._call("end")
 
 
@@ -401,6 +402,51 @@ def test_a_preempted_session_is_made_anew_from_the_newest_checkpoint(tmp_path: P
     ):
         while True:
             session.run(found.train_op)
+
+
+def test_threads_of_the_program_may_feed_the_loop(tmp_path: Path) -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        queue = tf1.FIFOQueue(1, tf.float32, shapes=[[]])
+        enqueue, dequeue = queue.enqueue(1.0), queue.dequeue()
+        step = tf1.train.get_or_create_global_step()
+        count = tf1.assign_add(step, 1)
+        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+
+            def feed() -> None:
+                for _ in range(5):
+                    session.run(enqueue)
+
+            thread = threading.Thread(target=feed, daemon=True)
+            thread.start()
+            for _ in range(5):
+                assert session.run([dequeue, count])[0] == 1.0
+            thread.join()
+    assert saved(tmp_path)[0] == (5, "finish")
+
+
+def test_a_creator_may_give_a_session_of_another_kind() -> None:
+    class Wrapped:
+        """As tfdbg's: it has the session's methods, and is none."""
+
+        def __init__(self, session: Any) -> None:
+            self._session = session
+            self.graph = session.graph
+
+        def run(self, *args: Any, **options: Any) -> Any:
+            return self._session.run(*args, **options)
+
+        def close(self) -> None:
+            self._session.close()
+
+    class Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
+        def create_session(self) -> Any:
+            return Wrapped(tf1.Session())
+
+    with tf1.Graph().as_default():
+        c = tf.constant(2)
+        with trainerd.MonitoredSession(Creator(), hooks=[Recorder("one", [])]) as session:
+            assert session.run(c) == 2
 
 
 def test_close_and_what_comes_after_it(tmp_path: Path) -> None:

@@ -165,7 +165,6 @@ def test_a_custom_saver_says_what_is_saved_and_how_much_is_kept(tmp_path: Path) 
     assert names == {"renamed", "global_step"}
     assert value(tmp_path, "renamed") == 8.0
     assert [step for step, _ in saved(tmp_path)] == [4, 3]
-    assert my_saver.last_checkpoints[-1] == str(tmp_path / "model.ckpt-4")
 
 
 def test_an_edited_checkpoint_file_is_where_it_goes_on(tmp_path: Path) -> None:
@@ -603,6 +602,112 @@ def test_a_snapshot_that_is_never_written_does_not_keep_its_memory() -> None:
             state.take(session, 0)
             with pytest.raises(tf.errors.InvalidArgumentError, match="not in the session store"):
                 session.run(read, handles)
+
+
+def test_training_that_no_step_counts_is_saved_all_the_same(tmp_path: Path) -> None:
+    for total in (5, 10):
+        graph = tf1.Graph()
+        with graph.as_default():
+            tf1.train.get_or_create_global_step()
+            v = tf1.Variable(0.0, name="v")
+            add = tf1.assign_add(v, 1.0)
+        with supervised(graph, tmp_path).managed_session() as sess:
+            for _ in range(5):
+                sess.run(add)
+            assert sess.run(v) == total
+        assert value(tmp_path, "v") == total
+
+
+def test_looking_at_a_variable_does_not_make_another_checkpoint(tmp_path: Path) -> None:
+    found = counter()
+    with supervised(found.graph, tmp_path).managed_session() as sess:
+        sess.run(found.train_op)
+        sess.run(found.p)
+    at = (tmp_path / "model.ckpt-1.json").stat().st_mtime_ns
+    with supervised(counter().graph, tmp_path).managed_session() as sess:
+        sess.run("tf_p/Read/ReadVariableOp:0")
+    assert (tmp_path / "model.ckpt-1.json").stat().st_mtime_ns == at
+
+
+def test_what_a_program_saves_over_a_checkpoint_counts(tmp_path: Path) -> None:
+    """The files are then others than the manifest tells of, and sound."""
+    for total in (20, 40):
+        graph, _, step, _ = shuffled("one-shot")
+        with graph.as_default():
+            count = tf1.assign_add(step, 1)
+            own = tf1.train.Saver(max_to_keep=3)
+            sv = trainerd.Supervisor(logdir=str(tmp_path), saver=own)
+            with sv.managed_session() as sess:
+                for _ in range(20):
+                    sess.run(count)
+                (tmp_path / "save").touch()
+                wait_for(lambda total=total: total in [step for step, _ in saved(tmp_path)], sv)
+                own.save(sess, sv.save_path, global_step=step)
+        assert not (tmp_path / "quarantine").exists()
+    train_from = tf.train.load_checkpoint(str(tmp_path)).get_tensor("global_step")
+    assert train_from == 40
+
+
+def test_a_program_may_save_under_names_of_its_own(tmp_path: Path) -> None:
+    for number in range(3):
+        found = counter()
+        with found.graph.as_default():
+            sv = trainerd.Supervisor(logdir=str(tmp_path), save_model_secs=0)
+            with sv.managed_session() as sess:
+                assert sess.run(found.p)[0] == 20.0 * number
+                for _ in range(10):
+                    sess.run(found.train_op)
+                sv.saver.save(sess, str(tmp_path / "my-model"), global_step=found.global_step)
+
+
+def test_a_step_given_to_the_saver_is_the_name_that_it_gets(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default():
+        sv = trainerd.Supervisor(logdir=str(tmp_path))
+        with sv.managed_session() as sess:
+            for epoch in (1, 2):
+                for _ in range(5):
+                    sess.run(found.train_op)
+                assert sv.saver.save(sess, sv.save_path, global_step=epoch) == f"{sv.save_path}-{epoch}"
+            assert sv.saver.save(sess, sv.save_path, global_step=found.global_step) == f"{sv.save_path}-10"
+            assert sv.saver.last_checkpoints[-1] == f"{sv.save_path}-10"
+
+
+def test_a_session_that_the_program_closes_is_saved_before(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with sv.prepare_or_wait_for_session() as sess:
+        for _ in range(5):
+            sess.run(found.train_op)
+    sv.stop()
+    assert saved(tmp_path)[0] == (5, "finish")
+
+
+def test_callables_of_the_programs_own_are_steps_too(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with sv.managed_session() as sess:
+        step = sess.make_callable(found.fetches)
+        os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while not sv.coord.should_stop():
+            step()
+            assert time.monotonic() < deadline
+        done = int(sess.run(found.global_step))
+    assert saved(tmp_path)[0] == (done, "pause") and value(tmp_path) == 2.0 * done
+
+
+def test_a_failed_step_is_not_saved_where_the_program_raises_an_error_of_its_own(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default(), tf.control_dependencies([found.train_op]):
+        bad = tf.debugging.Assert(False, ["broken"])
+    sv = supervised(found.graph, tmp_path)
+    with pytest.raises(ValueError, match="mine"), sv.managed_session() as sess:
+        try:
+            sess.run(bad)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError("mine") from error
+    assert saved(tmp_path) == [(0, "start")]
 
 
 def shuffled(kind: str) -> tuple[Any, Any, Any, Any]:

@@ -13,8 +13,13 @@ from trainerd.rundir import RunDirectory
 log = logging.getLogger(__name__)
 
 
-def newest_verified(rundir: RunDirectory, store: CheckpointStore) -> Manifest | None:
+def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bool = False) -> Manifest | None:
     """The newest checkpoint whose files are what was written. Damaged ones before it go to quarantine.
+
+    Args:
+      rundir: where.
+      store: what moves the damaged ones.
+      foreign: whether checkpoints without a manifest may be there: then they do not keep a run from being new.
 
     Returns:
       Its manifest, or None where the run directory holds no checkpoint: the run is new.
@@ -33,11 +38,11 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore) -> Manifest | 
         for bad, why in damaged.items():
             store.quarantine(bad, why)
         return found
-    _refuse_to_start_over(rundir, damaged)
+    _refuse_to_start_over(rundir, damaged, foreign=foreign)
     return None
 
 
-def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str]) -> None:
+def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str], *, foreign: bool) -> None:
     """Raise where checkpoints exist: a run is never started again from step 0 over somebody's work."""
     if damaged:
         others = ", ".join(str(step) for step in rundir.steps() if step not in damaged)
@@ -52,7 +57,7 @@ def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str]) -> None
             f"{rundir.checkpoint_state} names a step from which no checkpoint can be used, while those of steps "
             f"{', '.join(map(str, steps))} exist. Name one of them in it, or delete that file."
         )
-    if found := rundir.foreign_checkpoints():
+    if not foreign and (found := rundir.foreign_checkpoints()):
         raise DataError(
             f"{rundir.path} holds checkpoints that have no manifest, {found[-1]} among them: they are another "
             "program's, or their manifests were removed. trainerd does not start from step 0 over them. "

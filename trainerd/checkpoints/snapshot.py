@@ -36,6 +36,10 @@ class Snapshot(Protocol):
         """
         ...
 
+    def release(self) -> None:
+        """Give back its memory: it will not be written, or has been. May be called on any thread, and again."""
+        ...
+
 
 class UnsoundError(Exception):
     """The state must not be saved. The message names the variable and says why."""

@@ -256,34 +256,49 @@ class CheckpointStore:
                 raise
             log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
 
-    def adopt(self, verify: Callable[[Path], None]) -> None:
-        """Give a manifest to each checkpoint here that has none: a program wrote it with TensorFlow's own Saver.
+    def adopt(self, verify: Callable[[Path], int | None]) -> None:
+        """Give a manifest to each checkpoint that a program wrote with a Saver of its own: beside ours, or over one.
 
         Args:
-          verify: called with its prefix; raises DamagedError where it cannot be read whole.
+          verify: called with a prefix; gives the global step that is in it, if one is; raises DamagedError where it
+            cannot be read whole.
 
         Raises:
           StorageError: a manifest cannot be written.
         """
         pattern = re.compile(re.escape(self._rundir.basename) + r"-(\d+)\.index")
-        for match in filter(None, map(pattern.fullmatch, self._rundir.foreign_checkpoints())):
-            step = int(match[1])
+        foreign = [int(m[1]) for m in map(pattern.fullmatch, self._rundir.foreign_checkpoints()) if m]
+        for step in [*foreign, *filter(self._is_rewritten, self._rundir.steps())]:
             prefix = self._rundir.prefix(step)
             try:
-                verify(prefix)
+                held = verify(prefix)
+                if step not in foreign and held not in (None, step):
+                    raise DamagedError(f"it holds step {held}")
             except DamagedError as error:
                 log.warning("%s is left alone: %s", prefix, error, extra={"event": "adopt"})
                 continue
             with storage(f"adopt {prefix}"):
-                files = sorted(path for path in self._rundir.path.glob(f"{prefix.name}.*") if path.is_file())
-                for path in files:
-                    fsync_file(path)
-                records = {path.name: FileRecord.of(path) for path in files if path.suffix != ".pin"}
-                at = prefix.with_name(f"{prefix.name}.index").stat().st_mtime
-                manifest = Manifest(step, at, "adopted", {}, 0.0, {}, records)
-                write_atomic(self._rundir.manifest(step), manifest.to_bytes())
-            self._keeper.remember(manifest)
-            log.info("adopted %s, which has no manifest", prefix, extra={"event": "adopt", "step": step})
+                self._write_adopted(step, prefix)
+            log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})
+
+    def _is_rewritten(self, step: int) -> bool:
+        """Whether the index of a checkpoint is there and another than the one that its manifest tells of."""
+        index = self._rundir.prefix(step).with_name(f"{self._rundir.prefix(step).name}.index")
+        try:
+            record = manifests.read(self._rundir.manifest(step)).files.get(index.name)
+            return record is not None and index.is_file() and FileRecord.of(index) != record
+        except (DamagedError, OSError):
+            return False
+
+    def _write_adopted(self, step: int, prefix: Path) -> None:
+        ours = (self._rundir.manifest(step).name, self._rundir.pin(step).name)
+        files = sorted(p for p in self._rundir.path.glob(f"{prefix.name}.*") if p.is_file() and p.name not in ours)
+        for path in files:
+            fsync_file(path)
+        at = max(path.stat().st_mtime for path in files)
+        manifest = Manifest(step, at, "adopted", {}, 0.0, {}, {path.name: FileRecord.of(path) for path in files})
+        write_atomic(self._rundir.manifest(step), manifest.to_bytes())
+        self._keeper.remember(manifest)
 
     def quarantine(self, step: int, why: str) -> None:
         """Move a checkpoint that does not verify out of the way, and say why.

@@ -68,6 +68,11 @@ class TracedSession:
         return self._session.step
 
     @property
+    def changes(self) -> int:
+        """What the session says."""
+        return self._session.changes
+
+    @property
     def has_evaluation(self) -> bool:
         """Whether the job has an `evaluate`."""
         return self._session.has_evaluation

@@ -17,7 +17,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
+tf1 = tf.compat.v1
+
 LIMIT = 1000  # kinds of fetches that are kept: who makes new ones all the time gains nothing
+_LEAVES: set[type] = set()  # the types of tensors, operations and variables that were seen
 _NODE = re.compile(r"{{node (.+?)}}")
 
 
@@ -40,20 +43,24 @@ class Callables:
         Raises:
           what `Session.run` raises.
         """
-        found = self._made.get(_key(fetches))
+        try:
+            key = _key(fetches)
+        except _OtherError:
+            return tf1.Session.run(self._session, fetches)
+        found = self._made.get(key)
         if found is None:
-            found = self._make(fetches)
+            found = self._make(fetches, key)
         try:
             return found[0]()
         except tf.errors.OpError as error:
             raise self._explained(error) from None
 
-    def _make(self, fetches: Any) -> tuple[Callable[[], Any], Any]:
+    def _make(self, fetches: Any, key: Any) -> tuple[Callable[[], Any], Any]:
         """Prepare fetches. They are kept as well, so that no other object gets the identity of a part of them."""
         if len(self._made) >= LIMIT:
             self._made.clear()
         call = self._seen(fetches, prepared(self._session, fetches))
-        self._made[_key(fetches)] = found = (call, _copied(fetches))
+        self._made[key] = found = (call, _copied(fetches))
         return found
 
     def _explained(self, error: Any) -> Exception:
@@ -87,7 +94,7 @@ def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
     Raises:
       what `Session.run` raises for fetches that are none.
     """
-    public: Callable[[], Any] = session.make_callable(fetches)  # it looks at them, and says what is wrong
+    public: Callable[[], Any] = tf1.Session.make_callable(session, fetches)  # it looks at them, and says what is wrong
     tensors: dict[str, int] = {}
     operations: dict[str, None] = {}
     try:
@@ -132,13 +139,24 @@ def _plan(graph: Any, fetches: Any, tensors: dict[str, int], operations: dict[st
 
 
 def _key(fetches: Any) -> Any:
-    """What tells fetches apart: their structure, and which objects are in it."""
+    """What tells fetches apart: their structure, and which objects are in it.
+
+    Raises:
+      _OtherError: they hold something of which it is not known what is in it.
+    """
     kind = type(fetches)
-    if kind is list or kind is tuple:
+    if kind in _LEAVES:
+        return id(fetches)
+    if isinstance(fetches, list | tuple):
         return (kind, *map(_key, fetches))
-    if kind is dict:
+    if isinstance(fetches, dict):
         return (kind, *((name, _key(value)) for name, value in fetches.items()))
-    return fetches if kind is str else id(fetches)
+    if isinstance(fetches, str):
+        return fetches
+    if isinstance(fetches, tf.Tensor | tf.Operation | tf.Variable | tf1.Variable):
+        _LEAVES.add(kind)
+        return id(fetches)
+    raise _OtherError
 
 
 def _copied(fetches: Any) -> Any:

@@ -57,6 +57,11 @@ class Model(Protocol):
         ...
 
     @property
+    def changes(self) -> int:
+        """Grows whenever the state may have changed; where every change counts a step, it is the step."""
+        ...
+
+    @property
     def has_evaluation(self) -> bool:
         """Whether `evaluate` gives figures."""
         ...

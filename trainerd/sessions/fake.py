@@ -36,6 +36,9 @@ class FakeSnapshot:
         prefix.with_name(prefix.name + ".index").write_text(json.dumps(self.step))
         return {}
 
+    def release(self) -> None:
+        """It holds nothing."""
+
 
 class FakeSession:
     """Adds 2 to a number at each step, like the seed's counter.
@@ -63,6 +66,11 @@ class FakeSession:
         self._loss = loss
         self._fingerprint = fingerprint or {}
         self._raised = threading.Event()
+
+    @property
+    def changes(self) -> int:
+        """The step: nothing else changes it."""
+        return self.step
 
     @property
     def has_evaluation(self) -> bool:

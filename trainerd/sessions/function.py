@@ -87,6 +87,11 @@ class FunctionSession:
         return int(self._global_step.numpy())
 
     @property
+    def changes(self) -> int:
+        """The step: nothing else changes the state."""
+        return self.step
+
+    @property
     def has_evaluation(self) -> bool:
         """Whether the job has an `evaluate`."""
         return self._job.evaluate is not None

@@ -64,6 +64,11 @@ class GraphSession:
         return bool(self._waiting)
 
     @property
+    def changes(self) -> int:
+        """How many runs may have changed a variable: a program need not count its steps."""
+        return self.runs
+
+    @property
     def step(self) -> int:
         """The global step."""
         if self._global_step is None or self._session is None:
@@ -111,15 +116,18 @@ class GraphSession:
         return self._state.graph
 
 
-def read_whole(prefix: Path) -> None:
+def read_whole(prefix: Path) -> int | None:
     """Read every tensor of a checkpoint: TensorFlow compares each with its checksum.
+
+    Returns:
+      The global step in it; None where it holds none under that name.
 
     Raises:
       DamagedError: one cannot be read.
     """
     try:
         reader = tf.train.load_checkpoint(str(prefix))
-        for key in reader.get_variable_to_shape_map():
-            reader.get_tensor(key)
+        values = {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
     except (ValueError, IndexError, tf.errors.OpError) as error:
         raise DamagedError(str(error).splitlines()[0]) from error
+    return int(values["global_step"]) if "global_step" in values else None

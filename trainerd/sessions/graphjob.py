@@ -81,6 +81,11 @@ class GraphJobSession(GraphSession):
         self._make(None)
         return super().step
 
+    @property
+    def changes(self) -> int:
+        """The step: nothing else changes the state."""
+        return self.step
+
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step."""
         flag.bind(self._set_raised)

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 POSITION = "trainerd/position/"  # the keys in a checkpoint of what an iterator has given already
 _UNINITIALIZED = "the iterator has not been initialized"
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
+# Stateful, and yet they leave everything as it is.
+_READ = {"VarHandleOp", "ReadVariableOp", "VariableV2", "Variable", "VarIsInitializedOp", "IsVariableInitialized"}
 _REFERENCES = ("VariableV2", "Variable", "TemporaryVariable")
 
 
@@ -137,20 +139,15 @@ class GraphState:
                 waiting[position.name] = positions[position.name]
         return waiting
 
+    @staticmethod
+    def changes_something(fetches: Sequence[Any]) -> bool:
+        """Whether running these tensors and operations may change a variable."""
+        return any(op.op_def.is_stateful and op.type not in _READ for op in _ancestors(fetches))
+
     def initializes(self, fetches: Sequence[Any]) -> set[str]:
         """The iterators that running these tensors and operations initializes."""
-        names, seen = set(), set()
-        waiting = [fetch if isinstance(fetch, tf.Operation) else fetch.op for fetch in fetches]
-        known = {position.name for position in self._positions}
-        while waiting:
-            op = waiting.pop()
-            if op in seen:
-                continue
-            seen.add(op)
-            if op.type == "MakeIterator":
-                names |= {source.op.name for source in op.inputs} & known
-            waiting += [*(source.op for source in op.inputs), *op.control_inputs]
-        return names
+        made = [op for op in _ancestors(fetches) if op.type == "MakeIterator"]
+        return {source.op.name for op in made for source in op.inputs} & {p.name for p in self._positions}
 
     def write(self, snapshot: GraphSnapshot, prefix: Path) -> None:
         """Write a snapshot's files, the graph's own among them, as a Saver does."""
@@ -199,11 +196,25 @@ class GraphSnapshot:
 
     def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
         """Write it, once, as `prefix.index`, `prefix.data-00000-of-00001` and `prefix.meta`. On any thread."""
-        try:
-            self.state.write(self, prefix)
-        finally:
-            self.state.forget(self)
+        self.state.write(self, prefix)
         return {}
+
+    def release(self) -> None:
+        """Have the session forget its tensors."""
+        with contextlib.suppress(RuntimeError, tf.errors.OpError):  # it is closed, and has forgotten them
+            self.state.forget(self)
+
+
+def _ancestors(fetches: Sequence[Any]) -> set[Any]:
+    """Every operation that is run for these tensors and operations."""
+    seen: set[Any] = set()
+    waiting = [fetch if isinstance(fetch, tf.Operation) else fetch.op for fetch in fetches]
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [*(source.op for source in op.inputs), *op.control_inputs]
+    return seen
 
 
 def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:

@@ -43,6 +43,9 @@ class TensorSnapshot:
         """Write `prefix.index` and `prefix.data-00000-of-00001`. May be called on any thread."""
         return bundle.write(prefix, self.items, moved, refuse_nan=self.refuse_nan)
 
+    def release(self) -> None:
+        """Nothing: its tensors go when it goes."""
+
 
 class Snapshotter:
     """Takes snapshots of one state.

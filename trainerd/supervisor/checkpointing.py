@@ -98,6 +98,7 @@ class Checkpointing:
         self._now: Save | None = None
         self._next: Save | None = None  # asked for while another was under way; its snapshot is not taken yet
         self._unsound: Save | None = None
+        self._changes = 0  # of the session when the last snapshot was taken
         self._failures = 0
         self._needs = 0  # bytes, where a save waits for room
         self._trained_before = 0.0
@@ -120,6 +121,7 @@ class Checkpointing:
     def resumed(self, found: Manifest) -> None:
         """The run goes on from this checkpoint."""
         self._last = catalogue.as_last(self._rundir, found)
+        self._changes = found.step
         self._trained_before = found.trained_secs
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
 
@@ -148,13 +150,14 @@ class Checkpointing:
                 self._next = Save(0, reason, waiting + (ids or []))
             return
         step = session.step
-        if self._last is not None and self._last.step == step:
+        if self._last is not None and self._last.step == step and self._changes == session.changes:
             log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
             self._answer(ids or [], step, None)
             return
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(Mark(step, self._timer()))
         self._reporter.update(saving=step)
+        self._changes = session.changes
         snapshot, now = session.snapshot(), self._timer()
         trained = self._trained_before + now - self._began_at
         about = About(reason, self._reporter.state.metrics, trained, self.fingerprint)
@@ -202,7 +205,7 @@ class Checkpointing:
         """
         with self._reporter.phase(Phase.SAVING):
             self.wait()
-            if self._next is not None or self.saved_step != session.step:
+            if self._next is not None or self.saved_step != session.step or self._changes != session.changes:
                 waiting, self._next = self._next, None
                 self.start(session, reason, waiting.ids if waiting else [])
                 self.wait()
@@ -211,6 +214,10 @@ class Checkpointing:
             raise self._job_error(save)
         if save is not None and save.error is not None:
             raise save.error
+
+    def close(self) -> None:
+        """No save will follow: end the thread that writes, where it does not hang."""
+        self._writer.close(POLL_SECS)
 
     def make_way(self) -> None:
         """Wait until another save can begin; not for one that hangs."""
@@ -261,6 +268,7 @@ class Checkpointing:
             log.exception("an error of trainerd's own, in a save")
             self._fail(save, StorageError(f"the save of step {save.step} failed: {type(error).__name__}: {error}"))
         finally:
+            snapshot.release()
             try:
                 self._reporter.update(saving=None)
             finally:  # whatever becomes of who is told: the loop may wait for this

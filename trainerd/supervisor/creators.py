@@ -46,7 +46,7 @@ class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[mi
         """Make it."""
         prefix = self._prefix
         if prefix is None and self._checkpoint_dir:
-            prefix = newest_readable(Path(self._checkpoint_dir).expanduser().absolute())
+            prefix = newest_readable(Path(self._checkpoint_dir).absolute())
         return self.create_session_from(prefix)
 
     def finalized_scaffold(self) -> Any:

@@ -6,7 +6,10 @@ The Supervisor of a library and a MonitoredSession differ in what they promise a
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.manifest import Manifest
+from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
 from trainerd.errors import StorageError, TrainerdError
 from trainerd.events.graphevents import GraphEvents
@@ -23,12 +26,13 @@ from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Steps
 from trainerd.sessions.graph import GraphSession, read_whole
 from trainerd.sessions.graphstate import GraphState
-from trainerd.state import Phase, State
+from trainerd.state import LastCheckpoint, Phase, State
 from trainerd.supervisor.boundary import Boundary
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.managed import Care, adopt
 from trainerd.supervisor.outcome import Outcome
 from trainerd.supervisor.periodic import called_every
+from trainerd.supervisor.saver import Saver
 from trainerd.supervisor.schedule import Mark, Schedule
 from trainerd.supervisor.tenancy import signals_raise, tenancy
 from trainerd.supervisor.upkeep import Upkeep
@@ -54,7 +58,8 @@ class Custody:
 
     Attributes:
       outcome: how the run ends, once that is decided.
-      model: the graph as it is saved; None where there is no run directory.
+      saves_at_end: whether the last step is saved although nobody asked for it.
+      model, state: the graph as it is saved; None where there is no run directory.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Custody:
         saving: Callable[[int], None] = lambda step: None,
     ) -> None:
         self.outcome: Outcome | None = None
+        self.saves_at_end = True
         self.model: GraphSession | None = None
         self.state: GraphState | None = None
         if rundir is not None:
@@ -85,10 +91,12 @@ class Custody:
         self._upkeep: Upkeep | None = None
         self._care: Care | None = None
         self._found: Manifest | None = None
-        self._is_kept = False
+        self._own: Path | None = None  # what the program saved itself, and is restored
+        self._is_kept = self._is_over = False
         self._recorded = 0
         self._counted: Mark | None = None
         self._saving: int | None = None
+        self._published: LastCheckpoint | None = None
 
     # ------------------------------------------------------------------ the beginning
 
@@ -97,7 +105,7 @@ class Custody:
         """Take the run directory and the signals. They are given back by `end`, or here where the block raises."""
         self.outcome = None
         boundary = Boundary(self._flag, self._serve)
-        self._care = Care(boundary, self.state, self.model)
+        self._care = Care(boundary, self.state, self.model, closing=self._closing)
         if self._rundir is not None and self._saver is not None:
             self._care.save_path, self._care.save = self._rundir.path / self._rundir.basename, self._save_now
         with contextlib.ExitStack() as stack:
@@ -129,13 +137,17 @@ class Custody:
         Raises:
           DataError: there are checkpoints, and none verifies.
         """
-        self._found = None
+        self._found = self._own = None
+        self._is_over = False
         if self._upkeep is None or self._rundir is None or self._saver is None:
             return None
         deadline = time.monotonic() + wait_secs
         while True:
+            if (own := self._programs_own(self._rundir)) is not None:
+                self._own = Path(own)
+                return own
             self._upkeep.store.adopt(read_whole)
-            self._found = self._upkeep.find()
+            self._found = self._upkeep.find(foreign=True)
             if self._found is not None:
                 return str(self._rundir.prefix(self._found.step))
             if time.monotonic() >= deadline:
@@ -143,16 +155,30 @@ class Custody:
             tf1.logging.info("Waiting for checkpoint to be available.")
             waiting(poll_secs)
 
+    def _programs_own(self, rundir: RunDirectory) -> str | None:
+        """The prefix that `checkpoint` names, where the program saved it last, under a name that is not ours."""
+        latest = tf.train.latest_checkpoint(str(rundir.path))
+        if latest is None or re.fullmatch(re.escape(rundir.basename) + r"-\d+", Path(latest).name):
+            return None
+        try:
+            read_whole(Path(latest))
+        except DamagedError as error:
+            tf1.logging.warning("%s is passed over: %s", latest, error)
+            return None
+        return str(latest)
+
     def take(self, session: Any) -> Any:
         """Look after this `tf.compat.v1.Session` from now on, in which the model is restored or initialized."""
         assert self._care is not None
         with self._care.boundary.lock:
-            adopt(session, self._care)
+            if isinstance(session, tf1.Session):
+                adopt(session, self._care)
+                self._care.closing = self._closing
             if self.model is None or self._upkeep is None:
                 return session
             found = self._found
             if found is None:
-                self.model.open(session, None)
+                self.model.open(session, self._own)
             else:
                 assert self._rundir is not None
                 self.model.open(session, self._rundir.prefix(found.step), found.step)
@@ -210,6 +236,16 @@ class Custody:
         )
 
     # ------------------------------------------------------------------ the loop
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds the run directory."""
+        return self._upkeep is not None
+
+    @property
+    def next_step(self) -> float:
+        """The global step at which a service is due; infinity where none is by steps."""
+        return self._care.next_step if self._care is not None else math.inf
 
     @property
     def boundary(self) -> Boundary | None:
@@ -272,15 +308,17 @@ class Custody:
         self._upkeep.recording.steps(Steps(step - done + 1, (), np.empty((done, 0))), self.model)
 
     def _saved(self, state: State) -> None:
-        """Tell that a checkpoint is begun; and the Saver of each new one: programs ask it for the last ones."""
+        """Tell that a checkpoint is begun; and the Supervisor's Saver which there are: programs ask it for them.
+
+        A Saver of the program's own is not told: it would delete them, by its own count.
+        """
         if state.saving is not None and state.saving != self._saving:
             self._tell_saving(state.saving)
         self._saving = state.saving
-        if self._saver is None or state.last_checkpoint is None:
-            return
-        path, known = state.last_checkpoint.path, self._saver.last_checkpoints
-        if path not in known:
-            self._saver.set_last_checkpoints_with_time([(p, time.time()) for p in [*known, path]])
+        if isinstance(self._saver, Saver) and state.last_checkpoint is not None and self._rundir is not None:
+            if state.last_checkpoint != self._published:
+                self._saver.published = [str(self._rundir.prefix(step)) for step in reversed(self._rundir.steps())]
+            self._published = state.last_checkpoint
 
     def _save_now(self) -> str:
         """Make a checkpoint of this boundary. Its prefix, when it is durable."""
@@ -295,25 +333,24 @@ class Custody:
 
     # ------------------------------------------------------------------ the end
 
-    def save(self, error: BaseException | None, *, at_end: bool) -> None:
+    def save(self, error: BaseException | None) -> None:
         """Save what is sound, and wait until it is durable.
 
         Args:
           error: what ended the program's loop.
-          at_end: whether to save although nobody asked for it.
 
         Raises:
           StorageError: it could not be saved.
         """
         if self._upkeep is None or self.model is None or self._care is None or self._saver is None:
             return
-        if not self._is_kept:  # there was never a session
+        if not self._is_kept or self._is_over:  # there was never a session, or it is closed already
             return
         with self._care.boundary.lock:
             if error is not None and not is_clean(error):
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
-                self._upkeep.save_after_failure(sound=error is not self._care.failure and not diverged)
-            elif at_end or self.outcome is not None:
+                self._upkeep.save_after_failure(sound=not self._care.failed(error) and not diverged)
+            elif self.saves_at_end or self.outcome is not None:
                 outcome = self.outcome or _ENDED
                 self._record(self.model.step)
                 self._reporter.update(phase=Phase.PAUSING)
@@ -322,6 +359,12 @@ class Custody:
                 self._upkeep.recording.report()
             else:
                 self._upkeep.checkpointing.wait()
+
+    def part(self) -> None:
+        """The session is about to be closed, and what is to be saved of it is saved."""
+        if self._care is not None:
+            self._care.closing = lambda error: None
+        self.wait()
 
     def wait(self) -> None:
         """Wait until the checkpoint under way is written: its tensors are in the session."""
@@ -343,10 +386,21 @@ class Custody:
                     code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
                     self._reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
             self._gone()  # what is still raised finds nothing to do
+            if self._care is not None:
+                self._care.closing = lambda error: None
         self._stack.close()
 
+    def _closing(self, error: BaseException | None) -> None:
+        """The program closes the session, before it says that it is done."""
+        if threading.get_ident() == (self._care.boundary.thread if self._care is not None else None):
+            self.save(error)
+        self.wait()
+        self._is_over = True
+
     def _gone(self) -> None:
-        self._upkeep, self._is_kept = None, False
+        if self._upkeep is not None:
+            self._upkeep.checkpointing.close()
+        self._upkeep, self._is_kept, self._is_over = None, False, False
 
 
 def is_clean(error: BaseException) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Care:
       failure: the last error that a step raised, whose state is no boundary's.
       next_step: the global step at which a service is due; infinity where none is by steps.
       save_path, save: what its checkpoints' names begin with, and what makes one now; None where none are made.
+      closing: called before the program itself closes the session, with the error that it does so for.
     """
 
     boundary: Boundary
@@ -40,40 +41,67 @@ class Care:
     next_step: float = field(default=math.inf)
     save_path: Path | None = field(default=None)
     save: Callable[[], str] | None = field(default=None)
+    closing: Callable[[BaseException | None], None] = field(default=lambda error: None)
 
-    def seen(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
-        """For `Callables`: where fetches initialize an input that was in mid-epoch, it goes on from there."""
+    def close(self, error: BaseException | None) -> None:
+        """The session is about to be closed; a session that is collected closes itself, perhaps again."""
+        closing, self.closing = self.closing, lambda error: None
+        closing(error)
+        self.callables = None
+
+    def failed(self, error: BaseException | None) -> bool:
+        """Whether an error is that of a step, or was raised because of one."""
+        seen: set[int] = set()
+        while error is not None and id(error) not in seen:
+            if error is self.failure:
+                return True
+            seen.add(id(error))
+            error = error.__cause__ or error.__context__
+        return False
+
+    def wrapped(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
+        """For `Callables`: counts the runs that change something, and sees to inputs that are initialized."""
 
         def wrap(fetches: Any, call: Callable[[], Any]) -> Callable[[], Any]:
-            model, names = self.model, self._initialized(session, fetches)
-            if model is None or not names:
+            model, state = self.model, self.state
+            if model is None or state is None:
+                return call
+            elements = _elements(session, fetches)
+            names = state.initializes(elements)
+            if not names and not state.changes_something(elements):
                 return call
 
-            def call_and_move() -> Any:
+            def call_and_count() -> Any:
                 result = call()
-                model.initialized(names)
+                model.runs += 1
+                if names:
+                    model.initialized(names)
                 return result
 
-            return call_and_move
+            return call_and_count
 
         return wrap
 
-    def initialized(self, session: Any, fetches: Any) -> None:
+    def ran(self, session: Any, fetches: Any) -> None:
         """These fetches were run past `Callables`."""
-        if self.model is not None and (names := self._initialized(session, fetches)):
-            self.model.initialized(names)
+        if self.model is not None and self.state is not None:
+            self.model.runs += 1
+            if self.model.has_waiting and (names := self.state.initializes(_elements(session, fetches))):
+                self.model.initialized(names)
 
-    def _initialized(self, session: Any, fetches: Any) -> set[str]:
-        """The inputs that these fetches initialize; looked for only while one waits to go on in mid-epoch."""
-        if self.state is None or self.model is None or not self.model.has_waiting:
-            return set()
-        elements = []
-        for part in tf.nest.flatten(fetches, expand_composites=True):
-            try:
-                elements.append(session.graph.as_graph_element(part))
-            except (TypeError, ValueError, KeyError):  # what Session.run knows and the graph does not
-                continue
-        return self.state.initializes(elements)
+
+def _elements(session: Any, fetches: Any) -> list[Any]:
+    """The tensors and operations in a structure of fetches."""
+    if isinstance(fetches, list | tuple | Mapping):
+        parts = fetches.values() if isinstance(fetches, Mapping) else fetches
+        return [element for part in parts for element in _elements(session, part)]
+    found = []
+    for part in tf.nest.flatten(fetches, expand_composites=True):
+        try:
+            found.append(session.graph.as_graph_element(part))
+        except (TypeError, ValueError, KeyError):  # what Session.run knows and the graph does not
+            continue
+    return found
 
 
 class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
@@ -82,14 +110,13 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
     It is not made, but one that a SessionManager made becomes it: see `adopt`.
     """
 
-    care: Care | None
+    care: Care
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """See `tf.compat.v1.Session.run`. On the loop's thread the end of a run is a boundary."""
-        care = self.care
-        if care is None or not care.boundary.is_mine:
+        boundary = self.care.boundary
+        if not boundary.is_mine:
             return super().run(fetches, feed_dict, options, run_metadata)
-        boundary = care.boundary
         with boundary.lock:
             result = self.run_step(fetches, feed_dict, options, run_metadata)
             if boundary.flag.is_raised:
@@ -99,24 +126,52 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
     def run_step(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """As `run`, for who looks after the boundary itself."""
         care = self.care
-        assert care is not None
         try:
             if not feed_dict and options is None and run_metadata is None and care.callables is not None:
-                result = care.callables.run(fetches)
-            else:
-                result = super().run(fetches, feed_dict, options, run_metadata)
-                care.initialized(self, fetches)
+                return care.callables.run(fetches)
+            result = super().run(fetches, feed_dict, options, run_metadata)
         except BaseException as error:
             care.failure = error
             raise
-        if care.model is not None:
-            care.model.runs += 1
+        care.ran(self, fetches)
         return result
 
+    def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
+        """See `tf.compat.v1.Session.make_callable`. A call of it is a step too."""
+        call = super().make_callable(fetches, feed_list, accept_options)
+
+        def step(*args: Any, **options: Any) -> Any:
+            return self._as_step(fetches, lambda: call(*args, **options))
+
+        return step
+
+    def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+        """See `tf.compat.v1.Session.partial_run`."""
+        return self._as_step(fetches, lambda: super(ManagedSession, self).partial_run(handle, fetches, feed_dict))
+
+    def _as_step(self, fetches: Any, run: Callable[[], Any]) -> Any:
+        boundary = self.care.boundary
+        if not boundary.is_mine:
+            return run()
+        with boundary.lock:
+            try:
+                result = run()
+            except BaseException as error:
+                self.care.failure = error
+                raise
+            self.care.ran(self, fetches)
+            if boundary.flag.is_raised:
+                boundary.reached()
+        return result
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        """See `tf.compat.v1.Session`. What is to be saved is saved before."""
+        self.care.close(error)
+        return super().__exit__(kind, error, traceback)
+
     def close(self) -> None:
-        """See `tf.compat.v1.Session.close`."""
-        if self.care is not None:
-            self.care.callables = None
+        """See `tf.compat.v1.Session.close`. What is to be saved is saved before."""
+        self.care.close(None)
         super().close()
 
 
@@ -126,5 +181,5 @@ def adopt(session: Any, care: Care) -> Any:
         session.__class__ = tf1.Session
     session.care = care
     session.__class__ = ManagedSession
-    care.callables = Callables(session, care.seen(session))
+    care.callables = Callables(session, care.wrapped(session))
     return session

@@ -89,8 +89,8 @@ class MonitoredSession:
         self._keeping = keeping
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._session: Any = None
-        self._is_closed = False
-        self._stops = False
+        self._is_closed = self._is_started = False
+        self._stops = self._was_told = False
         self._global_step: Any = None
         if keeping is not None:
             self._global_step = require_global_step(keeping.needing)
@@ -148,7 +148,8 @@ class MonitoredSession:
             tf1.train.start_queue_runners(sess=self._session, coord=self._coord)
         for hook in self._hooks:
             hook.after_create_session(self._session, self._coord)
-        if self._keeping is not None:
+        if self._keeping is not None and not self._is_started:
+            self._is_started = True
             self._keeping.start(self._custody, self._graph)
 
     def _stop(self, error: BaseException | None) -> None:
@@ -166,7 +167,8 @@ class MonitoredSession:
         if self._is_closed:
             return True
         self._custody.look()
-        return bool(self._stops or self._coord.should_stop())
+        self._was_told = bool(self._stops or self._coord.should_stop())
+        return self._was_told
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """As `tf.compat.v1.Session.run`, with the hooks.
@@ -227,38 +229,47 @@ class MonitoredSession:
                 self._close_session()
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        if self.should_stop():
+        # A pause may come between the program's look and its run: then the run is done, and the next look tells.
+        if self._stops or (self._coord.should_stop() and (self._was_told or self._custody.outcome is None)):
             raise RuntimeError("Run called even after should_stop requested.")
-        session, boundary = self._session, self._custody.boundary
+        boundary = self._custody.boundary
         assert boundary is not None
+        if not boundary.is_mine:  # another thread's, which may wait for the loop's
+            return self._hooked_or_first(fetches, feed_dict, options, run_metadata)[0]
         with boundary.lock:
             boundary.is_held = True
             try:
-                result, step = self._hooked(session, fetches, feed_dict, options, run_metadata)
-            except PREEMPTION:
-                raise
-            except Exception as error:
-                self._raise_first(error)
-                raise
+                result, step = self._hooked_or_first(fetches, feed_dict, options, run_metadata)
             finally:
                 boundary.is_held = False
-            if boundary.flag.is_raised or (step is not None and step + 1 >= session.care.next_step):
+            if boundary.flag.is_raised or (step is not None and step + 1 >= self._custody.next_step):
                 boundary.reached()
         return result
+
+    def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
+        """Run with hooks. Where a thread has failed before, a step's error is its consequence: raise the thread's."""
+        try:
+            return self._hooked(self._session, fetches, feeds, options, metadata)
+        except PREEMPTION:
+            raise
+        except Exception as error:
+            self._raise_first(error)
+            raise
 
     def _hooked(self, session: Any, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
         """One run with all hooks. What was fetched for the caller, and about which step it was."""
         asked: dict[Any, Any] = {"caller": fetches}
         if self._global_step is not None:
             asked["step"] = self._global_step
+        run = session.run_step if isinstance(session, ManagedSession) else session.run
         if not self._hooks:
-            found = session.run_step(asked, feeds, options, metadata)
+            found = run(asked, feeds, options, metadata)
             return found["caller"], found.get("step")
         context = tf1.train.SessionRunContext(original_args=tf1.train.SessionRunArgs(fetches, feeds), session=session)
         feeds, options = self._before(context, asked, feeds, options)
         if options is not None and metadata is None:
             metadata = tf1.RunMetadata()
-        found = session.run_step(asked, feeds, options, metadata)
+        found = run(asked, feeds, options, metadata)
         options, metadata = options or tf1.RunOptions(), metadata or tf1.RunMetadata()
         for hook in self._hooks:
             values = tf1.train.SessionRunValues(results=found.get(hook), options=options, run_metadata=metadata)
@@ -285,7 +296,6 @@ class MonitoredSession:
         return {**of_hooks, **(feeds or {})}, options
 
     def _raise_first(self, error: BaseException) -> None:
-        """Where a thread has failed before, a step's error is most often its consequence: raise the thread's."""
         try:
             self._coord.raise_requested_exception()
         except PREEMPTION:
@@ -317,7 +327,7 @@ class MonitoredSession:
     def _save_and_join(self, error: BaseException | None) -> None:
         try:
             if self._session is not None:
-                self._custody.save(error, at_end=True)
+                self._custody.save(error)
             if self._keeping is not None:
                 self._events.flush()
         except BaseException as raised:
@@ -339,7 +349,7 @@ class MonitoredSession:
           what a thread raised first.
         """
         session, self._session = self._session, None
-        self._custody.wait()
+        self._custody.part()
         self._coord.request_stop()
         try:
             self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
@@ -437,7 +447,7 @@ def MonitoredTrainingSession(
     if checkpoint_dir and (save_secs or save_steps):
         tf1.logging.info("Create CheckpointSaverHook.")
         keeping = Keeping(
-            rundir=RunDirectory(Path(checkpoint_dir).expanduser().absolute()),
+            rundir=RunDirectory(Path(checkpoint_dir).absolute()),
             summary_dir=str(folder),
             save_secs=save_secs or 0,
             save_steps=0 if save_secs else save_steps,

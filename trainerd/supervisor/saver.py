@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
     that saves, and the call returns when the checkpoint is durable. Anything else it saves as TensorFlow does.
     """
 
+    published: Sequence[str] = ()
+
+    @property
+    def last_checkpoints(self) -> list[str]:
+        """The newest checkpoints that the Supervisor keeps, the newest last; see `tf.compat.v1.train.Saver`."""
+        return list(self.published) or list(super().last_checkpoints)
+
     def save(self, sess: Any, save_path: str, global_step: Any = None, *args: Any, **options: Any) -> str:
         """See `tf.compat.v1.train.Saver.save`.
 
@@ -23,8 +31,10 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
         """
         care = getattr(sess, "care", None)
         is_plain = global_step is not None and not args and not options
-        if is_plain and care is not None and Path(save_path).expanduser().absolute() == care.save_path:
-            path: str = care.save()
-            return path
+        if is_plain and care is not None and Path(save_path).absolute() == care.save_path:
+            step = global_step if isinstance(global_step, int) else tf.compat.v1.train.global_step(sess, global_step)
+            if care.model is not None and step == care.model.step:
+                path: str = care.save()
+                return path
         written: str = super().save(sess, save_path, global_step, *args, **options)
         return written

@@ -114,7 +114,7 @@ class Supervisor:
             )
         self._rundir = None
         if self._logdir:
-            self._rundir = RunDirectory(Path(self._logdir).expanduser().absolute(), checkpoint_basename)
+            self._rundir = RunDirectory(Path(self._logdir).absolute(), checkpoint_basename)
         self._summary_writer = _default(summary_writer, self._make_writer) if is_chief else None
         self._events = GraphEvents(self._summary_writer, self._summary_op)
         self._custody = Custody(
@@ -126,6 +126,7 @@ class Supervisor:
             stop=self._coord.request_stop,
             saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
         )
+        self._custody.saves_at_end = bool(self._save_model_secs)
         self._graph_written = False
         self._require_devices()
         self._graph.finalize()
@@ -261,6 +262,9 @@ class Supervisor:
           DataError: there are checkpoints, and none verifies.
           InUseError: another process trains in `logdir`.
         """
+        if self._custody.is_active:  # a program may make a session again without having stopped
+            self._custody.wait()
+            self._custody.leave(None)
         self._coord.clear_stop()
         self._error = None
         if self._summary_writer:
@@ -368,7 +372,7 @@ class Supervisor:
         error = self._error
         try:
             try:
-                self._custody.save(error, at_end=bool(self._save_model_secs))
+                self._custody.save(error)
             finally:
                 self._coord.join(
                     threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads

@@ -98,11 +98,14 @@ class Upkeep:
             self._session.restore(self._rundir.prefix(found.step))
             self.resumed(found)
 
-    def find(self, *, accept_changes: bool = False) -> Manifest | None:
-        """The newest checkpoint that verifies, for who restores it by other means; see `restore`."""
+    def find(self, *, accept_changes: bool = False, foreign: bool = False) -> Manifest | None:
+        """The newest checkpoint that verifies, for who restores it by other means; see `restore`.
+
+        `foreign` says whether a program's own checkpoints may be there.
+        """
         self.store.clean()
         self.checkpointing.fingerprint = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
-        found = restore.newest_verified(self._rundir, self.store)
+        found = restore.newest_verified(self._rundir, self.store, foreign=foreign)
         if found is None:
             log.info("a new run: nothing to restore in %s", self._rundir.path, extra={"event": "new"})
         else:
