@@ -217,6 +217,43 @@ def test_a_signal_pauses_it(tmp_path: Path) -> None:
     assert saved(tmp_path)[0][1] == "pause" and saved(tmp_path)[0][0] >= 100
 
 
+def test_a_signal_in_a_session_within_a_session_pauses_both(tmp_path: Path) -> None:
+    """An evaluation in the middle of the training."""
+    found, other = counter(), counter()
+    with found.graph.as_default(), trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as training:
+        training.run(found.train_op)
+        with other.graph.as_default(), trainerd.MonitoredTrainingSession() as evaluation:
+            os.kill(os.getpid(), signal.SIGTERM)
+            deadline = time.monotonic() + 20
+            while not evaluation.should_stop():
+                assert time.monotonic() < deadline
+        assert training.should_stop()
+    assert saved(tmp_path)[0] == (1, "pause")
+
+
+def test_summaries_are_of_the_steps_own_run(tmp_path: Path) -> None:
+    """They may need what is fed, and they must not take batches of their own."""
+    graph = tf1.Graph()
+    with graph.as_default():
+        fed = tf1.placeholder(tf.float32, [])
+        batch = tf1.data.make_one_shot_iterator(tf.data.Dataset.range(10)).get_next()
+        tf1.summary.scalar("both", fed * tf.cast(batch, tf.float32))
+        count = tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
+        seen = []
+        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), save_summaries_steps=3) as session:
+            while not session.should_stop():
+                seen.append(int(session.run([batch, count], feed_dict={fed: 2.0})[0]))
+    assert seen == list(range(10))
+
+
+def test_seconds_and_steps_do_not_go_together(tmp_path: Path) -> None:
+    with (
+        counter().graph.as_default(),
+        pytest.raises(ValueError, match="Can not provide both every_secs and every_steps"),
+    ):
+        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), save_checkpoint_secs=1, save_checkpoint_steps=1)
+
+
 def test_a_save_file_saves(tmp_path: Path) -> None:
     found = counter()
     with found.graph.as_default(), trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:

@@ -72,6 +72,11 @@ class Custody:
         stop: Callable[[BaseException | None], None],
         saving: Callable[[int], None] = lambda step: None,
     ) -> None:
+        if saver is not None and saver.saver_def is None:
+            with graph.as_default():
+                saver.build()
+        if saver is not None and saver.saver_def is None:  # a Saver of nothing: it was made with allow_empty
+            saver = None
         self.outcome: Outcome | None = None
         self.saves_at_end = True
         self.model: GraphSession | None = None

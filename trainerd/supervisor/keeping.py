@@ -25,7 +25,6 @@ class Keeping:
       rundir: where checkpoints go.
       summary_dir: where event files go.
       save_secs, save_steps: between checkpoints.
-      summary_secs, summary_steps: between summaries.
       count_steps: between two points of the curve of the rate.
       writes_graph: whether `graph.pbtxt` is written.
     """
@@ -34,8 +33,6 @@ class Keeping:
     summary_dir: str
     save_secs: float
     save_steps: int
-    summary_secs: float
-    summary_steps: int
     count_steps: int
     writes_graph: bool
 
@@ -49,7 +46,6 @@ class Keeping:
         """What of it needs a global step, by the names that programs know."""
         return {
             "StepCounterHook": self.count_steps > 0,
-            "SummarySaverHook": bool(self.summary_secs or self.summary_steps),
             "CheckpointSaverHook": True,
         }
 
@@ -65,9 +61,6 @@ class Keeping:
         if custody.state is not None:
             self.writer.add_meta_graph(custody.state.meta_graph)
         custody.start_services(self.save_secs, self.save_steps)
-        if self.summary_secs or self.summary_steps:
-            schedule = Schedule(self.summary_secs, self.summary_steps, since_last=True)
-            custody.add_service("summaries", custody.summarize, schedule, at_next_step=True)
         if self.count_steps > 0:
             schedule = Schedule(steps=self.count_steps, since_last=True)
             custody.add_service("steps", custody.count_steps, schedule, at_next_step=True)

@@ -72,6 +72,7 @@ class MonitoredSession:
       stop_grace_period_secs: seconds that threads have to stop.
     """
 
+    StepContext = StepContext
     _recovers = True
 
     def __init__(
@@ -115,7 +116,7 @@ class MonitoredSession:
         if self._keeping is None:
             return Custody(self._graph, None, None, None, None, self._stop)
         scaffold = self._creator.finalized_scaffold()
-        self._events = GraphEvents(self._keeping.writer, scaffold.summary_op)
+        self._events = GraphEvents(self._keeping.writer)
         with unfinalized(self._graph):
             return Custody(
                 self._graph,
@@ -441,33 +442,28 @@ def MonitoredTrainingSession(
     creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     save_secs, save_steps = _chosen(save_checkpoint_secs, save_checkpoint_steps, 600, None)
     show_steps, show_secs = _chosen(save_summaries_steps, save_summaries_secs, 100, None)
+    for pair in ((save_secs, save_steps), (show_secs, show_steps)):
+        if all(pair):
+            raise ValueError("Can not provide both every_secs and every_steps.")
     folder, count_steps = summary_dir or checkpoint_dir, max(log_step_count_steps or 0, 0)
-    keeping = None
-    all_hooks = list(chief_only_hooks or [])
-    if checkpoint_dir and (save_secs or save_steps):
-        tf1.logging.info("Create CheckpointSaverHook.")
+    keeping, saves = None, bool(checkpoint_dir and ((save_secs or 0) > 0 or (save_steps or 0) > 0))
+    if checkpoint_dir and saves:
         keeping = Keeping(
             rundir=RunDirectory(Path(checkpoint_dir).absolute()),
             summary_dir=str(folder),
             save_secs=save_secs or 0,
-            save_steps=0 if save_secs else save_steps,
-            summary_secs=0 if show_steps else show_secs or 0,
-            summary_steps=show_steps or 0,
+            save_steps=save_steps or 0,
             count_steps=count_steps,
             writes_graph=save_graph_def,
         )
-    elif folder:  # nothing is saved: another process may train there
-        if count_steps:
-            all_hooks.append(tf1.train.StepCounterHook(output_dir=folder, every_n_steps=count_steps))
-        if show_steps or show_secs:
-            all_hooks.append(
-                tf1.train.SummarySaverHook(
-                    save_steps=show_steps,
-                    save_secs=None if show_steps else show_secs,
-                    output_dir=folder,
-                    scaffold=scaffold,
-                )
-            )
+        require_global_step(keeping.needing)
+        tf1.logging.info("Create CheckpointSaverHook.")
+    all_hooks = list(chief_only_hooks or [])
+    if folder and count_steps and not saves:  # nothing is saved: another process may train there
+        all_hooks.append(tf1.train.StepCounterHook(output_dir=folder, every_n_steps=count_steps))
+    if folder and ((show_secs or 0) > 0 or (show_steps or 0) > 0):
+        # In the run of a step, and not in one of its own: a summary may need what is fed, or the batch.
+        all_hooks.append(tf1.train.SummarySaverHook(show_steps, show_secs, output_dir=folder, scaffold=scaffold))
     all_hooks += hooks or []
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, keeping=keeping)
 

@@ -19,9 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Protocol
 
 from trainerd.supervisor.children import undone_in_children
-from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.flag import Request
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,14 @@ def die_of(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
+class Raised(Protocol):
+    """What signals raise: a Flag, or several."""
+
+    def raise_for(self, request: Request) -> None:
+        """Raise it."""
+        ...
+
+
 class SignalThread:
     """Reads signals' numbers and does what they are for.
 
@@ -55,7 +64,7 @@ class SignalThread:
 
     def __init__(
         self,
-        flag: Flag,
+        flag: Raised,
         *,
         terminal_is_gone: Callable[[], bool] = lambda: False,
         exit_now: Callable[[int], None] = die_of,

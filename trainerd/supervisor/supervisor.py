@@ -449,6 +449,22 @@ class Supervisor:
                 raise ValueError(f"When using replicas, all Variables must have their device set: {op}")
 
 
+# TensorFlow's names of before 2016, which its class still has.
+for _name, _old in {
+    "loop": "Loop",
+    "prepare_or_wait_for_session": "PrepareSession",
+    "request_stop": "RequestStop",
+    "should_stop": "ShouldStop",
+    "start_queue_runners": "StartQueueRunners",
+    "start_standard_services": "StartStandardServices",
+    "stop": "Stop",
+    "stop_on_exception": "StopOnException",
+    "summary_computed": "SummaryComputed",
+    "wait_for_stop": "WaitForStop",
+}.items():
+    setattr(Supervisor, _old, getattr(Supervisor, _name))
+
+
 def _default(value: Any, make: Callable[[], Any]) -> Any:
     """A value, or what is made where it is USE_DEFAULT: 0, and no tensor that happens to equal it."""
     return make() if value is Supervisor.USE_DEFAULT else value

@@ -13,7 +13,7 @@ from trainerd.rundir import RunDirectory
 from trainerd.state import State
 from trainerd.supervisor import requests
 from trainerd.supervisor.children import undone_in_children
-from trainerd.supervisor.flag import Flag
+from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.reporter import Observer, Reporter
 from trainerd.supervisor.signals import SignalThread, handled, terminal_check
@@ -51,14 +51,38 @@ def tenancy(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) 
             yield reporter
 
 
+class _Every:
+    """Raises every flag of this process: a session inside another one's loop must not keep a signal from it."""
+
+    def __init__(self) -> None:
+        self.flags: list[Flag] = []
+
+    def raise_for(self, request: Request) -> None:
+        """Raise them all."""
+        for flag in list(self.flags):
+            flag.raise_for(request)
+
+
+_every = _Every()
+
+
 @contextlib.contextmanager
 def signals_raise(flag: Flag) -> Iterator[None]:
     """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise the flag, while the block runs.
 
-    Python lets the main thread alone handle signals: on another one nothing changes.
+    Python lets the main thread alone handle signals: on another one nothing changes. Where the block ends on another
+    one than it began on, the handlers stay, and a signal does what it does to a process without them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with handled(SignalThread(flag, terminal_is_gone=terminal_check())):
-        yield
+    is_first = not _every.flags
+    _every.flags.append(flag)
+    try:
+        if is_first:
+            with handled(SignalThread(_every, terminal_is_gone=terminal_check())):
+                yield
+        else:
+            yield
+    finally:
+        _every.flags.remove(flag)
