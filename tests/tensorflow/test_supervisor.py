@@ -594,12 +594,12 @@ def test_a_snapshot_that_is_never_written_does_not_keep_its_memory() -> None:
         state = GraphState(found.graph, tf1.train.Saver())
         with tf1.Session() as session:
             session.run(tf1.global_variables_initializer())
-            first = state.take(session, 0)
-            handles = dict(first.feeds)
+            first = state.take(session, 0, {})
+            handles = dict(first.handles)
             read = found.graph.get_operation_by_name("trainerd/GetSessionTensor").outputs[0]
             assert session.run(read, handles) is not None
             del first
-            state.take(session, 0)
+            state.take(session, 0, {})
             with pytest.raises(tf.errors.InvalidArgumentError, match="not in the session store"):
                 session.run(read, handles)
 
@@ -758,6 +758,76 @@ def test_an_epoch_that_the_program_begins_later_begins_anew(tmp_path: Path) -> N
         assert int(sess.run(fetch)) not in first
         sess.run(init)
         assert int(sess.run(fetch)) == first[0]
+
+
+def test_an_iterator_of_two_datasets_goes_on_in_the_one_that_it_was_in(tmp_path: Path) -> None:
+    """A run that was paused in the middle of a validation trains on training data when it is started again."""
+
+    def build() -> tuple[Any, ...]:
+        graph = tf1.Graph()
+        with graph.as_default():
+            train_data = tf.data.Dataset.range(100).shuffle(50, seed=1)
+            held_out = tf.data.Dataset.range(1000, 1100).shuffle(50, seed=1)
+            iterator = tf1.data.Iterator.from_structure(tf.int64, [])
+            inits = iterator.make_initializer(train_data), iterator.make_initializer(held_out)
+            batch = iterator.get_next()
+            step = tf1.train.get_or_create_global_step()
+            with tf.control_dependencies([batch]):
+                return graph, tf.group(tf1.assign_add(step, 1)), batch, *inits
+
+    graph, train_op, batch, begin_training, begin_validation = build()
+    with supervised(graph, tmp_path).managed_session() as sess:
+        sess.run(begin_training)
+        for _ in range(20):
+            sess.run(train_op)
+        sess.run(begin_validation)
+        assert sess.run(batch) >= 1000 and sess.run(batch) >= 1000
+    graph, train_op, batch, begin_training, begin_validation = build()
+    with supervised(graph, tmp_path).managed_session() as sess:
+        sess.run(begin_training)
+        seen = [sess.run([train_op, batch])[1] for _ in range(20)]
+    assert max(seen) < 100
+
+
+def test_a_session_over_the_network_is_saved_too(tmp_path: Path) -> None:
+    """It keeps no tensors; they are fetched at the boundary."""
+    server = tf1.train.Server.create_local_server()
+    for total in (5, 10):
+        found = counter()
+        sv = supervised(found.graph, tmp_path)
+        with sv.managed_session(server.target) as sess:
+            for _ in range(5):
+                sess.run(found.train_op)
+        assert saved(tmp_path)[0] == (total, "finish") and value(tmp_path) == 2.0 * total
+
+
+def test_a_service_that_the_step_waits_for_is_called_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainerd.supervisor.boundary.STUCK_SECS", 0.3)
+    graph = tf1.Graph()
+    with graph.as_default():
+        queue = tf1.FIFOQueue(5, tf.float32, shapes=[[]])
+        enqueue, dequeue = queue.enqueue(1.0), queue.dequeue()
+        tf1.train.get_or_create_global_step()
+    sv = supervised(graph, tmp_path)
+    with sv.managed_session() as sess:
+        sv.loop(0.01, sess.run, args=(enqueue,))
+        assert [sess.run(dequeue) for _ in range(3)] == [1.0] * 3
+
+
+def test_it_may_be_stopped_by_another_thread(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    sess = sv.prepare_or_wait_for_session()
+    sess.run(found.train_op)
+    thread = threading.Thread(target=sv.stop)
+    thread.start()
+    thread.join()
+    sess.close()
+    signal.signal(signal.SIGTERM, before)
+    assert saved(tmp_path)[0] == (1, "finish")
 
 
 def test_an_input_that_cannot_be_saved_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -35,7 +35,9 @@ class GraphSession:
         self._state = state
         self._global_step = global_step
         self._session: Any = None
-        self._waiting: dict[str, bytes] = {}
+        self._waiting: dict[str, tuple[str, bytes]] = {}
+        self._made_by: dict[str, str] = {}
+        self._runs_before = 0
         self.runs = 0
 
     def open(self, session: Any, prefix: Path | None, step: int = 0) -> None:
@@ -48,20 +50,26 @@ class GraphSession:
         """
         self._session, self.runs = session, step
         if prefix is not None:
-            self._waiting = self._state.move(session, self._state.positions(prefix))
+            self._go_on(prefix)
         if ops := random_ops(self._state.graph):
             log.info("after a pause these begin anew, since no checkpoint holds their place: %s", ", ".join(ops))
 
-    def initialized(self, names: set[str]) -> None:
-        """The program has initialized these iterators: those that were in mid-epoch go on from there."""
-        positions = {name: self._waiting.pop(name) for name in names & self._waiting.keys()}
-        if positions:
-            self._state.move(self._session, positions)
+    def _go_on(self, prefix: Path) -> None:
+        """Move the inputs to where a checkpoint says that they were; again where the program initializes them."""
+        self._waiting = self._state.positions(prefix)
+        self._runs_before = self.runs
+        self._state.move(self._session, {name: state for name, (_, state) in self._waiting.items()})
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether an input waits to be initialized, to go on in mid-epoch."""
-        return bool(self._waiting)
+    def initialized(self, made_by: Mapping[str, str]) -> None:
+        """The program has initialized these iterators, each by this operation.
+
+        Where it does so before it trains, those that were in mid-epoch go on from there; later an epoch begins.
+        """
+        if self.runs == self._runs_before:
+            was = {name: self._waiting.get(name, ("", b"")) for name in made_by}
+            same = {name: state for name, (by, state) in was.items() if state and by in ("", made_by[name])}
+            self._state.move(self._session, same)
+        self._made_by |= made_by
 
     @property
     def changes(self) -> int:
@@ -81,7 +89,7 @@ class GraphSession:
 
     def snapshot(self) -> GraphSnapshot:
         """The state at this boundary."""
-        return self._state.take(self._session, self.step)
+        return self._state.take(self._session, self.step, self._made_by)
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the open session."""
@@ -89,7 +97,7 @@ class GraphSession:
             self._state.saver.restore(self._session, str(prefix))
         except (ValueError, tf.errors.OpError) as error:
             raise DataError(f"{prefix} does not fit the graph: {str(error).splitlines()[0]}") from error
-        self._waiting = self._state.move(self._session, self._state.positions(prefix))
+        self._go_on(prefix)
 
     def fingerprint(self) -> dict[str, str]:
         """What of the graph is saved."""

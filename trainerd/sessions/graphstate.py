@@ -59,13 +59,15 @@ class GraphState:
     def __init__(self, graph: Any, saver: Any) -> None:
         self.graph = graph
         self.saver = saver
+        self._has_store = True
         self._abandoned: deque[dict[Any, Any]] = deque()
         self._lost: set[str] = set()  # the iterators whose position cannot be saved
         keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
         with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
-            self._handles = [tf1.get_session_handle(_owned(tensor)) for tensor in tensors]
+            self._owned = [_owned(tensor) for tensor in tensors]
+            self._handles = [tf1.get_session_handle(tensor) for tensor in self._owned]
             self._fed = [tf1.placeholder(tf.string, [], "handle") for _ in tensors]
-            kept = [
+            self._kept = [
                 tf.raw_ops.GetSessionTensor(handle=handle, dtype=tensor.dtype.base_dtype)
                 for handle, tensor in zip(self._fed, tensors, strict=True)
             ]
@@ -76,27 +78,47 @@ class GraphState:
             self._prefix = tf1.placeholder(tf.string, [], "prefix")
             if saver is not None:
                 self._save = tf.raw_ops.SaveV2(
-                    prefix=self._prefix, tensor_names=keys, shape_and_slices=slices, tensors=[*kept, *self._states]
+                    prefix=self._prefix,
+                    tensor_names=keys,
+                    shape_and_slices=slices,
+                    tensors=[*self._kept, *self._states],
                 )
             self._forget = tf.group([tf.raw_ops.DeleteSessionTensor(handle=handle) for handle in self._fed])
         specs = sorted(f"{key} {t.dtype.base_dtype.name} {t.shape}" for key, t in zip(keys, tensors, strict=False))
         self.description = "\n".join(specs)
         self._size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors if t.shape.is_fully_defined())
 
-    def take(self, session: Any, step: int) -> GraphSnapshot:
+    def take(self, session: Any, step: int, made_by: Mapping[str, str]) -> GraphSnapshot:
         """The state now. Called at a boundary.
 
         Args:
           session: a `tf.compat.v1.Session` of the graph.
           step: the global step.
+          made_by: for iterators, the operation that initialized them last; see `initializes`.
         """
         self._forget_abandoned(session)
-        handles = [handle.get_raw_handle() for handle in _run(session, self._handles)]
+        handles, values = self._held(session)
         states = [self._state(session, position) for position in self._positions]
-        feeds = dict(zip([*self._fed, *self._states], [*handles, *states], strict=True))
-        snapshot = GraphSnapshot(step, self._size + sum(map(len, states)), self, session, feeds)
-        weakref.finalize(snapshot, self._abandoned.append, feeds)
+        named = [
+            f"{made_by.get(p.name, '')}\n".encode() + s if s else s
+            for p, s in zip(self._positions, states, strict=True)
+        ]
+        values |= dict(zip(self._states, named, strict=True))
+        snapshot = GraphSnapshot(step, self._size + sum(map(len, states)), self, session, handles, values)
+        weakref.finalize(snapshot, self._abandoned.append, handles)
         return snapshot
+
+    def _held(self, session: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """What gives the variables' values later: handles that the session keeps, or the values themselves."""
+        if self._has_store:
+            try:
+                handles = [handle.get_raw_handle() for handle in _run(session, self._handles)]
+                return dict(zip(self._fed, handles, strict=True)), {}
+            except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
+                if "session" not in error.message.lower():  # a variable is not initialized
+                    raise
+                self._has_store = False  # a session over the network
+        return {}, dict(zip(self._kept, _run(session, self._owned), strict=True))
 
     def _state(self, session: Any, position: _Position) -> bytes:
         """An iterator's position; nothing where it has none, or none that can be saved, which is told once."""
@@ -115,44 +137,40 @@ class GraphState:
             return b""
         return state
 
-    def positions(self, prefix: Path) -> dict[str, bytes]:
-        """The iterators' positions that a checkpoint holds, by the iterators' names."""
+    def positions(self, prefix: Path) -> dict[str, tuple[str, bytes]]:
+        """The iterators' positions that a checkpoint holds, by their names: what initialized them, and the state."""
         reader = tf.train.load_checkpoint(str(prefix))
         keys = reader.get_variable_to_shape_map()
         names = [position.name for position in self._positions if POSITION + position.name in keys]
         found = {name: reader.get_tensor(POSITION + name) for name in names}
-        return {name: content for name, content in found.items() if content}
+        parted = {name: content.partition(b"\n") for name, content in found.items() if content}
+        return {name: (made_by.decode(), state) for name, (made_by, _, state) in parted.items()}
 
-    def move(self, session: Any, positions: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Have the iterators go on from these positions.
-
-        Returns:
-          Those of iterators that are not initialized yet.
-        """
-        waiting = {}
+    def move(self, session: Any, states: Mapping[str, bytes]) -> None:
+        """Have the iterators go on from these states; those that are not initialized yet stay so."""
         for position in self._positions:
-            if position.name not in positions:
-                continue
-            try:
-                _run(session, position.restored, {position.fed: positions[position.name]})
-            except tf.errors.FailedPreconditionError:
-                waiting[position.name] = positions[position.name]
-        return waiting
+            if position.name in states:
+                with contextlib.suppress(tf.errors.FailedPreconditionError):
+                    _run(session, position.restored, {position.fed: states[position.name]})
 
     @staticmethod
     def changes_something(fetches: Sequence[Any]) -> bool:
         """Whether running these tensors and operations may change a variable."""
         return any(op.op_def.is_stateful and op.type not in _READ for op in _ancestors(fetches))
 
-    def initializes(self, fetches: Sequence[Any]) -> set[str]:
-        """The iterators that running these tensors and operations initializes."""
+    def initializes(self, fetches: Sequence[Any]) -> dict[str, str]:
+        """The iterators that running these tensors and operations initializes, and with which operation.
+
+        One iterator may be given one dataset or another.
+        """
+        known = {position.name for position in self._positions}
         made = [op for op in _ancestors(fetches) if op.type == "MakeIterator"]
-        return {source.op.name for op in made for source in op.inputs} & {p.name for p in self._positions}
+        return {source.op.name: op.name for op in made for source in op.inputs if source.op.name in known}
 
     def write(self, snapshot: GraphSnapshot, prefix: Path) -> None:
         """Write a snapshot's files, the graph's own among them, as a Saver does."""
         with as_os_errors():
-            _run(snapshot.session, self._save, {**snapshot.feeds, self._prefix: str(prefix)})
+            _run(snapshot.session, self._save, {**snapshot.handles, **snapshot.values, self._prefix: str(prefix)})
         prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
 
     @cached_property
@@ -164,10 +182,10 @@ class GraphState:
 
     def forget(self, snapshot: GraphSnapshot) -> None:
         """Give back a snapshot's memory. Those that are never written are given back when the next is taken."""
-        if snapshot.feeds:
-            feeds = dict(snapshot.feeds)
-            snapshot.feeds.clear()
-            _run(snapshot.session, self._forget, feeds)
+        if snapshot.handles:
+            handles = dict(snapshot.handles)
+            snapshot.handles.clear()
+            _run(snapshot.session, self._forget, handles)
 
     def _forget_abandoned(self, session: Any) -> None:
         while self._abandoned:
@@ -185,14 +203,16 @@ class GraphSnapshot:
       size: about how many bytes its files will have.
       state: the ops that write it.
       session: the session that keeps its tensors.
-      feeds: the tensors' handles, and the iterators' positions; empty once the memory is given back.
+      handles: of its tensors; empty once their memory is given back, and where the session keeps none.
+      values: the iterators' positions, and the tensors that have no handles.
     """
 
     step: int
     size: int
     state: GraphState
     session: Any
-    feeds: dict[Any, Any]
+    handles: dict[Any, Any]
+    values: dict[Any, Any]
 
     def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
         """Write it, once, as `prefix.index`, `prefix.data-00000-of-00001` and `prefix.meta`. On any thread."""

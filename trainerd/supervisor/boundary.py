@@ -15,6 +15,7 @@ from trainerd.supervisor.flag import Flag, Request
 log = logging.getLogger(__name__)
 
 IDLE_SECS = 1.0
+STUCK_SECS = 10.0
 
 
 class Boundary:
@@ -68,13 +69,20 @@ class Boundary:
     def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> None:
         """Have a function called at the next boundary, and wait until it was. For other threads than the loop's.
 
+        Where there is none for long, the step that is under way may wait for this very function, to fill a queue: then
+        it is called at once, on this thread.
+
         Args:
           function: what to call; what it raises, this raises.
           is_over: whether there will be no boundary any more; then it is not called.
         """
         future: Future[Any] = Future()
         self._calls.append((function, future))
+        begun = self._timer()
         while not future.done():
+            if self._timer() - begun > STUCK_SECS and future.cancel():
+                function()
+                return
             self.flag.raise_for(Request.TICK)
             try:
                 future.result(timeout=0.1)

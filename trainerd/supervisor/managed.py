@@ -42,6 +42,7 @@ class Care:
     save_path: Path | None = field(default=None)
     save: Callable[[], str] | None = field(default=None)
     closing: Callable[[BaseException | None], None] = field(default=lambda error: None)
+    _known: dict[Any, tuple[dict[str, str], Any]] = field(default_factory=dict)
 
     def close(self, error: BaseException | None) -> None:
         """The session is about to be closed; a session that is collected closes itself, perhaps again."""
@@ -73,9 +74,10 @@ class Care:
 
             def call_and_count() -> Any:
                 result = call()
-                model.runs += 1
                 if names:
                     model.initialized(names)
+                else:
+                    model.runs += 1
                 return result
 
             return call_and_count
@@ -84,10 +86,18 @@ class Care:
 
     def ran(self, session: Any, fetches: Any) -> None:
         """These fetches were run past `Callables`."""
-        if self.model is not None and self.state is not None:
+        if self.model is None or self.state is None:
+            return
+        key = id(fetches) if not isinstance(fetches, list | tuple | Mapping) else None
+        names, kept = self._known.get(key, (None, None))
+        if names is None or kept is not fetches:
+            names = self.state.initializes(_elements(session, fetches))
+            if key is not None:
+                self._known[key] = names, fetches  # kept, so that nothing else gets its identity
+        if names:
+            self.model.initialized(names)
+        else:
             self.model.runs += 1
-            if self.model.has_waiting and (names := self.state.initializes(_elements(session, fetches))):
-                self.model.initialized(names)
 
 
 def _elements(session: Any, fetches: Any) -> list[Any]:

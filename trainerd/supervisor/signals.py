@@ -162,12 +162,14 @@ def handled(thread: SignalThread) -> Iterator[None]:
         with undone_in_children(leave):
             yield
     finally:
-        put_back(before_fd)
-        os.set_blocking(writer, True)
-        os.write(writer, b"\0")
-        runner.join()
-        os.close(reader)
-        os.close(writer)
+        # Python lets the main thread alone put handlers back. From another one they stay, with the thread that hears.
+        if threading.current_thread() is threading.main_thread():
+            put_back(before_fd)
+            os.set_blocking(writer, True)
+            os.write(writer, b"\0")
+            runner.join()
+            os.close(reader)
+            os.close(writer)
 
 
 def terminal_check() -> Callable[[], bool]:

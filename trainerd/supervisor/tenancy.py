@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +17,7 @@ from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.reporter import Observer, Reporter
-from trainerd.supervisor.signals import SignalThread, handled, terminal_check
+from trainerd.supervisor.signals import SignalThread, die_of, handled, terminal_check
 from trainerd.supervisor.statefile import StateFile
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,9 @@ class _Every:
         self.flags: list[Flag] = []
 
     def raise_for(self, request: Request) -> None:
-        """Raise them all."""
+        """Raise them all. Where a pause finds none to raise, the process ends, as without handlers."""
+        if request is Request.PAUSE and not self.flags:
+            die_of(signal.SIGTERM)
         for flag in list(self.flags):
             flag.raise_for(request)
 
