@@ -604,12 +604,13 @@ def test_a_snapshot_that_is_never_written_does_not_keep_its_memory() -> None:
                 session.run(read, handles)
 
 
-def test_training_that_no_step_counts_is_saved_all_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_training_that_no_step_counts_is_saved_all_the_same(tmp_path: Path, use_resource: bool) -> None:
     for total in (5, 10):
         graph = tf1.Graph()
         with graph.as_default():
             tf1.train.get_or_create_global_step()
-            v = tf1.Variable(0.0, name="v")
+            v = tf1.Variable(0.0, name="v", use_resource=use_resource)
             add = tf1.assign_add(v, 1.0)
         with supervised(graph, tmp_path).managed_session() as sess:
             for _ in range(5):

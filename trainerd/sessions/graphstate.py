@@ -156,7 +156,7 @@ class GraphState:
     @staticmethod
     def changes_something(fetches: Sequence[Any]) -> bool:
         """Whether running these tensors and operations may change a variable."""
-        return any(op.op_def.is_stateful and op.type not in _READ for op in _ancestors(fetches))
+        return any(_changes(op) for op in _ancestors(fetches))
 
     def initializes(self, fetches: Sequence[Any]) -> dict[str, str]:
         """The iterators that running these tensors and operations initializes, and with which operation.
@@ -223,6 +223,12 @@ class GraphSnapshot:
         """Have the session forget its tensors."""
         with contextlib.suppress(RuntimeError, tf.errors.OpError):  # it is closed, and has forgotten them
             self.state.forget(self)
+
+
+def _changes(op: Any) -> bool:
+    """Whether an operation may change a variable: one of a resource, or one that it is given by reference."""
+    by_reference = any(argument.is_ref for argument in op.op_def.input_arg)
+    return bool(op.op_def.is_stateful or by_reference) and op.type not in _READ
 
 
 def _ancestors(fetches: Sequence[Any]) -> set[Any]:
