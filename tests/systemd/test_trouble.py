@@ -92,7 +92,7 @@ def test_a_slow_save_gets_the_time_it_needs(service: NewService) -> None:
     """A stop outlasts TimeoutStopSec by far while bytes get written, and ends in peace."""
     one = service("jobs:big", TimeoutStopSec="6s")
     one.systemctl("start")
-    with slow_writes(one, seconds=0.5):
+    with slow_writes(one, seconds=2):
         one.systemctl("stop")
     assert one.show("Result") == "success"
     assert one.show("ExecMainStatus") == "0"
@@ -123,10 +123,10 @@ def test_a_hung_save_is_killed_in_the_end(service: NewService) -> None:
 
 @contextlib.contextmanager
 def slow_writes(service: Service, seconds: float) -> Iterator[None]:
-    """Have each write(2) of a service take so many seconds longer while the block runs: a very slow disk."""
+    """Have each writev(2) of a service, of 16 MiB at most, take so many seconds longer: a very slow disk."""
     pid = service.machine.outer_pid(service.pid)
-    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=write"]
-    command += ["-e", f"inject=write:delay_enter={int(seconds * 1e6)}", "-p", str(pid)]
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=writev"]
+    command += ["-e", f"inject=writev:delay_enter={int(seconds * 1e6)}", "-p", str(pid)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as tracer:
         try:
             wait_for("strace to hold every thread", lambda: _is_traced(pid))
