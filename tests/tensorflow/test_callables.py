@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainerd.sessions.callables import LIMIT, Callables
+from trainerd.sessions.callables import Callables
+from trainerd.sessions.remembered import LIMIT
 
 tf1 = tf.compat.v1
 Pair = collections.namedtuple("Pair", ["a", "b"])
@@ -59,7 +60,7 @@ def test_a_list_that_is_made_anew_is_known_and_one_that_has_changed_is_another(s
     a, b = tf.constant(1), tf.constant(2)
     prepared = callables(session)
     assert prepared.run([a, b]) == [1, 2] and prepared.run([a, b]) == [1, 2]
-    assert len(prepared._made) == 1
+    assert len(prepared._made._kept) == 1
     mutable = [a]
     assert prepared.run(mutable) == [1]
     mutable[0] = b
@@ -71,7 +72,7 @@ def test_there_is_a_bound_on_what_is_kept(session: Any) -> None:
     prepared = callables(session)
     for number in range(LIMIT + 10):
         assert prepared.run({str(number): a}) == {str(number): 1}
-    assert len(prepared._made) <= LIMIT
+    assert len(prepared._made._kept) <= LIMIT
 
 
 @pytest.mark.parametrize("fetch", [None, 3, "nothing", "nothing:0", [None]])

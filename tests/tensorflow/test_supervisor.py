@@ -619,6 +619,28 @@ def test_training_that_no_step_counts_is_saved_all_the_same(tmp_path: Path, use_
         assert value(tmp_path, "v") == total
 
 
+def test_what_is_fetched_is_looked_at_once_whether_it_is_fed_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A walk through a large graph takes longer than a step."""
+    found = counter()
+    with found.graph.as_default():
+        fed = tf1.placeholder(tf.float32, [])
+    looks = []
+    real = GraphState.initializes
+
+    def looking(state: GraphState, fetches: Any) -> dict[str, str]:
+        looks.append(fetches)
+        return real(state, fetches)
+
+    monkeypatch.setattr(GraphState, "initializes", looking)
+    with supervised(found.graph, tmp_path).managed_session() as sess:
+        for number in range(20):
+            assert sess.run([found.train_op, fed], feed_dict={fed: number})[1] == number
+            sess.run([found.train_op, found.p])
+    assert len(looks) == 2
+
+
 def test_looking_at_a_variable_does_not_make_another_checkpoint(tmp_path: Path) -> None:
     found = counter()
     with supervised(found.graph, tmp_path).managed_session() as sess:

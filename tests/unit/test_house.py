@@ -43,6 +43,7 @@ NEEDS_TENSORFLOW = {
     "sessions/graph.py",
     "sessions/graphstate.py",
     "sessions/oserrors.py",
+    "sessions/remembered.py",
     "events/graphevents.py",
     "supervisor/creators.py",
     "supervisor/custody.py",

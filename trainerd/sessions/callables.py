@@ -17,10 +17,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
+from trainerd.sessions.remembered import Remembered
+
 tf1 = tf.compat.v1
 
-LIMIT = 1000  # kinds of fetches that are kept: who makes new ones all the time gains nothing
-_LEAVES: set[type] = set()  # the types of tensors, operations and variables that were seen
 _NODE = re.compile(r"{{node (.+?)}}")
 
 
@@ -35,7 +35,7 @@ class Callables:
     def __init__(self, session: Any, seen: Callable[[Any, Callable[[], Any]], Callable[[], Any]]) -> None:
         self._session = session
         self._seen = seen
-        self._made: dict[Any, tuple[Callable[[], Any], Any]] = {}
+        self._made: Remembered[Callable[[], Any]] = Remembered()
 
     def run(self, fetches: Any) -> Any:
         """Run what `Session.run(fetches)` would run, and return what it would return.
@@ -43,25 +43,14 @@ class Callables:
         Raises:
           what `Session.run` raises.
         """
+        call = self._made.get(fetches, self._make)
         try:
-            key = _key(fetches)
-        except _OtherError:
-            return tf1.Session.run(self._session, fetches)
-        found = self._made.get(key)
-        if found is None:
-            found = self._make(fetches, key)
-        try:
-            return found[0]()
+            return call()
         except tf.errors.OpError as error:
             raise self._explained(error) from None
 
-    def _make(self, fetches: Any, key: Any) -> tuple[Callable[[], Any], Any]:
-        """Prepare fetches. They are kept as well, so that no other object gets the identity of a part of them."""
-        if len(self._made) >= LIMIT:
-            self._made.clear()
-        call = self._seen(fetches, prepared(self._session, fetches))
-        self._made[key] = found = (call, _copied(fetches))
-        return found
+    def _make(self, fetches: Any) -> Callable[[], Any]:
+        return self._seen(fetches, prepared(self._session, fetches))
 
     def _explained(self, error: Any) -> Exception:
         """The error as `Session.run` raises it: with the op, and where the program made it."""
@@ -136,33 +125,3 @@ def _plan(graph: Any, fetches: Any, tensors: dict[str, int], operations: dict[st
     if element.op.type.startswith("GetSessionHandle"):
         raise _OtherError
     return operator.itemgetter(tensors.setdefault(element.name, len(tensors)))
-
-
-def _key(fetches: Any) -> Any:
-    """What tells fetches apart: their structure, and which objects are in it.
-
-    Raises:
-      _OtherError: they hold something of which it is not known what is in it.
-    """
-    kind = type(fetches)
-    if kind in _LEAVES:
-        return id(fetches)
-    if isinstance(fetches, list | tuple):
-        return (kind, *map(_key, fetches))
-    if isinstance(fetches, dict):
-        return (kind, *((name, _key(value)) for name, value in fetches.items()))
-    if isinstance(fetches, str):
-        return fetches
-    if isinstance(fetches, tf.Tensor | tf.Operation | tf.Variable | tf1.Variable):
-        _LEAVES.add(kind)
-        return id(fetches)
-    raise _OtherError
-
-
-def _copied(fetches: Any) -> Any:
-    """The same objects, in lists that nobody else changes."""
-    if isinstance(fetches, list | tuple):
-        return [_copied(part) for part in fetches]
-    if isinstance(fetches, dict):
-        return [_copied(part) for part in fetches.values()]
-    return fetches

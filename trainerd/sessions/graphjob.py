@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,6 @@ from trainerd.sessions.graphstate import GraphState
 from trainerd.sessions.randomness import require_kept
 
 tf1 = tf.compat.v1
-log = logging.getLogger(__name__)
 
 ROWS = 65536  # at most so many steps between two boundaries, whose metrics are held in memory
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -11,8 +10,6 @@ from concurrent.futures import Future
 from typing import Any
 
 from trainerd.supervisor.flag import Flag, Request
-
-log = logging.getLogger(__name__)
 
 IDLE_SECS = 1.0
 STUCK_SECS = 10.0

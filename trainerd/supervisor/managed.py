@@ -13,6 +13,7 @@ import tensorflow as tf
 from trainerd.sessions.callables import Callables
 from trainerd.sessions.graph import GraphSession
 from trainerd.sessions.graphstate import GraphState
+from trainerd.sessions.remembered import Remembered
 from trainerd.supervisor.boundary import Boundary
 
 tf1 = tf.compat.v1
@@ -42,7 +43,7 @@ class Care:
     save_path: Path | None = field(default=None)
     save: Callable[[], str] | None = field(default=None)
     closing: Callable[[BaseException | None], None] = field(default=lambda error: None)
-    _known: dict[Any, tuple[dict[str, str], Any]] = field(default_factory=dict)
+    _known: Remembered[dict[str, str]] = field(default_factory=Remembered)
 
     def close(self, error: BaseException | None) -> None:
         """The session is about to be closed; a session that is collected closes itself, perhaps again."""
@@ -86,15 +87,10 @@ class Care:
 
     def ran(self, session: Any, fetches: Any) -> None:
         """These fetches were run past `Callables`."""
-        if self.model is None or self.state is None:
+        state = self.state
+        if self.model is None or state is None:
             return
-        key = id(fetches) if not isinstance(fetches, list | tuple | Mapping) else None
-        names, kept = self._known.get(key, (None, None))
-        if names is None or kept is not fetches:
-            names = self.state.initializes(_elements(session, fetches))
-            if key is not None:
-                self._known[key] = names, fetches  # kept, so that nothing else gets its identity
-        if names:
+        if names := self._known.get(fetches, lambda new: state.initializes(_elements(session, new))):
             self.model.initialized(names)
         else:
             self.model.runs += 1

@@ -456,7 +456,6 @@ def MonitoredTrainingSession(
             count_steps=count_steps,
             writes_graph=save_graph_def,
         )
-        require_global_step(keeping.needing)
         tf1.logging.info("Create CheckpointSaverHook.")
     all_hooks = list(chief_only_hooks or [])
     if folder and count_steps and not saves:  # nothing is saved: another process may train there

@@ -235,6 +235,7 @@ class Upkeep:
         return cadence.secs if secs == "auto" else float(secs)
 
     def run_due(self) -> None:
+        """Run the services that are due at this boundary."""
         mark = Mark(self._session.step, self._timer())
         for service in self._services:
             if service.is_due(mark):
