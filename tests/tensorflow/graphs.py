@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+
+import trainerd
+from trainerd.checkpoints import catalogue, manifest
+from trainerd.rundir import RunDirectory
+from trainerd.state import State, read_state
 
 tf1 = tf.compat.v1
 
@@ -56,3 +62,44 @@ def scalars(logdir: Path, tag: str) -> list[tuple[int, float]]:
     for event in events(logdir):
         points += [(event.step, value.simple_value) for value in event.summary.value if value.tag == tag]
     return points
+
+
+def ending(*, summaries: bool = False) -> tuple[Any, Any]:
+    """A graph whose input ends after seven steps, and its train op."""
+    graph = tf1.Graph()
+    with graph.as_default():
+        step = tf1.train.get_or_create_global_step()
+        batch = tf1.data.make_one_shot_iterator(tf.data.Dataset.range(7)).get_next()
+        if summaries:
+            tf1.summary.scalar("batch", batch)
+        with tf.control_dependencies([batch]):
+            return graph, tf1.assign_add(step, 1)
+
+
+def supervised(graph: Any, logdir: Path | None, **options: Any) -> Any:
+    with graph.as_default():
+        return trainerd.Supervisor(logdir=None if logdir is None else str(logdir), **options)
+
+
+def saved(logdir: Path) -> list[tuple[int, str]]:
+    rundir = RunDirectory(logdir)
+    return [(s, manifest.read(rundir.manifest(s)).reason) for s in catalogue.resume_order(rundir)]
+
+
+def state(logdir: Path) -> State:
+    found = read_state(logdir / "state.json")
+    assert found is not None
+    return found
+
+
+def value(logdir: Path, name: str = "tf_p") -> Any:
+    return tf.train.load_checkpoint(str(logdir)).get_tensor(name)
+
+
+def wait_for(happened: Any, sv: Any, seconds: float = 20.0) -> None:
+    """Loop as a program does that has no step to run."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        sv.should_stop()
+        time.sleep(0.01)

@@ -15,10 +15,8 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from tests.tensorflow.graphs import Counter, counter, events, scalars
-from trainerd.checkpoints import catalogue, manifest
+from tests.tensorflow.graphs import Counter, counter, ending, events, saved, scalars, value
 from trainerd.errors import InUseError
-from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, read_state
 
 tf1 = tf.compat.v1
@@ -34,15 +32,6 @@ def train(logdir: Path, last_step: int, **options: Any) -> Counter:
             while not session.should_stop():
                 session.run(found.train_op)
     return found
-
-
-def saved(logdir: Path) -> list[tuple[int, str]]:
-    rundir = RunDirectory(logdir)
-    return [(s, manifest.read(rundir.manifest(s)).reason) for s in catalogue.resume_order(rundir)]
-
-
-def value(logdir: Path, name: str = "tf_p") -> Any:
-    return tf.train.load_checkpoint(str(logdir)).get_tensor(name)
 
 
 class Recorder(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
@@ -313,12 +302,8 @@ def test_a_loss_that_is_nan_ends_the_run_and_is_not_saved(tmp_path: Path) -> Non
 
 
 def test_the_end_of_the_input_is_a_clean_end(tmp_path: Path) -> None:
-    graph = tf1.Graph()
+    graph, train_op = ending()
     with graph.as_default():
-        step = tf1.train.get_or_create_global_step()
-        batch = tf1.data.make_one_shot_iterator(tf.data.Dataset.range(7)).get_next()
-        with tf.control_dependencies([batch]):
-            train_op = tf1.assign_add(step, 1)
         ended: list[str] = []
         hooks = [Recorder("one", ended)]
         with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks) as session:
