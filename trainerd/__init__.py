@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from trainerd.errors import TrainerdError
-from trainerd.job import GraphJob, Job
+from trainerd.job import GraphJob, Job, KerasJob
 
 if TYPE_CHECKING:
     from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
@@ -21,6 +21,7 @@ __all__ = [
     "ChiefSessionCreator",
     "GraphJob",
     "Job",
+    "KerasJob",
     "MonitoredSession",
     "MonitoredTrainingSession",
     "SingularMonitoredSession",

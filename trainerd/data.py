@@ -10,7 +10,7 @@ _ROUNDS = 8  # of the cipher, twice the least that it takes
 
 
 def shuffled_indices(
-    size: int, *, seed: int, batch_size: int | None = None, epochs: int | None = None
+    size: int, *, seed: int, batch_size: int | None = None, epochs: int | None = None, runs_on: bool = True
 ) -> tf.data.Dataset:
     """Indices of `size` elements in a random order, another one in each epoch.
 
@@ -24,12 +24,14 @@ def shuffled_indices(
     Args:
       size: how many elements there are.
       seed: which order of all the orders there are; the same seed gives the same indices.
-      batch_size: how many indices an element of the dataset has. They run on from one epoch into the next, so that
-        each has as many. None: an element is one index.
+      batch_size: how many indices an element of the dataset has. None: an element is one index.
       epochs: after how many the dataset ends; None: it does not.
+      runs_on: whether indices run on from one epoch into the next, so that each element has as many. False: the last
+        element of an epoch has what is left.
 
     Returns:
-      A dataset of int64 of shape [] or [batch_size], each in [0, size). The last of so many epochs may be shorter.
+      A dataset of int64 of shape [] or [batch_size], each in [0, size). The last element of so many epochs may be
+      shorter.
 
     Raises:
       EntryError: a number is not positive, or the seed is negative.
@@ -43,9 +45,20 @@ def shuffled_indices(
         raise EntryError(f"shuffled_indices: {epochs} epochs of {size} are too many; leave `epochs` out.")
     end = tf.int64.max // 2 if epochs is None else size * epochs
     step = batch_size or 1
+    # Where each epoch has elements of its own, they are counted as if its last were as long as the others.
+    length = -(-size // step) * step
+    starts = tf.data.Dataset.range(0, end if runs_on else end // size * length, step)
 
-    def place(count: tf.Tensor) -> tf.Tensor:
-        counts = count if batch_size is None else tf.range(count, tf.minimum(count + batch_size, end))
+    def counts_from(start: tf.Tensor) -> tf.Tensor:
+        if batch_size is None:
+            return start
+        if runs_on:
+            return tf.range(start, tf.minimum(start + batch_size, end))
+        first = start // length * size + start % length
+        return tf.range(first, tf.minimum(first + batch_size, (start // length + 1) * size))
+
+    def place(start: tf.Tensor) -> tf.Tensor:
+        counts = counts_from(start)
         epoch, offset = counts // size, counts % size
         # tf.random.experimental.index_shuffle is this op, for one seed alone. Small seeds give orders much alike.
         found = tf.raw_ops.RandomIndexShuffle(
@@ -54,11 +67,12 @@ def shuffled_indices(
             max_index=tf.constant(size - 1, tf.int64),
             rounds=_ROUNDS,
         )
-        return tf.ensure_shape(found, counts.shape if batch_size is None or epochs is not None else [batch_size])
+        has_ends = epochs is not None or not runs_on
+        return tf.ensure_shape(found, counts.shape if batch_size is None or has_ends else [batch_size])
 
     options = tf.data.Options()
     options.autotune.enabled = False  # it fetches ahead, and what is fetched ahead is a part of the position
-    return tf.data.Dataset.range(0, end, step).map(place).with_options(options)
+    return starts.map(place).with_options(options)
 
 
 def _mixed(number: tf.Tensor, seed: int) -> tf.Tensor:

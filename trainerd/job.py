@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,35 @@ class GraphJob:
     init_fn: Callable[[Any], Any] | None = None
     evaluate: Callable[[Any], Mapping[str, Any]] | None = None
     config: Any = None
+
+
+@dataclass(frozen=True)
+class KerasJob:
+    """A compiled Keras model to train as `fit` trains it. Build it inside the function that `entry` names.
+
+    Args:
+      model: the model, compiled. Its own `train_step` is what runs, in the graph.
+      data: a `tf.data.Dataset` of what `train_step` takes, such as (x, y); or arrays: (x, y) or (x, y, sample_weight).
+      validation_data: the same, for `evaluate` at the end of an epoch; None for none.
+      steps_per_epoch: how many steps an epoch has. Left out: an epoch is the data once.
+      callbacks: `keras.callbacks`; what they remember is saved too.
+      epochs: after how many training is over. Left out: `max_steps`, a target or a callback ends it.
+      validation_steps: how many batches of `validation_data` are looked at. Left out: all.
+      validation_freq: how many epochs there are between two validations, or a list of those that have one.
+      batch_size: the examples of a batch, where `data` is arrays.
+      shuffle: whether arrays are shuffled, anew in each epoch.
+    """
+
+    model: Any
+    data: Any
+    validation_data: Any = None
+    steps_per_epoch: int | None = None
+    callbacks: Sequence[Any] = ()
+    epochs: int | None = None
+    validation_steps: int | None = None
+    validation_freq: int | Collection[int] = 1
+    batch_size: int = 32
+    shuffle: bool = True
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.errors import EntryError
-from trainerd.job import GraphJob, Job
+from trainerd.job import GraphJob, Job, KerasJob
 from trainerd.sessions.blame import job_traceback, own_message
 from trainerd.sessions.entry import load_job
 
@@ -24,7 +24,7 @@ def fresh_modules() -> Iterator[None]:
         del sys.modules[name]
 
 
-def load(folder: Path, source: str, entry: str = "myjob:job") -> Job | GraphJob:
+def load(folder: Path, source: str, entry: str = "myjob:job") -> Job | GraphJob | KerasJob:
     (folder / "myjob.py").write_text(source, encoding="utf-8")
     return load_job(entry, folder)
 
@@ -59,7 +59,7 @@ def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
         ("import nothing_like_it", "myjob:job", ["does not import", "ModuleNotFoundError", 'myjob.py", line 1']),
         ("def job(:", "myjob:job", ["does not import", "SyntaxError", "line 1"]),
         ("raise SystemExit(3)", "myjob:job", ["ended with exit(3)"]),
-        ("def job():\n    return [1]\n", "myjob:job", ["gave a list", "trainerd.Job or GraphJob is needed"]),
+        ("def job():\n    return [1]\n", "myjob:job", ["gave a list", "trainerd.Job, GraphJob or KerasJob is needed"]),
         ("def job():\n    pass\n", "myjob:job", ["gave None", "return trainerd.Job"]),
         (GOOD.replace("lambda: None", "3"), "myjob:job", ["train_step must be a function, and is 3"]),
         (

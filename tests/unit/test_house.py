@@ -28,7 +28,12 @@ FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p.name != "__main__.py" and p != ROOT / "__init__.py")
 NEEDS_TENSORFLOW = {
     "data.py",
+    "sessions/callbacks.py",
     "sessions/function.py",
+    "sessions/graphloop.py",
+    "sessions/kerasjob.py",
+    "sessions/pythonstate.py",
+    "sessions/tracked.py",
     "sessions/metrics.py",
     "sessions/input.py",
     "sessions/bundle.py",
@@ -47,6 +52,7 @@ NEEDS_TENSORFLOW = {
     "events/graphevents.py",
     "supervisor/creators.py",
     "supervisor/custody.py",
+    "supervisor/graphcustody.py",
     "supervisor/keeping.py",
     "supervisor/monitored.py",
     "sessions/graphdefaults.py",
@@ -54,6 +60,7 @@ NEEDS_TENSORFLOW = {
     "supervisor/looper.py",
     "supervisor/managed.py",
     "supervisor/saver.py",
+    "supervisor/stepsession.py",
     "supervisor/supervisor.py",
     "events/eventfile.py",
     "events/history.py",
@@ -62,7 +69,7 @@ NEEDS_TENSORFLOW = {
     "examples/digits.py",
     "examples/starter/job.py",
 }
-NEEDS_WHAT_NEEDS_IT = {"events/writer.py"}
+NEEDS_WHAT_NEEDS_IT = {"events/writer.py", "supervisor/stepcustody.py"}
 HEAVY = ("tensorflow", "keras")
 
 

@@ -134,6 +134,10 @@ class TracedSession:
         """The graph of one step."""
         return self._session.graph()
 
+    def end(self, *, finished: bool) -> None:
+        """Tell the session."""
+        self._session.end(finished=finished)
+
     def events(self, logdir: Path) -> Any:
         """What writes its curves."""
         return self._session.events(logdir)

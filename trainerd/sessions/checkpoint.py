@@ -40,7 +40,8 @@ def hidden_variables(state: Any, name: str = "hidden") -> dict[str, Any]:
         parts = [(str(index), value) for index, value in enumerate(state)]
     elif hasattr(state, "weights") and hasattr(state, "variables"):
         found = {id(variable) for variable in state.weights}
-        hidden = [variable for variable in state.variables if id(variable) not in found]
+        every = [*state.variables, *getattr(state, "metrics_variables", ())]
+        hidden = [variable for variable in every if id(variable) not in found]
         return {f"{name}/{index}/.ATTRIBUTES/VARIABLE_VALUE": variable for index, variable in enumerate(hidden)}
     else:
         return {}
@@ -56,12 +57,18 @@ def restore_hidden(prefix: Path, hidden: Mapping[str, Any]) -> None:
     Raises:
       KeyError: the checkpoint has others.
     """
-    reader = tf.train.load_checkpoint(str(prefix))
-    stored = {key for key in reader.get_variable_to_shape_map() if key.startswith("hidden/")}
-    if stored != set(hidden):
+    stored = stored_hidden(prefix)
+    if set(stored) != set(hidden):
         raise KeyError(f"the checkpoint has {sorted(stored)}, the job has {sorted(hidden)}")
     for key, variable in hidden.items():
-        variable.assign(reader.get_tensor(key))
+        variable.assign(stored[key])
+
+
+def stored_hidden(prefix: Path) -> dict[str, Any]:
+    """The values of hidden variables in a checkpoint, by their keys."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    keys = [key for key in reader.get_variable_to_shape_map() if key.startswith("hidden/")]
+    return {key: reader.get_tensor(key) for key in keys}
 
 
 def require_saveable(iterator: Any) -> None:

@@ -36,12 +36,16 @@ class Steps:
       names: the metrics, one a column.
       rows: one row a step, float64, shape [steps, metrics].
       ended: whether the input has no more batches.
+      then: what is to be done at this boundary before the next step, as long as that takes; it gives figures.
+      over: why training is at its end, where the session itself knows.
     """
 
     first: int
     names: Sequence[str]
     rows: NDArray[np.float64]
     ended: bool = False
+    then: Callable[[], Mapping[str, float]] | None = None
+    over: str = ""
 
     def last(self) -> dict[str, float]:
         """The metrics of the last step; empty where no step was run."""
@@ -124,6 +128,17 @@ class Session(Model, Protocol):
 
         Raises:
           JobError: a step failed.
+        """
+        ...
+
+    def end(self, *, finished: bool) -> None:
+        """No step follows, and the state is about to be saved for the last time.
+
+        Args:
+          finished: whether training is over; it goes on another day where it is paused.
+
+        Raises:
+          JobError: what the job does at its end failed.
         """
         ...
 

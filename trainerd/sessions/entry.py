@@ -10,15 +10,16 @@ from pathlib import Path
 import xxhash
 
 from trainerd.errors import EntryError, TrainerdError
-from trainerd.job import GraphJob, Job
+from trainerd.job import GraphJob, Job, KerasJob
 from trainerd.sessions.blame import job_traceback
 
 
-def load_job(entry: str, folder: Path) -> Job | GraphJob:
+def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob:
     """Import a module and build the job that its attribute describes.
 
     Args:
-      entry: "module:attribute"; the attribute is a Job or a GraphJob, or a function without arguments that returns one.
+      entry: "module:attribute"; the attribute is a Job, a GraphJob or a KerasJob, or a function without arguments that
+        returns one.
       folder: put first on the import path.
 
     Raises:
@@ -33,10 +34,10 @@ def load_job(entry: str, folder: Path) -> Job | GraphJob:
             raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
         found = getattr(found, name)
     job = _call(found, entry) if callable(found) else found
-    if isinstance(job, GraphJob):
+    if isinstance(job, GraphJob | KerasJob):
         return job
     if not isinstance(job, Job):
-        raise EntryError(f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job or GraphJob is needed.")
+        raise EntryError(f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job, GraphJob or KerasJob is needed.")
     _require_right_types(job, entry)
     return job
 

@@ -131,6 +131,9 @@ class FakeSession:
         """It has none."""
         return None
 
+    def end(self, *, finished: bool) -> None:
+        """It holds nothing."""
+
     def events(self, logdir: Path) -> Any:
         """Nothing writes for it."""
         return None

@@ -1,18 +1,12 @@
-"""Steps of a TensorFlow 2 function, run inside the graph: a `while` that looks at the flag after every step.
-
-Calling a small `tf.function` from Python costs a few hundred microseconds; an iteration of a `while` in a graph
-costs a few. So the loop itself is a `tf.function`, and Python sees the boundaries only.
-"""
+"""A `trainerd.Job`: steps of a TensorFlow 2 function, run in the graph."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 import trainerd
@@ -22,15 +16,13 @@ from trainerd.job import Job
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import has_position, hidden_variables, require_saveable, restore_hidden
 from trainerd.sessions.contract import Steps, StopFlag
-from trainerd.sessions.input import next_batch
-from trainerd.sessions.metrics import as_dict, as_row, layout, row_shape
+from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.pipeline import describe, describe_elements
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
 log = logging.getLogger(__name__)
 
-ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
 RESERVED = ("global_step", "iterator", "hidden")
 
 
@@ -59,25 +51,17 @@ class FunctionSession:
     ) -> None:
         self._job = job
         self._source = source
-        self._stop_on_nan = stop_on_nan
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
-            # How many steps the loop does: a raised flag makes it 0, so that the loop has one thing to look at.
-            self._limit = tf.Variable(0, dtype=tf.int64, trainable=False, name="limit")
-            # The step that is under way: differs from the global step where one was cut short by an error. Known
-            # where there is a dataset, whose errors come between steps.
-            self._entered = tf.Variable(0, dtype=tf.int64, trainable=False, name="entered")
-        self._limit_lock = threading.Lock()
-        self._is_raised = False
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
         self._step = self._trace()
+        self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at="loss" if stop_on_nan else None)
         require_kept(self._step.graph, refuse=repeats)
         self._exact_input = exact_input and self._iterator is not None
         self._hidden = hidden_variables(self._job.state)
         self._checkpoint = self._make_checkpoint()
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
-        self._run = self._make_loop()
 
     # ------------------------------------------------------------------ the contract
 
@@ -98,24 +82,22 @@ class FunctionSession:
 
     def bind(self, flag: StopFlag) -> None:
         """Have the graph's own flag follow this one."""
-        flag.bind(self._set_raised)
+        flag.bind(self._loop.set_raised)
 
     def run_until(self, limit: int) -> Steps:
         """Run steps in the graph until the flag is raised, or another of the contract's reasons."""
         before = self.step
         ended = False
         try:
-            self._set_limit(min(limit - before, ROWS))
-            self._run()
+            self._loop.run(limit - before)
         except tf.errors.OutOfRangeError as error:
-            if not self._is_between_steps():
+            if not self._loop.is_between_steps():
                 raise self._failure(error) from error
             ended = True
         except FAILURES as error:
             raise self._failure(error) from error
         count = self.step - before
-        rows = self._rows.value()[:count].numpy().astype(np.float64)
-        return Steps(before + 1, self._names, rows.reshape(count, len(self._names)), ended)
+        return Steps(before + 1, self._loop.names, self._loop.rows(count), ended)
 
     def snapshot(self) -> TensorSnapshot:
         """The state at this boundary."""
@@ -141,7 +123,7 @@ class FunctionSession:
                 f"{prefix} does not fit the job: its files are sound, but its variables are others than the job's. "
                 f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
-        self._entered.assign(self._global_step)
+        self._loop.settle()
 
     def fingerprint(self) -> dict[str, str]:
         """What the job's state and its dataset are."""
@@ -185,26 +167,12 @@ class FunctionSession:
         """The graph of one step."""
         return self._step.graph
 
+    def end(self, *, finished: bool) -> None:
+        """Nothing: a job is not told."""
+
     def events(self, logdir: Path) -> EventWriter:
         """Its curves, the pictures of its weights, and its own summaries."""
         return EventWriter(logdir)
-
-    # ------------------------------------------------------------------ the flag
-
-    def _set_raised(self, raised: bool) -> None:
-        """Called with the flag's value by any thread, whenever it changes."""
-        with self._limit_lock:
-            self._is_raised = raised
-            if raised:
-                self._limit.assign(0)
-
-    def _set_limit(self, steps: int) -> None:
-        with self._limit_lock:
-            self._limit.assign(0 if self._is_raised else steps)
-
-    def _is_between_steps(self) -> bool:
-        """Whether no step was cut short; where that is not known, it may have been."""
-        return self._iterator is not None and int(self._entered.numpy()) == self.step
 
     # ------------------------------------------------------------------ building
 
@@ -215,61 +183,9 @@ class FunctionSession:
             step = tf.function(step)
         batch = [] if self._iterator is None else [self._iterator.element_spec]
         try:
-            traced = step.get_concrete_function(*batch)
+            return step.get_concrete_function(*batch)
         except FAILURES as error:
             raise EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}") from error
-        self._names, self._dtype = layout(traced.structured_outputs)
-        with tf.device("CPU:0"):
-            rows = tf.zeros([ROWS, *row_shape(self._names)], self._dtype)
-            self._rows = tf.Variable(rows, trainable=False, name="metrics")
-        if self._names:
-            return traced
-
-        def step_to_done(*batch: Any) -> tf.Tensor:
-            traced(*batch)
-            return tf.zeros([])  # an output, for what comes after the step to wait for
-
-        return tf.function(step_to_done, autograph=False).get_concrete_function(*batch)
-
-    def _checked(self, outputs: Any) -> list[tf.Tensor]:
-        """The loss, where it is to be looked at after every step."""
-        loss = as_dict(outputs).get("loss")
-        return [loss] if self._stop_on_nan and loss is not None and loss.dtype.is_floating else []
-
-    def _make_loop(self) -> Callable[[], None]:
-        """The loop: runs until it has done as many steps as the limit says, or the loss is not finite.
-
-        Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
-        and the limit are one variable, and the count of steps is all that goes from one iteration to the next.
-        Iterations never overlap (parallel_iterations=1): what the flag finds is a boundary.
-        """
-
-        def one_step(count: tf.Tensor) -> tf.Tensor:
-            batch = [] if self._iterator is None else [next_batch(self._iterator)]
-            with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-                entered = [self._entered.assign_add(1, read_value=False)] if batch else []
-            with tf.control_dependencies(entered):
-                outputs = self._step(*batch)
-            with tf.control_dependencies(tf.nest.flatten(outputs)):  # the call as a whole, with all that it assigns
-                loss = self._checked(outputs)
-                if self._names:
-                    row = as_row(outputs, self._names, self._dtype)
-                    tf.raw_ops.ResourceScatterUpdate(resource=self._rows.handle, indices=count, updates=row)
-                self._global_step.assign_add(1, read_value=False)
-                after = count + 1
-                return tf.where(tf.math.is_finite(loss[0]), after, tf.int64.max) if loss else after
-
-        @tf.function(autograph=False, input_signature=[])
-        def run() -> None:
-            start = tf.constant(0, tf.int64)
-            tf.while_loop(
-                lambda count: count < self._limit.read_value(),
-                lambda count: [one_step(count)],
-                [start],
-                parallel_iterations=1,
-            )
-
-        return run  # type: ignore[no-any-return]
 
     def _make_checkpoint(self) -> tf.train.Checkpoint:
         if taken := [name for name in RESERVED if name in self._job.state]:
@@ -288,7 +204,7 @@ class FunctionSession:
     def _failure(self, error: BaseException) -> JobError:
         """The error for a step that failed. Where its batch did not come, the state is still that of a boundary."""
         done = self.step
-        sound = self._is_between_steps()
+        sound = self._loop.is_between_steps()
         what = "the dataset failed to give the batch of" if sound else "the job failed in"
         return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=job_traceback(error))
 

@@ -146,6 +146,9 @@ class GraphJobSession(GraphSession):
                 details=job_traceback(error),
             ) from error
 
+    def end(self, *, finished: bool) -> None:
+        """Nothing: a job is not told."""
+
     def events(self, logdir: Path) -> GraphEvents:
         """Its summaries and metrics, written with TensorFlow 1's writer."""
         with self.graph().as_default():

@@ -29,6 +29,11 @@ def next_batch(iterator: Any) -> Any:
     return tf.nest.pack_sequence_as(iterator.element_spec, tensors)
 
 
+def begin_again(dataset: tf.data.Dataset, iterator: Any) -> None:
+    """Have an iterator give the elements of its dataset from the first on: a new epoch, with a new shuffle."""
+    tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(dataset), iterator=iterator._iterator_resource)
+
+
 def _inter_op_threads() -> int:
     """How many threads run ops: as many as there are processors, unless it was set."""
     return int(tf.config.threading.get_inter_op_parallelism_threads()) or len(os.sched_getaffinity(0))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from trainerd.config import Config
-from trainerd.errors import EntryError
-from trainerd.job import GraphJob, Job
+from trainerd.job import GraphJob, Job, KerasJob
 from trainerd.sessions.contract import Session
 from trainerd.sessions.entry import load_job, source_of
 from trainerd.sessions.function import FunctionSession
@@ -19,12 +19,12 @@ from trainerd.sessions.graphjob import GraphJobSession
 tf.config.list_logical_devices()
 
 
-def open_session(config: Config, wrap: Callable[[Job], Job] | None = None) -> Session:
+def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -> Session:
     """Build the job that the config names, and a session for it.
 
     Args:
       config: what to build.
-      wrap: what the session trains in place of the job.
+      wrap: what the session trains in place of a job's steps; a GraphJob's are run as they are.
 
     Raises:
       EntryError: the job cannot be had, or cannot be trained.
@@ -36,13 +36,15 @@ def open_session(config: Config, wrap: Callable[[Job], Job] | None = None) -> Se
     job = load_job(config.entry, config.folder)
     source = source_of(config.entry)
     if isinstance(job, GraphJob):
-        if wrap is not None:
-            raise EntryError("`trainerd prove` takes a trainerd.Job, and this is a GraphJob.")
         return GraphJobSession(job, stop_on_nan=config.stop_on_nan, repeats=config.deterministic, source=source)
-    return FunctionSession(
-        wrap(job) if wrap is not None else job,
-        exact_input=config.input_position == "exact",
-        stop_on_nan=config.stop_on_nan,
-        repeats=config.deterministic,
-        source=source,
-    )
+    options: dict[str, Any] = {
+        "exact_input": config.input_position == "exact",
+        "stop_on_nan": config.stop_on_nan,
+        "repeats": config.deterministic,
+        "source": source,
+    }
+    if isinstance(job, KerasJob):
+        from trainerd.sessions.kerasjob import KerasJobSession  # Keras is imported where it is used
+
+        return KerasJobSession(job, wrap=wrap, **options)
+    return FunctionSession(wrap(job), **options)

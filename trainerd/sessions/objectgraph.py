@@ -52,6 +52,11 @@ def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[Entry], bytes]:
     return found, proto.SerializeToString()
 
 
+def count_objects(checkpoint: tf.train.Checkpoint) -> int:
+    """How many objects a checkpoint tracks now, variables among them."""
+    return len(graph_view.ObjectGraphView(checkpoint).breadth_first_traversal()[0])
+
+
 def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:
     python_state = owner if isinstance(owner, tf.train.experimental.PythonState) else None
     for key, value in values.items():

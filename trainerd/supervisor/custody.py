@@ -1,6 +1,7 @@
 """What a program's own session is looked after with: the run directory, signals, boundaries, and the end.
 
 The Supervisor of a library and a MonitoredSession differ in what they promise a program; this is what both are made of.
+What is special to graphs is in graphcustody.py, and to TensorFlow 2 functions in functioncustody.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import re
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +24,18 @@ import tensorflow as tf
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
 from trainerd.errors import StorageError, TrainerdError
-from trainerd.events.graphevents import GraphEvents
 from trainerd.rundir import RunDirectory
-from trainerd.sessions.contract import Steps
-from trainerd.sessions.graph import GraphSession, read_whole
-from trainerd.sessions.graphstate import GraphState
-from trainerd.state import LastCheckpoint, Phase, State
+from trainerd.sessions.contract import Model, Steps
+from trainerd.sessions.graph import read_whole
+from trainerd.state import Phase, State
 from trainerd.supervisor.boundary import Boundary
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.managed import Care, adopt
-from trainerd.supervisor.outcome import Outcome
+from trainerd.supervisor.care import Care
+from trainerd.supervisor.flag import Request
+from trainerd.supervisor.outcome import Outcome, reached
 from trainerd.supervisor.periodic import called_every
-from trainerd.supervisor.saver import Saver
+from trainerd.supervisor.recording import Events
 from trainerd.supervisor.schedule import Mark, Schedule
-from trainerd.supervisor.tenancy import signals_raise, tenancy
+from trainerd.supervisor.tenancy import Host, Tenant
 from trainerd.supervisor.upkeep import Upkeep
 
 tf1 = tf.compat.v1
@@ -44,54 +45,57 @@ _FOR_EVER = 2**62
 _ENDED = Outcome(Phase.FINISHED, "the program's loop has ended")
 
 
-class Custody:
-    """Looks after one session of a graph, from before it is made until after its last step.
+@dataclass(frozen=True)
+class Keep:
+    """How many checkpoints are kept: the last so many, and one for each so many hours. 0 stands for none by that."""
+
+    last: int = 5
+    hours: float = 0.0
+
+
+class Custody(ABC):
+    """Looks after one session, from before it is made until after its last step.
 
     Args:
-      graph: the graph.
       rundir: where checkpoints go; None where nothing is saved.
-      saver: says what is saved, and how much is kept; None where nothing is.
-      global_step: counts the steps; None where nothing does.
-      events: what is written for TensorBoard; None for nothing.
+      model: what is saved and restored; None where there is no run directory.
+      keep: how much of it is kept; None where nothing is saved.
+      step_name: what counts the steps, for the curve of their rate; None where nothing does.
+      events: what is written for TensorBoard.
       stop: called with None where the run is to pause, and with the error where a service failed.
       saving: called with the step when a checkpoint is begun.
+      host: holds the run directory, and is told of signals.
 
     Attributes:
       outcome: how the run ends, once that is decided.
+      saves_at_start: whether a checkpoint is made before the first step, where any are made on a schedule.
       saves_at_end: whether the last step is saved although nobody asked for it.
-      model, state: the graph as it is saved; None where there is no run directory.
     """
+
+    saves_at_start = True
 
     def __init__(
         self,
-        graph: Any,
         rundir: RunDirectory | None,
-        saver: Any,
-        global_step: Any,
-        events: GraphEvents | None,
+        model: Model | None,
+        keep: Keep | None,
+        step_name: str | None,
+        events: Events,
         stop: Callable[[BaseException | None], None],
         saving: Callable[[int], None] = lambda step: None,
+        host: Host | None = None,
     ) -> None:
-        if saver is not None and saver.saver_def is None:
-            with graph.as_default():
-                saver.build()
-        if saver is not None and saver.saver_def is None:  # a Saver of nothing: it was made with allow_empty
-            saver = None
         self.outcome: Outcome | None = None
         self.saves_at_end = True
-        self.model: GraphSession | None = None
-        self.state: GraphState | None = None
-        if rundir is not None:
-            self.state = GraphState(graph, saver)
-            self.model = GraphSession(self.state, global_step)
         self._rundir = rundir
-        self._saver = saver
-        self._global_step = global_step
-        self._events = events or GraphEvents(None)
-        self._events.told = self.tell
+        self._model = model
+        self._keep = keep
+        self._step_name = step_name
+        self._events = events
         self._stop = stop
         self._tell_saving = saving
-        self._flag = Flag()
+        self._host = host or Tenant()
+        self._flag = self._host.flag
         self._stack = contextlib.ExitStack()
         self._upkeep: Upkeep | None = None
         self._care: Care | None = None
@@ -101,7 +105,20 @@ class Custody:
         self._recorded = 0
         self._counted: Mark | None = None
         self._saving: int | None = None
-        self._published: LastCheckpoint | None = None
+
+    # ------------------------------------------------------------------ what differs between kinds of sessions
+
+    @abstractmethod
+    def _make_care(self, boundary: Boundary) -> Care:
+        """What the session will know of this."""
+
+    @abstractmethod
+    def _adopt(self, session: Any) -> None:
+        """Look after this session."""
+
+    @abstractmethod
+    def _open(self, session: Any, prefix: Path | None, step: int) -> None:
+        """The model is in this session, and goes on from a checkpoint of this step, where there is one."""
 
     # ------------------------------------------------------------------ the beginning
 
@@ -110,22 +127,21 @@ class Custody:
         """Take the run directory and the signals. They are given back by `end`, or here where the block raises."""
         self.outcome = None
         boundary = Boundary(self._flag, self._serve)
-        self._care = Care(boundary, self.state, self.model, closing=self._closing)
-        if self._rundir is not None and self._saver is not None:
-            self._care.save_path, self._care.save = self._rundir.path / self._rundir.basename, self._save_now
+        self._care = self._make_care(boundary)
+        self._care.closing = self._closing
         with contextlib.ExitStack() as stack:
-            stack.enter_context(signals_raise(self._flag))
+            reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
-            if self._rundir is not None and self.model is not None:
-                job = Path(sys.argv[0]).name or "python"
-                self._reporter = stack.enter_context(tenancy(self._rundir, job, [self._saved]))
+            if self._rundir is not None and self._model is not None and reporter is not None:
+                self._reporter = reporter
                 self._upkeep = Upkeep(
                     self._config(0, 0),
-                    self.model,
+                    self._model,
                     self._rundir,
                     flag=self._flag,
                     reporter=self._reporter,
                     events=self._events,
+                    reload=self._host.reload,
                 )
                 stack.callback(self._gone)
             yield
@@ -144,7 +160,7 @@ class Custody:
         """
         self._found = self._own = None
         self._is_over = False
-        if self._upkeep is None or self._rundir is None or self._saver is None:
+        if self._upkeep is None or self._rundir is None or self._keep is None:
             return None
         deadline = time.monotonic() + wait_secs
         while True:
@@ -173,22 +189,21 @@ class Custody:
         return str(latest)
 
     def take(self, session: Any) -> Any:
-        """Look after this `tf.compat.v1.Session` from now on, in which the model is restored or initialized."""
+        """Look after this session from now on, in which the model is restored or initialized."""
         assert self._care is not None
         with self._care.boundary.lock:
-            if isinstance(session, tf1.Session):
-                adopt(session, self._care)
-                self._care.closing = self._closing
-            if self.model is None or self._upkeep is None:
+            self._adopt(session)
+            self._care.closing = self._closing
+            if self._model is None or self._upkeep is None:
                 return session
             found = self._found
             if found is None:
-                self.model.open(session, self._own)
+                self._open(session, self._own, 0)
             else:
                 assert self._rundir is not None
-                self.model.open(session, self._rundir.prefix(found.step), found.step)
+                self._open(session, self._rundir.prefix(found.step), found.step)
                 self._upkeep.resumed(found)
-            self._recorded = self.model.step
+            self._recorded = self._model.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
             if not self._is_kept:
                 self._upkeep.start()
@@ -202,14 +217,14 @@ class Custody:
         Args:
           secs, steps: between checkpoints; 0 for none.
         """
-        if self._upkeep is None or self.model is None or self._care is None:
+        if self._upkeep is None or self._model is None or self._care is None:
             return
         with self._care.boundary.lock:
-            if self._global_step is not None:
-                self._upkeep.recording.begin(self.model, self.model.step)
-            self._upkeep.apply(self._config(secs, steps) if self._saver is not None else self._config(0, 0))
-            if self._saver is not None and (secs or steps):
-                self._upkeep.checkpointing.start(self.model, "start")
+            if self._step_name is not None:
+                self._upkeep.recording.begin(self._model, self._model.step)
+            self._upkeep.apply(self._host.settled(self._config(secs, steps)))
+            if self._keep is not None and (secs or steps) and self.saves_at_start:
+                self._upkeep.checkpointing.start(self._model, "start")
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def add_service(
@@ -223,17 +238,16 @@ class Custody:
 
     def _config(self, secs: float, steps: int) -> Config:
         """What a trainerd.toml would say of all this."""
-        definition = self._saver.saver_def if self._saver is not None else None
-        keep, hours = (definition.max_to_keep, definition.keep_checkpoint_every_n_hours) if definition else (0, 0.0)
+        keep = self._keep or Keep(0)
         return Config(
             entry=Path(sys.argv[0]).name,
             logdir=str(self._rundir.path if self._rundir else ""),
             stop_on_nan=False,
             checkpoint=CheckpointConfig(
-                save_model_secs=secs,
-                save_model_steps=steps,
-                keep_last=keep or _FOR_EVER,
-                keep_every_hours=hours,
+                save_model_secs=secs if self._keep else 0,
+                save_model_steps=steps if self._keep else 0,
+                keep_last=keep.last or _FOR_EVER,
+                keep_every_hours=keep.hours,
             ),
             summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0),
             evaluate=EvaluateConfig(evaluate_secs=0),
@@ -257,6 +271,11 @@ class Custody:
         """Where services are run; None before a session is looked after."""
         return self._care.boundary if self._care is not None else None
 
+    def _be_back_at(self, step: float) -> None:
+        """The loop must be at a boundary at this global step."""
+        assert self._care is not None
+        self._care.next_step = step
+
     def look(self) -> None:
         """The program looks whether it should stop: on the loop's thread that is a boundary too."""
         if self._flag.is_raised and self._care is not None and self._care.boundary.is_mine:
@@ -264,19 +283,18 @@ class Custody:
 
     def summarize(self) -> None:
         """Run the summary op."""
-        if self._upkeep is not None and self.model is not None:
-            self._upkeep.recording.summarize(self.model)
+        if self._upkeep is not None and self._model is not None:
+            self._upkeep.recording.summarize(self._model)
 
     def count_steps(self) -> None:
         """Write the rate of the steps since the last time."""
-        if self.model is None:
+        if self._model is None:
             return
-        now = Mark(self.model.step, time.monotonic())
+        now = Mark(self._model.step, time.monotonic())
         if self._counted is not None and now.now > self._counted.now:
             rate = (now.step - self._counted.step) / (now.now - self._counted.now)
-            name = self._global_step.op.name.removesuffix("/Read/ReadVariableOp")
             with contextlib.suppress(StorageError):  # the next summary will say so
-                self._events.scalars({f"{name}/sec": rate}, now.step, time.time())
+                self._events.scalars({f"{self._step_name}/sec": rate}, now.step, time.time())
         self._counted = now
 
     def tell(self, scalars: dict[str, float]) -> None:
@@ -290,50 +308,46 @@ class Custody:
             if Request.PAUSE in taken:
                 self.outcome = Outcome(Phase.PAUSED, "paused on request")
                 self._stop(None)
-            if self._upkeep is None or self.model is None or self._care is None:
+            if self._upkeep is None or self._model is None or self._care is None:
                 return
             if not self._is_kept:  # the session is being made
                 if Request.SAVE in taken:
                     self._flag.raise_for(Request.SAVE)
                 return
-            self._record(self.model.step)
-            saves = self._saver is not None
+            self._record(self._model.step)
+            saves = self._keep is not None
             self._upkeep.serve(taken if saves else taken - {Request.SAVE, Request.PAUSE})
             self._upkeep.run_due()
+            over = reached(self._upkeep.config, self._model.step, self._reporter.state.metrics)
+            if over is not None and self.outcome is None:
+                self.outcome = over
+                self._stop(None)
             if self.outcome is not None and saves:  # at once: who asked may not wait for the program to look
-                self._upkeep.checkpointing.start(self.model, "pause")
-            self._care.next_step = self._upkeep.limit()
+                self._upkeep.checkpointing.start(self._model, "pause")
+            self._be_back_at(self._upkeep.limit())
         except Exception as error:
             self._stop(error)
 
     def _record(self, step: int) -> None:
         """Tell the rate, and the step, of what was done since the last boundary."""
-        assert self._upkeep is not None and self.model is not None
+        assert self._upkeep is not None and self._model is not None
         done, self._recorded = max(0, step - self._recorded), step
-        self._upkeep.recording.steps(Steps(step - done + 1, (), np.empty((done, 0))), self.model)
+        self._upkeep.recording.steps(Steps(step - done + 1, (), np.empty((done, 0))), self._model)
 
     def _saved(self, state: State) -> None:
-        """Tell that a checkpoint is begun; and the Supervisor's Saver which there are: programs ask it for them.
-
-        A Saver of the program's own is not told: it would delete them, by its own count.
-        """
+        """Tell that a checkpoint is begun."""
         if state.saving is not None and state.saving != self._saving:
             self._tell_saving(state.saving)
         self._saving = state.saving
-        if isinstance(self._saver, Saver) and state.last_checkpoint is not None and self._rundir is not None:
-            if state.last_checkpoint != self._published:
-                self._saver.published = [str(self._rundir.prefix(step)) for step in reversed(self._rundir.steps())]
-            self._published = state.last_checkpoint
 
-    def _save_now(self) -> str:
+    def save_now(self, reason: str) -> str:
         """Make a checkpoint of this boundary. Its prefix, when it is durable."""
-        assert (
-            self._upkeep is not None and self.model is not None and self._care is not None and self._rundir is not None
-        )
+        assert self._upkeep is not None and self._model is not None
+        assert self._care is not None and self._rundir is not None
         with self._care.boundary.lock:
-            step = self.model.step
+            step = self._model.step
             self._record(step)
-            self._upkeep.checkpointing.finish(self.model, "saver")
+            self._upkeep.checkpointing.finish(self._model, reason)
         return str(self._rundir.prefix(step))
 
     # ------------------------------------------------------------------ the end
@@ -347,7 +361,7 @@ class Custody:
         Raises:
           StorageError: it could not be saved.
         """
-        if self._upkeep is None or self.model is None or self._care is None or self._saver is None:
+        if self._upkeep is None or self._model is None or self._care is None or self._keep is None:
             return
         if not self._is_kept or self._is_over:  # there was never a session, or it is closed already
             return
@@ -357,10 +371,10 @@ class Custody:
                 self._upkeep.save_after_failure(sound=not self._care.failed(error) and not diverged)
             elif self.saves_at_end or self.outcome is not None:
                 outcome = self.outcome or _ENDED
-                self._record(self.model.step)
+                self._record(self._model.step)
                 self._reporter.update(phase=Phase.PAUSING)
                 reason = "finish" if outcome.phase is Phase.FINISHED else "pause"
-                self._upkeep.checkpointing.finish(self.model, reason)
+                self._upkeep.checkpointing.finish(self._model, reason)
                 self._upkeep.recording.report()
             else:
                 self._upkeep.checkpointing.wait()

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from trainerd.rundir import RunDirectory
 from trainerd.sessions import graphdefaults as defaults
-from trainerd.supervisor.custody import Custody
+from trainerd.supervisor.graphcustody import GraphCustody
 from trainerd.supervisor.schedule import Schedule
 
 tf1 = tf.compat.v1
@@ -53,7 +53,7 @@ class Keeping:
         """Say that a checkpoint is begun, in TensorFlow's words."""
         tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.path / self.rundir.basename)
 
-    def start(self, custody: Custody, graph: Any) -> None:
+    def start(self, custody: GraphCustody, graph: Any) -> None:
         """Have it all made on schedule, from now on."""
         if self.writes_graph:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), str(self.rundir.path), "graph.pbtxt")

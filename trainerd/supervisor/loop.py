@@ -45,6 +45,7 @@ class Loop:
         try:
             with self._upkeep.ticker:
                 outcome = self._reached() or self._loop()
+                self._session.end(finished=outcome.phase is Phase.FINISHED)
                 self._upkeep.finish(outcome)
                 return outcome
         except JobError as error:
@@ -65,6 +66,8 @@ class Loop:
                 begun = True
             else:
                 self._record(steps)
+            if steps.then is not None:
+                self._upkeep.recording.between(self._session, steps.then)
             if (outcome := self._over(steps)) is not None:
                 return outcome
             self._upkeep.run_due()
@@ -84,6 +87,8 @@ class Loop:
     # ------------------------------------------------------------------ what is over
 
     def _over(self, steps: Steps) -> Outcome | None:
+        if steps.over:
+            return Outcome(Phase.FINISHED, steps.over)
         if steps.ended:
             why = f"the dataset ended after step {self._session.step}; end it with .repeat() to train for longer"
             return Outcome(Phase.FINISHED, why, input_ended=True)

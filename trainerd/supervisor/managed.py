@@ -14,52 +14,36 @@ from trainerd.sessions.callables import Callables
 from trainerd.sessions.graph import GraphSession
 from trainerd.sessions.graphstate import GraphState
 from trainerd.sessions.remembered import Remembered
-from trainerd.supervisor.boundary import Boundary
+from trainerd.supervisor.care import Care
+from trainerd.supervisor.flag import Request
 
 tf1 = tf.compat.v1
 
 
 @dataclass
-class Care:
-    """What a managed session is looked after by.
+class GraphCare(Care):
+    """What a managed session of a graph is looked after by.
 
     Attributes:
-      boundary: what follows each step.
       state: what of the graph is saved; None where nothing is.
       model: the graph as it is saved and restored; None where nothing is.
       callables: the prepared fetches; None once the session is closed.
-      failure: the last error that a step raised, whose state is no boundary's.
-      next_step: the global step at which a service is due; infinity where none is by steps.
       save_path, save: what its checkpoints' names begin with, and what makes one now; None where none are made.
-      closing: called before the program itself closes the session, with the error that it does so for.
+      runs_limit: after so many runs that change something the loop must be at a boundary.
     """
 
-    boundary: Boundary
-    state: GraphState | None
-    model: GraphSession | None
+    state: GraphState | None = field(default=None)
+    model: GraphSession | None = field(default=None)
     callables: Callables | None = field(default=None)
-    failure: BaseException | None = field(default=None)
-    next_step: float = field(default=math.inf)
     save_path: Path | None = field(default=None)
     save: Callable[[], str] | None = field(default=None)
-    closing: Callable[[BaseException | None], None] = field(default=lambda error: None)
+    runs_limit: float = field(default=math.inf)
     _known: Remembered[dict[str, str]] = field(default_factory=Remembered)
 
     def close(self, error: BaseException | None) -> None:
-        """The session is about to be closed; a session that is collected closes itself, perhaps again."""
-        closing, self.closing = self.closing, lambda error: None
-        closing(error)
+        """See `Care.close`."""
+        super().close(error)
         self.callables = None
-
-    def failed(self, error: BaseException | None) -> bool:
-        """Whether an error is that of a step, or was raised because of one."""
-        seen: set[int] = set()
-        while error is not None and id(error) not in seen:
-            if error is self.failure:
-                return True
-            seen.add(id(error))
-            error = error.__cause__ or error.__context__
-        return False
 
     def wrapped(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
         """For `Callables`: counts the runs that change something, and sees to inputs that are initialized."""
@@ -78,7 +62,7 @@ class Care:
                 if names:
                     model.initialized(names)
                 else:
-                    model.runs += 1
+                    self.count(model)
                 return result
 
             return call_and_count
@@ -93,7 +77,13 @@ class Care:
         if names := self._known.get(fetches, lambda new: state.initializes(_elements(session, new))):
             self.model.initialized(names)
         else:
-            self.model.runs += 1
+            self.count(self.model)
+
+    def count(self, model: GraphSession) -> None:
+        """A run may have changed something: count it, and be at a boundary after so many."""
+        model.runs += 1
+        if model.runs >= self.runs_limit:
+            self.boundary.flag.raise_for(Request.TICK)
 
 
 def _elements(session: Any, fetches: Any) -> list[Any]:
@@ -116,7 +106,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
     It is not made, but one that a SessionManager made becomes it: see `adopt`.
     """
 
-    care: Care
+    care: GraphCare
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """See `tf.compat.v1.Session.run`. On the loop's thread the end of a run is a boundary."""
@@ -181,7 +171,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
         super().close()
 
 
-def adopt(session: Any, care: Care) -> Any:
+def adopt(session: Any, care: GraphCare) -> Any:
     """Make a `tf.compat.v1.Session` a managed one: the very same, so that all that holds it sees the change."""
     if isinstance(session, ManagedSession):
         session.__class__ = tf1.Session

@@ -19,7 +19,8 @@ from trainerd.rundir import RunDirectory
 from trainerd.sessions import graphdefaults as defaults
 from trainerd.sessions.unfinalized import open_again, unfinalized
 from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
-from trainerd.supervisor.custody import Custody, is_clean
+from trainerd.supervisor.custody import is_clean
+from trainerd.supervisor.graphcustody import GraphCustody
 from trainerd.supervisor.keeping import Keeping, require_global_step
 from trainerd.supervisor.managed import ManagedSession
 
@@ -111,14 +112,14 @@ class MonitoredSession:
 
     # ------------------------------------------------------------------ making it
 
-    def _make_custody(self) -> Custody:
+    def _make_custody(self) -> GraphCustody:
         """What looks after the session; it saves only where it was told where to."""
         if self._keeping is None:
-            return Custody(self._graph, None, None, None, None, self._stop)
+            return GraphCustody(self._graph, None, None, None, None, self._stop)
         scaffold = self._creator.finalized_scaffold()
         self._events = GraphEvents(self._keeping.writer)
         with unfinalized(self._graph):
-            return Custody(
+            return GraphCustody(
                 self._graph,
                 self._keeping.rundir,
                 scaffold.saver,

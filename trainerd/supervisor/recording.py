@@ -140,6 +140,13 @@ class Recording:
         text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         log.info("evaluated step %d: %s", session.step, text, extra={"event": "evaluated"})
 
+    def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
+        """Have the session do what it does at this boundary, such as the end of an epoch, and keep its figures."""
+        with self._reporter.phase(Phase.EVALUATING):
+            figures = then()
+        self._reporter.update(metrics=self._reporter.state.metrics | dict(figures))
+        self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
+
     def summarize(self, session: Model) -> None:
         """Write the summaries."""
         with self._reporter.phase(Phase.EVALUATING):

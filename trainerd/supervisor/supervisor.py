@@ -16,7 +16,8 @@ import tensorflow as tf
 from trainerd.events.graphevents import GraphEvents, SessionLog
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions import graphdefaults as defaults
-from trainerd.supervisor.custody import IDLE_SECS, Custody
+from trainerd.supervisor.custody import IDLE_SECS
+from trainerd.supervisor.graphcustody import GraphCustody
 from trainerd.supervisor.looper import Looper
 from trainerd.supervisor.saver import Saver
 from trainerd.supervisor.schedule import Schedule
@@ -117,7 +118,7 @@ class Supervisor:
             self._rundir = RunDirectory(Path(self._logdir).absolute(), checkpoint_basename)
         self._summary_writer = _default(summary_writer, self._make_writer) if is_chief else None
         self._events = GraphEvents(self._summary_writer, self._summary_op)
-        self._custody = Custody(
+        self._custody = GraphCustody(
             self._graph,
             self._rundir,
             self._saver,

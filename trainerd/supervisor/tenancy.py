@@ -6,10 +6,14 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
 
 from trainerd import lock
+from trainerd.config import Config
 from trainerd.rundir import RunDirectory
 from trainerd.state import State
 from trainerd.supervisor import requests
@@ -50,6 +54,51 @@ def tenancy(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) 
         )
         with called_every(FLUSH_SECS, state_file.flush, name="state"):
             yield reporter
+
+
+class Host(Protocol):
+    """Who holds a run directory for a program's session, and hears of signals."""
+
+    flag: Flag
+
+    def held(
+        self, rundir: RunDirectory | None, observers: Sequence[Observer]
+    ) -> contextlib.AbstractContextManager[Reporter | None]:
+        """Hold it while the block runs; None where there is none, then signals are all that is heard of."""
+        ...
+
+    def settled(self, config: Config) -> Config:
+        """What a program's services are to go by, where this is what the program asks for."""
+        ...
+
+    def reload(self) -> Config | None:
+        """What they are to go by from now on, where somebody asked to read it again; None for no change."""
+        ...
+
+
+class Tenant:
+    """A program that is a process of its own."""
+
+    def __init__(self) -> None:
+        self.flag = Flag()
+
+    @contextlib.contextmanager
+    def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter | None]:
+        """Take the signals and the run directory."""
+        with signals_raise(self.flag):
+            if rundir is None:
+                yield None
+                return
+            with tenancy(rundir, Path(sys.argv[0]).name or "python", observers) as reporter:
+                yield reporter
+
+    def settled(self, config: Config) -> Config:
+        """What the program asks for."""
+        return config
+
+    def reload(self) -> Config | None:
+        """Nothing: there is no file to read."""
+        return None
 
 
 class _Every:

@@ -1,0 +1,204 @@
+"""A Keras model's callbacks: when they are called, and what they remember over a pause."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import inspect
+import io
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from trainerd import files
+from trainerd.errors import EntryError, JobError
+from trainerd.sessions.blame import FAILURES, job_traceback
+from trainerd.sessions.pythonstate import is_plain
+
+log = logging.getLogger(__name__)
+
+_OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_NOT_THEIRS = {"params", "validation_data"}
+
+
+class Callbacks:
+    """Calls a model's callbacks as `fit` does.
+
+    Args:
+      callbacks: `keras.callbacks.Callback`s, as they were made.
+      model: the model.
+      epochs, steps: what they are told of the training; None where it is not known.
+
+    Attributes:
+      wants_batches: whether one of them must be called around every batch.
+      settings: what they were made with.
+
+    Raises:
+      EntryError: one of them cannot be used.
+    """
+
+    def __init__(self, callbacks: Sequence[Any], model: Any, *, epochs: int | None, steps: int | None) -> None:
+        own = [each for each in callbacks if type(each) is not keras.callbacks.ProgbarLogger]  # trainerd shows progress
+        for each in own:
+            _require_useful(each)
+        self._list = keras.callbacks.CallbackList(
+            own, add_history=True, model=model, verbose=0, epochs=epochs, steps=steps
+        )
+        self._own = list(self._list.callbacks)
+        self._fresh = [copy.deepcopy(_memory(each)) for each in self._own]
+        self.settings = [[type(each).__name__, copy.deepcopy(_plain(each))] for each in self._own]
+        self._model = model
+        self.wants_batches = any(map(_wants_batches, self._own))
+
+    @property
+    def for_evaluate(self) -> Any:
+        """What `model.evaluate` takes."""
+        return self._list
+
+    def call(self, name: str, *arguments: Any, step: int, **options: Any) -> None:
+        """Call a method of each of them, in their order.
+
+        Args:
+          name: of the method.
+          step: the global step, for the message.
+
+        Raises:
+          JobError: one raised an error.
+        """
+        try:
+            getattr(self._list, name)(*arguments, **options)
+        except FAILURES as error:
+            message = f"a callback's {name} failed after step {step}"
+            raise JobError(message, step=step, sound=True, details=job_traceback(error)) from error
+
+    def begin(self, epoch: int | None) -> None:
+        """Training begins, or goes on.
+
+        Args:
+          epoch: which one is gone on with, counted from 0; None where training begins.
+        """
+        for each in self._own:
+            if type(each) is keras.callbacks.CSVLogger and epoch is not None:
+                _keep_rows_before(epoch, each)
+        self._model.stop_training = False
+        self.call("on_train_begin", step=0)
+
+    def pause(self) -> None:
+        """The process ends, and training does not: those that only close their files at its end do that."""
+        for each in self._own:
+            if type(each) in (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard):
+                each.on_train_end()
+
+    # ------------------------------------------------------------------ what they remember
+
+    def memory(self) -> list[Any]:
+        """What has changed in each since it was made."""
+        return [
+            [type(each).__name__, _changed(fresh, _memory(each))]
+            for each, fresh in zip(self._own, self._fresh, strict=True)
+        ]
+
+    def remember(self, memory: Sequence[Any]) -> None:
+        """Give each what the one of its kind remembered, in their order."""
+        left = list(memory)
+        for each in self._own:
+            name = type(each).__name__
+            found = next((entry for entry in left if entry[0] == name), None)
+            if found is None:
+                log.info("the callback %s is new", name, extra={"event": "changed"})
+                continue
+            left.remove(found)
+            vars(each).update(found[1])
+        for name, _ in left:
+            log.info("the callback %s is no longer there", name, extra={"event": "changed"})
+
+
+def _require_useful(callback: Any) -> None:
+    if not isinstance(callback, keras.callbacks.Callback):
+        raise EntryError(f"callbacks: {callback!r} is no keras.callbacks.Callback.")
+    if isinstance(callback, keras.callbacks.BackupAndRestore):
+        raise EntryError(
+            "callbacks: leave BackupAndRestore out. trainerd saves and restores the training, in mid-epoch too, and "
+            "BackupAndRestore would put back the state of an epoch's beginning after it."
+        )
+
+
+def _wants_batches(callback: Any) -> bool:
+    """Whether a callback must be called around every batch. Some of Keras's are, and do nothing then."""
+    kind = type(callback)
+    if kind is keras.callbacks.TensorBoard:
+        return bool(callback.update_freq != "epoch" or callback.write_steps_per_second or callback._should_trace)
+    if kind is keras.callbacks.ModelCheckpoint:
+        return bool(callback.save_freq != "epoch")
+    base = keras.callbacks.Callback
+    return any(name in vars(callback) or getattr(kind, name) is not getattr(base, name) for name in _OF_BATCHES)
+
+
+def _plain(callback: Any) -> dict[str, Any]:
+    """What of a callback can be saved: numbers, texts and arrays."""
+    return {name: value for name, value in vars(callback).items() if name not in _NOT_THEIRS and is_plain(value)}
+
+
+def _memory(callback: Any) -> dict[str, Any]:
+    """What of a callback is to be saved: not what Keras's own take as arguments.
+
+    Those are settings, which a person may change between two starts; and some of Keras's derive others from them at
+    the first epoch, min_delta's sign for one.
+    """
+    settings = {
+        name
+        for kind in type(callback).__mro__
+        if kind.__module__.startswith("keras.")
+        for name in inspect.signature(kind).parameters
+    }
+    return {name: value for name, value in _plain(callback).items() if name not in settings}
+
+
+def _changed(fresh: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in now.items() if name not in fresh or not _equal(fresh[name], value)}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)
+
+
+def _keep_rows_before(epoch: int, logger: Any) -> None:
+    """Have a CSVLogger go on with its file: the rows of epochs that will be trained again are taken out."""
+    logger.append = True
+    path = Path(logger.filename)
+    if not path.exists():
+        return
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file, delimiter=logger.sep))
+    kept = io.StringIO()
+    writer = csv.writer(kept, delimiter=logger.sep)
+    writer.writerows(row for index, row in enumerate(rows) if index == 0 or _is_before(epoch, row))
+    files.write_atomic(path, kept.getvalue().encode())
+
+
+def _is_before(epoch: int, row: Sequence[str]) -> bool:
+    try:
+        return int(row[0]) < epoch
+    except (IndexError, ValueError):  # a row that was cut short
+        return False
+
+
+def as_numbers(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """What metrics gave, as `fit` hands it to callbacks: numbers, and arrays where a metric has several."""
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        array = np.asarray(value)
+        found[name] = array.item() if array.ndim == 0 else array
+    return found

@@ -1,0 +1,305 @@
+"""Steps of a Keras model, run in the graph; its epochs, validations and callbacks at the boundaries between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainerd.data import shuffled_indices
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.job import Job, KerasJob
+from trainerd.sessions.blame import FAILURES, job_traceback
+from trainerd.sessions.callbacks import Callbacks, as_numbers
+from trainerd.sessions.contract import Steps
+from trainerd.sessions.function import FunctionSession
+from trainerd.sessions.input import begin_again
+from trainerd.sessions.pythonstate import PythonValues, packed, unpacked
+
+log = logging.getLogger(__name__)
+
+_STATE_KEY = "training/.ATTRIBUTES/py_state"
+_NO_ROWS = np.empty((0, 0))
+
+
+@dataclass
+class Progress:
+    """Where the training is.
+
+    Attributes:
+      epoch: which one is under way or next, counted from 0.
+      epoch_began: the global step at which it began; None where it has not.
+      input_began: the global step at which the data was begun.
+      stopped: why training is over, where a callback stopped it; empty otherwise.
+      settings: what the callbacks were made with that stopped it.
+    """
+
+    epoch: int = 0
+    epoch_began: int | None = None
+    input_began: int = 0
+    stopped: str = ""
+    settings: Any = None
+
+
+class KerasJobSession(FunctionSession):
+    """A `trainerd.KerasJob`, ready to be trained.
+
+    Args:
+      job: what to train.
+      wrap: what its steps are made to, where that is not they themselves.
+      options: see `FunctionSession`.
+
+    Raises:
+      EntryError: the job cannot be trained.
+    """
+
+    def __init__(self, job: KerasJob, *, wrap: Callable[[Job], Job] = lambda job: job, **options: Any) -> None:
+        _require_trainable(job.model)
+        self._keras = job
+        self._model = job.model
+        self._data, self._size, self._epoch_steps = _data_of(job)
+        self._progress = Progress()
+        self._callbacks = Callbacks(job.callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
+        self._remembered: Any = None
+        self._ended_changes = 0
+        self._row: dict[str, float] = {}
+        self._is_begun = self._has_trained = self._batch_begun = False
+        state = {"model": job.model, "training": PythonValues(self._read_progress, self._write_progress)}
+        super().__init__(wrap(Job(_step_of(job.model), dataset=self._data, state=state)), **options)
+
+    # ------------------------------------------------------------------ the contract
+
+    @property
+    def changes(self) -> int:
+        """The step, and whether callbacks have changed the model at the end."""
+        return self.step + self._ended_changes
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps as `FunctionSession` does, to the end of the epoch at most."""
+        if not self._is_begun:
+            self._begin(None)
+        if why := self._over():
+            return Steps(self.step + 1, (), _NO_ROWS, over=why)
+        progress, before = self._progress, self.step
+        if progress.epoch_began is None:
+            self._begin_epoch(before)
+        assert progress.epoch_began is not None
+        end = progress.epoch_began + self._epoch_steps if self._epoch_steps else limit
+        if self._callbacks.wants_batches and before < end:
+            steps = self._run_batch(before)
+        else:
+            steps = super().run_until(min(limit, end))
+        now = self.step
+        self._has_trained = self._has_trained or now > before
+        self._row = steps.last() or self._row
+        if not steps.ended and now < end and not self._model.stop_training:
+            return steps
+        if steps.ended and now == progress.input_began:
+            raise JobError("the data has no batch at all", step=now, sound=True)
+        return Steps(steps.first, steps.names, steps.rows, then=lambda: self._end_epoch(steps.ended))
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint; callbacks remember what they knew then."""
+        self._begin(prefix)
+        super().restore(prefix)
+        if not self._exact_input:
+            self._progress.input_began = self.step
+
+    def end(self, *, finished: bool) -> None:
+        """Tell the callbacks that training has ended; a pause is none of their business."""
+        if not self._is_begun:
+            return
+        if not finished or not self._has_trained:
+            self._callbacks.pause()
+            return
+        if isinstance(self._model.optimizer, keras.optimizers.Optimizer):
+            self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+        self._call("on_train_end", logs=self._logs())
+        self._ended_changes += 1  # they may put back the best weights
+
+    # ------------------------------------------------------------------ epochs
+
+    def _begin(self, prefix: Path | None) -> None:
+        """Training begins, or goes on from a checkpoint. First the callbacks begin: what is read is what counts."""
+        self._callbacks.begin(None if prefix is None else _epoch_in(prefix))
+        self._is_begun = True
+
+    def _over(self) -> str:
+        epochs = self._keras.epochs
+        if self._progress.epoch_began is None and epochs is not None and self._progress.epoch >= epochs:
+            return f"epochs = {epochs} are done"
+        return self._progress.stopped
+
+    def _begin_epoch(self, step: int) -> None:
+        self._model.reset_metrics()
+        self._call("on_epoch_begin", self._progress.epoch)
+        self._progress.epoch_began = step
+
+    def _run_batch(self, before: int) -> Steps:
+        """One step, and the callbacks around it. Where the flag is raised there is none, and they wait for it."""
+        assert self._progress.epoch_began is not None
+        batch = before - self._progress.epoch_began
+        if not self._batch_begun:
+            self._call("on_train_batch_begin", batch)
+            self._batch_begun = True
+        steps = super().run_until(before + 1)
+        if self.step > before:
+            self._batch_begun = False
+            self._call("on_train_batch_end", batch, steps.last())
+        return steps
+
+    def _end_epoch(self, data_ended: bool) -> dict[str, float]:
+        """What `fit` does at the end of an epoch. The figures that are numbers."""
+        progress, step = self._progress, self.step
+        assert progress.epoch_began is not None
+        done, wanted = step - progress.epoch_began, self._epoch_steps
+        if data_ended and wanted and done < wanted:
+            log.warning(
+                "the data ran out after %d of the %d steps of epoch %d; end it with .repeat() to go on from its "
+                "beginning in mid-epoch",
+                done,
+                wanted,
+                progress.epoch,
+                extra={"event": "data-ended"},
+            )
+        logs = self._logs()
+        if self._is_validated():
+            logs |= {f"val_{name}": value for name, value in self._validate().items()}
+        self._call("on_epoch_end", progress.epoch, logs)
+        figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+        text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        log.info("epoch %d ended at step %d: %s", progress.epoch, step, text, extra={"event": "epoch"})
+        if self._model.stop_training:
+            progress.stopped = f"a callback stopped the training in epoch {progress.epoch}"
+            progress.settings = self._callbacks.settings
+        if data_ended or (self._size and step - progress.input_began >= self._size):
+            begin_again(self._data, self._iterator)
+            progress.input_began = step
+            self._loop.settle()
+        progress.epoch, progress.epoch_began = progress.epoch + 1, None
+        return {"epoch": float(progress.epoch), **figures}
+
+    def _logs(self) -> dict[str, Any]:
+        """The metrics of the epoch so far, as `fit` gives them to callbacks."""
+        of_metrics = as_numbers(self._model.get_metrics_result())
+        return of_metrics if not self._row or set(of_metrics) >= set(self._row) else dict(self._row)
+
+    def _is_validated(self) -> bool:
+        if self._keras.validation_data is None:
+            return False
+        every, number = self._keras.validation_freq, self._progress.epoch + 1
+        return number % every == 0 if isinstance(every, int) else number in every
+
+    def _validate(self) -> Mapping[str, Any]:
+        job = self._keras
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(job.validation_data)
+        try:
+            return as_numbers(
+                self._model.evaluate(
+                    x,
+                    y,
+                    batch_size=None if isinstance(x, tf.data.Dataset) else job.batch_size,
+                    sample_weight=weights,
+                    steps=job.validation_steps,
+                    callbacks=self._callbacks.for_evaluate,
+                    verbose=0,
+                    return_dict=True,
+                )
+            )
+        except FAILURES as error:
+            message = f"the model's evaluate failed after step {self.step}"
+            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
+
+    def _call(self, name: str, *arguments: Any, **options: Any) -> None:
+        self._remembered = None
+        self._callbacks.call(name, *arguments, step=self.step, **options)
+
+    # ------------------------------------------------------------------ what is saved of it
+
+    def _read_progress(self) -> Any:
+        """Callbacks may hold the best weights: what they remember is looked through after they were called."""
+        if self._remembered is None:
+            self._remembered = self._callbacks.memory()
+        return {"progress": vars(self._progress), "callbacks": self._remembered}
+
+    def _write_progress(self, values: Any) -> None:
+        self._progress = Progress(**values["progress"])
+        self._callbacks.remember(values["callbacks"])
+        self._remembered = None
+        if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
+            log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
+            self._progress.stopped = ""
+
+
+def _epoch_in(prefix: Path) -> int:
+    """The epoch in which a checkpoint was made."""
+    try:
+        content = tf.train.load_checkpoint(str(prefix)).get_tensor(_STATE_KEY)
+    except (tf.errors.OpError, ValueError) as error:
+        raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
+    return int(unpacked(content)["progress"]["epoch"])
+
+
+def _require_trainable(model: Any) -> None:
+    if not isinstance(model, keras.Model) or keras.backend.backend() != "tensorflow":
+        raise EntryError(f"KerasJob: the model must be a keras.Model on TensorFlow, and is {model!r}.")
+    if not model.compiled:
+        raise EntryError("KerasJob: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
+    if model.run_eagerly:
+        raise EntryError("KerasJob: compile the model without run_eagerly=True; its steps are run in the graph.")
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise EntryError("KerasJob: the model was made under a tf.distribute strategy, which trainerd does not know.")
+
+
+def _step_of(model: Any) -> Any:
+    """The model's own step, made to a function as `fit` does. What it gives beside numbers stays in its metrics."""
+    step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
+
+    def train_step(data: Any) -> dict[str, tf.Tensor]:
+        figures = {name: tf.convert_to_tensor(value) for name, value in step(data).items()}
+        return {name: value for name, value in figures.items() if value.shape.rank == 0}
+
+    return tf.function(train_step, autograph=False)
+
+
+def _data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
+    """The data as a dataset; how many batches it has, and an epoch has.
+
+    None stands for data without an end, and for what is not known before it was run through.
+    """
+    if isinstance(job.data, tf.data.Dataset):
+        count = int(job.data.cardinality())
+        if job.steps_per_epoch is None and count == tf.data.INFINITE_CARDINALITY:
+            raise EntryError("KerasJob: the data has no end, so give steps_per_epoch.")
+        size = count if count >= 0 else None
+        return job.data, size, job.steps_per_epoch or size
+    arrays, count = _arrays_of(job)
+    size = -(-count // job.batch_size)
+    if not job.shuffle:
+        return tf.data.Dataset.from_tensor_slices(arrays).batch(job.batch_size), size, job.steps_per_epoch or size
+    indices = shuffled_indices(count, seed=0, batch_size=job.batch_size, runs_on=False)
+    dataset = indices.map(lambda chosen: tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays))
+    return dataset, None, job.steps_per_epoch or size
+
+
+def _arrays_of(job: KerasJob) -> tuple[Any, int]:
+    """The data as tensors, and how many examples they have."""
+    if not isinstance(job.data, tuple) or not 1 <= len(job.data) <= 3:
+        raise EntryError(
+            "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is a "
+            f"{type(job.data).__name__}. Make a dataset of it: tf.data.Dataset.from_tensor_slices(...).batch(...)."
+        )
+    try:
+        arrays = tf.nest.map_structure(tf.convert_to_tensor, job.data)
+        sizes = {int(array.shape[0]) for array in tf.nest.flatten(arrays)}
+    except (ValueError, TypeError, IndexError) as error:
+        raise EntryError(f"KerasJob: data holds what is no array of examples: {error}") from error
+    if len(sizes) != 1 or not min(sizes):
+        raise EntryError(f"KerasJob: the arrays in data must have the same number of examples, and have {sizes}.")
+    return arrays, min(sizes)

@@ -1,0 +1,77 @@
+"""What Python code remembers, as one tensor of a checkpoint: numbers, texts and arrays, and lists and dicts of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_ARRAY = "__array__"
+
+
+class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
+    """Saves and restores values that are somebody else's.
+
+    Args:
+      read: gives the values when a checkpoint is made.
+      write: given the values of a checkpoint that is restored.
+    """
+
+    def __init__(self, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._of_somebody = (read, write)  # in a tuple: what is an attribute by itself would be tracked
+
+    def serialize(self) -> bytes:
+        """The values as bytes."""
+        return packed(self._of_somebody[0]())
+
+    def deserialize(self, string_value: bytes) -> None:
+        """Hand the values on."""
+        self._of_somebody[1](unpacked(string_value))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can be saved."""
+    if value is None or isinstance(value, bool | int | float | str | np.ndarray | np.number | np.bool_):
+        return not (isinstance(value, np.ndarray) and value.dtype.hasobject)
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return isinstance(value, dict) and all(isinstance(key, str) and is_plain(part) for key, part in value.items())
+
+
+def packed(values: Any) -> bytes:
+    """Plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays. Tuples become lists.
+
+    The format of npz is at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
+    """
+    arrays: dict[str, Any] = {}
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, np.ndarray | np.generic):
+            arrays[str(len(arrays))] = value
+            return {_ARRAY: len(arrays) - 1}
+        if isinstance(value, dict):
+            return {key: replaced(part) for key, part in value.items()}
+        return [replaced(part) for part in value] if isinstance(value, list | tuple) else value
+
+    text = json.dumps(replaced(values))
+    file = io.BytesIO()
+    np.savez(file, json=np.frombuffer(text.encode(), np.uint8), **arrays)
+    return file.getvalue()
+
+
+def unpacked(content: bytes) -> Any:
+    """What `packed` packed."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+
+        def put_back(value: dict[str, Any]) -> Any:
+            if set(value) != {_ARRAY}:
+                return value
+            array = file[str(value[_ARRAY])]
+            return array if array.ndim else array[()]
+
+        return json.loads(file["json"].tobytes(), object_hook=put_back)

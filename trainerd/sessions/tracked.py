@@ -1,0 +1,141 @@
+"""What a program's own `tf.train.Checkpoint` tracks, as it is saved and restored. The program's own loop changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import trainerd
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.sessions.blame import FAILURES, job_traceback
+from trainerd.sessions.checkpoint import hidden_variables, stored_hidden
+from trainerd.sessions.objectgraph import count_objects
+from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
+
+STEP_KEY = "hidden/global_step/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class TrackedModel:
+    """The objects that a `tf.train.Checkpoint` tracks, and the count of the steps.
+
+    What variables there are may only be known after the first step: Keras makes them when a model is first called. So
+    they are looked for when a snapshot is taken, and again whenever there are more objects than before.
+
+    Args:
+      checkpoint: the program's.
+      global_step: int64, counts the steps; it is saved whether the checkpoint tracks it or not.
+      summaries: called on the summary schedule, with the default summary writer set; None for none.
+
+    Raises:
+      EntryError: it is no `tf.train.Checkpoint`.
+    """
+
+    has_evaluation = False
+
+    def __init__(
+        self, checkpoint: Any, global_step: tf.Variable, summaries: Callable[[], object] | None = None
+    ) -> None:
+        if not isinstance(checkpoint, tf.train.Checkpoint):
+            raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is a {type(checkpoint).__name__}.")
+        self._checkpoint = checkpoint
+        self._global_step = global_step
+        self._summaries = summaries
+        self._snapshotter: Snapshotter | None = None
+        self._objects = 0
+        self._status: Any = None
+        self._waiting: dict[str, Any] = {}  # values of a checkpoint whose variables are not made yet
+        self.runs = 0
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return int(self._global_step.numpy())
+
+    @property
+    def changes(self) -> int:
+        """How often something may have changed: a function that is run need not be a step."""
+        return self.runs
+
+    def snapshot(self) -> TensorSnapshot:
+        """The state at this boundary."""
+        return self._reader().take(self.step)
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint. What has no variables yet gets its values when it makes them.
+
+        Raises:
+          DataError: it does not fit.
+        """
+        try:
+            self._status = self._checkpoint.read(str(prefix))
+            self._waiting = stored_hidden(prefix)
+            self.variables_made()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            raise DataError(
+                f"{prefix} does not fit the program: its files are sound, but its variables are others than those of "
+                f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+            ) from error
+
+    def variables_made(self) -> None:
+        """There may be variables that there were not: those that a checkpoint has values for have them now.
+
+        Raises:
+          AssertionError: it has none for one of them.
+        """
+        if self._status is not None:
+            self._status.assert_existing_objects_matched()
+        if self._waiting:
+            for key, variable in self._with_hidden().items():
+                if key in self._waiting:
+                    variable.assign(self._waiting.pop(key))
+
+    def fingerprint(self) -> dict[str, str]:
+        """What software saves it."""
+        return {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+
+    def evaluate(self) -> dict[str, float]:
+        """Nothing: a program evaluates by itself."""
+        return {}
+
+    def weights(self) -> Mapping[str, Any]:
+        """The values of the trainable variables, by their names."""
+        found: dict[str, Any] = {}
+        for part in self._parts().values():
+            variables = [part] if isinstance(part, tf.Variable) else getattr(part, "trainable_variables", ())
+            for variable in variables:
+                if variable.trainable:
+                    name = getattr(variable, "path", None) or variable.name.removesuffix(":0")
+                    found[name] = tf.convert_to_tensor(variable)
+        return found
+
+    def write_summaries(self) -> None:
+        """Call the program's summaries."""
+        if self._summaries is None:
+            return
+        try:
+            self._summaries()
+        except FAILURES as error:
+            message = f"summary_op failed after step {self.step}"
+            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
+
+    def graph(self) -> Any:
+        """None: a program may run several functions."""
+        return None
+
+    def _parts(self) -> dict[str, Any]:
+        """What the checkpoint was made with, by name."""
+        return {name: part for name, part in vars(self._checkpoint).items() if not name.startswith("_")}
+
+    def _with_hidden(self) -> dict[str, Any]:
+        """What is saved beside that which the checkpoint tracks."""
+        return {STEP_KEY: self._global_step, **hidden_variables(self._parts())}
+
+    def _reader(self) -> Snapshotter:
+        objects = count_objects(self._checkpoint)
+        if self._snapshotter is None or objects != self._objects:
+            self._snapshotter = Snapshotter(self._checkpoint, self._with_hidden(), refuse_nan=False)
+            self._objects = objects
+        return self._snapshotter

@@ -1,0 +1,41 @@
+"""What a program's session knows of who looks after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainerd.supervisor.boundary import Boundary
+
+
+@dataclass
+class Care:
+    """What a session that a program runs is looked after by.
+
+    Attributes:
+      boundary: what follows each step.
+      failure: the last error that a step raised, whose state is no boundary's.
+      next_step: the global step at which a service is due; infinity where none is by steps.
+      closing: called before the program itself closes the session, with the error that it does so for.
+    """
+
+    boundary: Boundary
+    failure: BaseException | None = field(default=None)
+    next_step: float = field(default=math.inf)
+    closing: Callable[[BaseException | None], None] = field(default=lambda error: None)
+
+    def close(self, error: BaseException | None) -> None:
+        """The session is about to be closed; a session that is collected closes itself, perhaps again."""
+        closing, self.closing = self.closing, lambda error: None
+        closing(error)
+
+    def failed(self, error: BaseException | None) -> bool:
+        """Whether an error is that of a step, or was raised because of one."""
+        seen: set[int] = set()
+        while error is not None and id(error) not in seen:
+            if error is self.failure:
+                return True
+            seen.add(id(error))
+            error = error.__cause__ or error.__context__
+        return False
