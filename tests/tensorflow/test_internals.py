@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,7 +23,7 @@ from trainerd.sessions.unfinalized import unfinalized
 
 # The versions for which everything here was seen to hold. tests/tensorflow/test_events.py and test_tensorboard_page.py
 # say whether the whole still works.
-VERSIONS = {"tensorflow": "2.21", "keras": "3.15", "tensorboard": "2.21", "tensorboard-data-server": "0.7"}
+VERSIONS = {"tensorflow": "2.21", "tensorboard": "2.21", "tensorboard-data-server": "0.7"}
 
 SOURCES = sorted(Path(trainerd.__file__).parent.rglob("*.py"))
 
@@ -145,7 +144,6 @@ KNOWN = {
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
     ("sessions/callables.py", "_make_callable_from_options"),
-    ("sessions/callbacks.py", "_should_trace"),
     ("sessions/unfinalized.py", "_unsafe_unfinalize"),
 }
 
@@ -172,16 +170,6 @@ def test_there_are_no_others() -> None:
 def _without_text(line: str) -> str:
     """A line of code without its comment and its strings."""
     return re.sub(r'"[^"]*"|\'[^\']*\'', '""', line).partition("#")[0]
-
-
-def test_keras_tells_whether_its_tensorboard_callback_profiles() -> None:
-    """trainerd/sessions/callbacks.py calls it around every batch where it does."""
-    profiles = {profiled: keras.callbacks.TensorBoard(profile_batch=profiled) for profiled in (0, 2)}
-    assert hasattr(profiles[0], "_should_trace"), (
-        "keras.callbacks.TensorBoard._should_trace has gone: see keras/src/callbacks/tensorboard.py for what "
-        "profile_batch sets now."
-    )
-    assert [profiles[profiled]._should_trace for profiled in (0, 2)] == [False, True]
 
 
 def test_a_dataset_tells_its_inputs_and_settings() -> None:

@@ -255,6 +255,32 @@ def test_each_epoch_of_arrays_has_every_example_once() -> None:
     assert np.allclose(sums.losses, sums.losses[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (lambda: keras.callbacks.TensorBoard(), False),
+        (lambda: keras.callbacks.TensorBoard(profile_batch=2), True),
+        (lambda: keras.callbacks.TensorBoard(update_freq=5), True),
+        (lambda: keras.callbacks.ModelCheckpoint("a.keras"), False),
+        (lambda: keras.callbacks.ModelCheckpoint("a.keras", save_freq=5), True),
+        (lambda: keras.callbacks.EarlyStopping(), False),
+        (lambda: keras.callbacks.CSVLogger("a.csv"), False),
+        (lambda: keras.callbacks.TerminateOnNaN(), True),
+        (lambda: keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None), False),
+        (lambda: keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None), True),
+        (lambda: keras.callbacks.ProgbarLogger(), False),
+    ],
+)
+def test_the_loop_leaves_the_graph_for_callbacks_that_want_each_batch(
+    make: Callable[[], Any], wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = opened(trainerd.KerasJob(a_model(), endless(), steps_per_epoch=1000, callbacks=[make()]))
+    steps = session.run_until(4)
+    assert len(steps.rows) == (1 if wanted else 4)
+    session.end(finished=False)
+
+
 def test_a_paused_batch_is_announced_once() -> None:
     marks = Marks(batches=True)
     session = KerasJobSession(trainerd.KerasJob(a_model(), shuffled(), callbacks=[marks], epochs=1))

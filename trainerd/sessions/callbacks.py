@@ -131,7 +131,8 @@ def _wants_batches(callback: Any) -> bool:
     """Whether a callback must be called around every batch. Some of Keras's are, and do nothing then."""
     kind = type(callback)
     if kind is keras.callbacks.TensorBoard:
-        return bool(callback.update_freq != "epoch" or callback.write_steps_per_second or callback._should_trace)
+        profiles = vars(callback).get("_should_trace", True)  # not public; where it is gone it is asked at each batch
+        return bool(callback.update_freq != "epoch" or callback.write_steps_per_second or profiles)
     if kind is keras.callbacks.ModelCheckpoint:
         return bool(callback.save_freq != "epoch")
     base = keras.callbacks.Callback
