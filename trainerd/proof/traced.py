@@ -73,6 +73,11 @@ class TracedSession:
         return self._session.changes
 
     @property
+    def is_whole(self) -> bool:
+        """What the session says."""
+        return self._session.is_whole
+
+    @property
     def has_evaluation(self) -> bool:
         """Whether the job has an `evaluate`."""
         return self._session.has_evaluation

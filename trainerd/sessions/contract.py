@@ -66,6 +66,11 @@ class Model(Protocol):
         ...
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all of the state is there: a checkpoint that is made before would lose what is not."""
+        ...
+
+    @property
     def has_evaluation(self) -> bool:
         """Whether `evaluate` gives figures."""
         ...

@@ -67,6 +67,8 @@ class FakeSession:
         self._fingerprint = fingerprint or {}
         self._raised = threading.Event()
 
+    is_whole = True
+
     @property
     def changes(self) -> int:
         """The step: nothing else changes it."""

@@ -40,6 +40,8 @@ class FunctionSession:
       EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
     """
 
+    is_whole = True
+
     def __init__(
         self,
         job: Job,

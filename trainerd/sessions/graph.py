@@ -30,6 +30,7 @@ class GraphSession:
     """
 
     has_evaluation = False
+    is_whole = True
 
     def __init__(self, state: GraphState, global_step: Any) -> None:
         self._state = state

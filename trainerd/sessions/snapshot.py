@@ -78,6 +78,11 @@ class Snapshotter:
             hidden = [tf.identity(variable) for variable in self._hidden.values()]
         return [entry.value for entry in self._entries] + hidden
 
+    @property
+    def keys(self) -> list[str]:
+        """The name of each tensor in the file."""
+        return [*(entry.key for entry in self._entries), *self._hidden]
+
     def describe(self) -> str:
         """How many tensors the state has, and a digest of their names, types and shapes."""
         specs = [(entry.key, entry.value.dtype, entry.value.shape) for entry in self._entries]
@@ -92,7 +97,6 @@ class Snapshotter:
         for index, entry in enumerate(self._entries):
             if entry.python_state is not None:
                 values[index] = tf.constant(entry.python_state.serialize())
-        keys = [*(entry.key for entry in self._entries), *self._hidden]
         slices = [*(entry.slices for entry in self._entries), *("" for _ in self._hidden)]
-        items = [Item(*parts) for parts in zip(keys, slices, values, strict=True)]
+        items = [Item(*parts) for parts in zip(self.keys, slices, values, strict=True)]
         return TensorSnapshot(step, [*items, Item(GRAPH_KEY, "", tf.constant(self._object_graph))], self._refuse_nan)

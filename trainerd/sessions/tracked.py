@@ -12,9 +12,10 @@ import trainerd
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import hidden_variables, stored_hidden
-from trainerd.sessions.objectgraph import count_objects
+from trainerd.sessions.objectgraph import GRAPH_KEY, count_objects
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
+PATIENCE = 1000  # runs in which a program makes all its variables
 STEP_KEY = "hidden/global_step/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -23,6 +24,9 @@ class TrackedModel:
 
     What variables there are may only be known after the first step: Keras makes them when a model is first called. So
     they are looked for when a snapshot is taken, and again whenever there are more objects than before.
+
+    After a restore there may be values whose variables are not made yet. Until they are, nothing is saved: the
+    checkpoint would be without them.
 
     Args:
       checkpoint: the program's.
@@ -45,7 +49,9 @@ class TrackedModel:
         self._summaries = summaries
         self._snapshotter: Snapshotter | None = None
         self._objects = 0
-        self._status: Any = None
+        self._status: Any = None  # of what was restored, until all of it has variables
+        self._stored: set[str] = set()
+        self._restored_at = 0
         self._waiting: dict[str, Any] = {}  # values of a checkpoint whose variables are not made yet
         self.runs = 0
 
@@ -59,6 +65,31 @@ class TrackedModel:
         """How often something may have changed: a function that is run need not be a step."""
         return self.runs
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was restored has its variables.
+
+        Raises:
+          DataError: it does not after a thousand runs: then the program is another.
+        """
+        if self._status is None:
+            return True
+        try:
+            self._status.assert_consumed()
+            missing = []
+        except AssertionError:
+            parts = tuple(f"{name}/" for name in self._parts())  # what is no part any more is gone knowingly
+            missing = sorted(key for key in self._stored - set(self._reader().keys) if key.startswith(parts))
+        if missing and self.runs - self._restored_at > PATIENCE:
+            raise DataError(
+                f"after {PATIENCE} runs the program still has no variables for {missing[0]} and {len(missing) - 1} "
+                "other values of the checkpoint that it went on from, so nothing was saved since. Is the model another "
+                "one? Then use another `logdir`. Is a part used later? Then build it before: model.build(...)."
+            )
+        if not missing:
+            self._status = None
+        return not missing
+
     def snapshot(self) -> TensorSnapshot:
         """The state at this boundary."""
         return self._reader().take(self.step)
@@ -70,14 +101,18 @@ class TrackedModel:
           DataError: it does not fit.
         """
         try:
-            self._status = self._checkpoint.read(str(prefix))
-            self._waiting = stored_hidden(prefix)
+            self._status = self._checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
+            self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
             self.variables_made()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
                 f"{prefix} does not fit the program: its files are sound, but its variables are others than those of "
                 f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
+
+    def began(self, step: int) -> None:
+        """The program runs from this step on."""
+        self.runs = self._restored_at = step
 
     def variables_made(self) -> None:
         """There may be variables that there were not: those that a checkpoint has values for have them now.
@@ -139,3 +174,7 @@ class TrackedModel:
             self._snapshotter = Snapshotter(self._checkpoint, self._with_hidden(), refuse_nan=False)
             self._objects = objects
         return self._snapshotter
+
+
+def _keys_in(prefix: Path) -> set[str]:
+    return {name for name, _ in tf.train.list_variables(str(prefix)) if name != GRAPH_KEY}

@@ -154,6 +154,9 @@ class Checkpointing:
             log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
             self._answer(ids or [], step, None)
             return
+        if not session.is_whole:
+            self._leave_out(step, ids or [])
+            return
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(Mark(step, self._timer()))
         self._reporter.update(saving=step)
@@ -163,6 +166,14 @@ class Checkpointing:
         about = About(reason, self._reporter.state.metrics, trained, self.fingerprint)
         self._now = save = Save(step, reason, ids or [], moved_at=now)
         self._writer.submit(lambda: self._write(save, snapshot, about))
+
+    def _leave_out(self, step: int, ids: list[str]) -> None:
+        why = (
+            f"step {step} is not saved: what was restored has not all its variables yet, and the rest would be lost. "
+            f"The next start resumes from {self.resume_point}"
+        )
+        log.warning("%s", why, extra={"event": "save-failed", "step": step})
+        self._answer(ids, None, why)
 
     def settle(self, session: Model) -> None:
         """Look after the save that ended, if one did: the loop calls it at every boundary.

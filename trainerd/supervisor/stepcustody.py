@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainerd.events.writer import EventWriter
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Steps
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.supervisor.boundary import Boundary
 from trainerd.supervisor.care import Care
 from trainerd.supervisor.custody import Custody, Keep
-from trainerd.supervisor.recording import Events
+from trainerd.supervisor.program import NO_WRITER
 from trainerd.supervisor.stepsession import StepCare, StepSession
 from trainerd.supervisor.tenancy import Host
 
@@ -24,7 +27,6 @@ class StepCustody(Custody):
       rundir: where checkpoints go; None where nothing is saved.
       model: what the functions change.
       keep: how much is kept.
-      events: what is written for TensorBoard.
       stop, saving, host: see `Custody`.
       should_stop: whether the program's loop is to end.
     """
@@ -36,7 +38,6 @@ class StepCustody(Custody):
         rundir: RunDirectory | None,
         model: TrackedModel,
         keep: Keep,
-        events: Events,
         stop: Callable[[BaseException | None], None],
         saving: Callable[[int], None] = lambda step: None,
         host: Host | None = None,
@@ -45,17 +46,40 @@ class StepCustody(Custody):
     ) -> None:
         self.model = model
         self._should_stop = should_stop
-        has_rundir = rundir is not None
-        super().__init__(
-            rundir,
-            model if has_rundir else None,
-            keep if has_rundir else None,
-            "global_step",
-            events,
-            stop,
-            saving,
-            host,
-        )
+        kept: tuple[Any, Any] = (None, None) if rundir is None else (model, keep)
+        super().__init__(rundir, *kept, "global_step", NoEvents(), stop, saving, host)
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """Take the run directory and the signals; see `Custody`. Event files begin anew each time."""
+        if self._rundir is not None:
+            self._events = EventWriter(self._rundir.path)
+        with super().begun():
+            yield
+
+    def summarize(self) -> None:
+        """Write a point of each curve, and the summaries."""
+        if self._upkeep is not None:
+            self._upkeep.recording.write_metrics()
+        super().summarize()
+
+    def write(self, scalars: Mapping[str, float], step: int | None) -> None:
+        """Write figures of a step; of the present one where none is given.
+
+        Raises:
+          RuntimeError: there is no `logdir`.
+        """
+        if self._upkeep is None:
+            raise RuntimeError(NO_WRITER)
+        self._events.scalars(scalars, self.model.step if step is None else step, time.time())
+        self.tell(dict(scalars))
+
+    def leave(self, error: BaseException | None) -> None:
+        """See `Custody`. The curves get their last points."""
+        if self._upkeep is not None:
+            self._upkeep.recording.write_metrics()
+            self._upkeep.recording.close()
+        super().leave(error)
 
     def _make_care(self, boundary: Boundary) -> Care:
         return StepCare(boundary, ran=self._ran, should_stop=self._should_stop)
@@ -67,10 +91,31 @@ class StepCustody(Custody):
     def _open(self, session: Any, prefix: Path | None, step: int) -> None:
         if prefix is not None:
             self.model.restore(prefix)
-        self.model.runs = step
+        self.model.began(step)
 
     def _ran(self, steps: Steps) -> None:
         """Keep the figures of these steps."""
         if self._upkeep is not None:
             self._recorded = self.model.step
             self._upkeep.recording.steps(steps, self.model)
+
+
+class NoEvents:
+    """Writes nothing."""
+
+    is_well = True
+
+    def begin(self, step: int, session: Any) -> None:
+        """Nothing."""
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        """Nothing."""
+
+    def summaries(self, session: Any) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""

@@ -13,20 +13,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.events.graphevents import GraphEvents, SessionLog
+from trainerd.events.graphevents import SessionLog
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
-from trainerd.sessions import graphdefaults as defaults
 from trainerd.supervisor.custody import IDLE_SECS
-from trainerd.supervisor.graphcustody import GraphCustody
+from trainerd.supervisor.graphprogram import GraphProgram
 from trainerd.supervisor.looper import Looper
-from trainerd.supervisor.saver import Saver
+from trainerd.supervisor.program import USE_DEFAULT, chosen
 from trainerd.supervisor.schedule import Schedule
+from trainerd.supervisor.stepprogram import StepProgram
+from trainerd.supervisor.tenancy import Host
 
 tf1 = tf.compat.v1
 
 
 class Supervisor:
-    """Looks after a TensorFlow 1 graph while a program of the user's own trains it.
+    """Looks after a TensorFlow 1 graph, or TensorFlow 2 functions, while a program of the user's own trains.
 
     As with `tf.compat.v1.train.Supervisor`, but:
 
@@ -55,13 +56,17 @@ class Supervisor:
       summary_writer: defaults to a FileWriter for `logdir`. None: no summaries.
       init_fn: called with the session after `init_op`, where there is no checkpoint.
       local_init_run_options: RunOptions for `local_init_op`.
+      checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, and the session runs TensorFlow 2
+        functions. `summary_op` is then a function that writes with `tf.summary`, and `global_step` an int64 variable
+        that the functions count themselves; left out, each run counts.
+      host: for the daemon, which holds the run directory already.
 
     Raises:
       RuntimeError: called where TensorFlow executes eagerly, with no graph.
       ValueError: not the chief, and a variable has no device.
     """
 
-    USE_DEFAULT = 0
+    USE_DEFAULT = USE_DEFAULT
 
     def __init__(
         self,
@@ -85,52 +90,50 @@ class Supervisor:
         summary_writer: Any = USE_DEFAULT,
         init_fn: Callable[[Any], Any] | None = None,
         local_init_run_options: Any = None,
+        checkpoint: Any = None,
+        *,
+        host: Host | None = None,
     ) -> None:
-        if graph is None and tf.executing_eagerly():
-            raise RuntimeError("Supervisors are incompatible with eager execution. Build the graph in a tf.Graph().")
-        self._graph = graph if graph is not None else tf1.get_default_graph()
         self._is_chief = is_chief
         self._coord = tf1.train.Coordinator()
         self._recovery_wait_secs = recovery_wait_secs
         self._stop_grace_secs = stop_grace_secs
-        self._init_feed_dict, self._init_fn = init_feed_dict, init_fn
         self._logdir = logdir if is_chief else None
         self._save_summaries_secs = save_summaries_secs if is_chief else None
         self._save_model_secs = save_model_secs if is_chief else None
-        with self._graph.as_default():
-            self._ready_op = _default(ready_op, defaults.ready_op)
-            self._ready_for_local_init_op = _default(ready_for_local_init_op, defaults.ready_for_local_init_op)
-            self._init_op = _default(init_op, defaults.init_op)
-            self._local_init_op = _default(local_init_op, defaults.local_init_op)
-            self._saver = _default(saver, lambda: defaults.saver(Saver))
-            self._summary_op = _default(summary_op, defaults.summary_op)
-            self._global_step = _default(global_step, defaults.global_step)
-            self._session_manager = session_manager or tf1.train.SessionManager(
-                local_init_op=self._local_init_op,
-                ready_op=self._ready_op,
-                ready_for_local_init_op=self._ready_for_local_init_op,
-                graph=self._graph,
-                recovery_wait_secs=recovery_wait_secs,
-                local_init_run_options=local_init_run_options,
-            )
+        of_graphs = {
+            "ready_op": ready_op,
+            "ready_for_local_init_op": ready_for_local_init_op,
+            "init_op": init_op,
+            "init_feed_dict": init_feed_dict,
+            "local_init_op": local_init_op,
+            "saver": saver,
+            "session_manager": session_manager,
+            "local_init_run_options": local_init_run_options,
+        }
+        of_both = {"is_chief": is_chief, "global_step": global_step, "summary_op": summary_op, "init_fn": init_fn}
+        self._program: GraphProgram | StepProgram
+        if checkpoint is not None:
+            others = {**of_graphs, "graph": graph, "summary_writer": summary_writer}
+            self._program = StepProgram(checkpoint, others=others, **of_both)
+        else:
+            self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **of_graphs, **of_both)
         self._rundir = None
         if self._logdir:
             self._rundir = RunDirectory(Path(self._logdir).absolute(), checkpoint_basename)
-        self._summary_writer = _default(summary_writer, self._make_writer) if is_chief else None
-        self._events = GraphEvents(self._summary_writer, self._summary_op)
-        self._custody = GraphCustody(
-            self._graph,
+        self._summary_writer = None
+        if is_chief:
+            self._summary_writer = chosen(summary_writer, lambda: self._program.writer(self._logdir))
+        self._custody = self._program.custody(
             self._rundir,
-            self._saver,
-            self._global_step,
-            self._events,
+            self._summary_writer,
             stop=self._coord.request_stop,
+            should_stop=self._coord.should_stop,
             saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
+            host=host,
         )
         self._custody.saves_at_end = bool(self._save_model_secs)
         self._graph_written = False
-        self._require_devices()
-        self._graph.finalize()
         self._error: BaseException | None = None
 
     # ------------------------------------------------------------------ what it was made with
@@ -143,7 +146,7 @@ class Supervisor:
     @property
     def session_manager(self) -> Any:
         """The SessionManager that makes the session."""
-        return self._session_manager
+        return self._program.session_manager
 
     @property
     def coord(self) -> Any:
@@ -153,22 +156,22 @@ class Supervisor:
     @property
     def init_op(self) -> Any:
         """The op that initializes the model, or None."""
-        return self._init_op
+        return self._program.init_op
 
     @property
     def init_feed_dict(self) -> Any:
         """What is fed to `init_op`."""
-        return self._init_feed_dict
+        return self._program.init_feed_dict
 
     @property
     def ready_op(self) -> Any:
         """The op that names what is not initialized, or None."""
-        return self._ready_op
+        return self._program.ready_op
 
     @property
     def ready_for_local_init_op(self) -> Any:
         """The op that names what `local_init_op` still needs, or None."""
-        return self._ready_for_local_init_op
+        return self._program.ready_for_local_init_op
 
     @property
     def summary_writer(self) -> Any:
@@ -178,7 +181,7 @@ class Supervisor:
     @property
     def summary_op(self) -> Any:
         """What the summary service fetches, or None."""
-        return self._summary_op
+        return self._program.summary_op
 
     @property
     def save_summaries_secs(self) -> float | None:
@@ -188,12 +191,12 @@ class Supervisor:
     @property
     def global_step(self) -> Any:
         """What counts the steps, or None."""
-        return self._global_step
+        return self._program.global_step
 
     @property
     def saver(self) -> Any:
         """The Saver that says what is saved, or None."""
-        return self._saver
+        return self._program.saver
 
     @property
     def save_model_secs(self) -> float | None:
@@ -270,25 +273,17 @@ class Supervisor:
         self._error = None
         if self._summary_writer:
             self._summary_writer.reopen()
-        with self._custody.begun(), self._graph.as_default():
+        with self._custody.begun():
+            prefix = None
             if self._is_chief:
                 prefix = self._custody.find(
                     wait_secs=max_wait_secs if wait_for_checkpoint else 0,
                     poll_secs=self._recovery_wait_secs,
                     waiting=self._coord.wait_for_stop,
                 )
-                session = self._session_manager.prepare_session(
-                    master,
-                    init_op=self._init_op,
-                    saver=self._saver,
-                    checkpoint_filename_with_path=prefix,
-                    config=config,
-                    init_feed_dict=self._init_feed_dict,
-                    init_fn=self._init_fn,
-                )
-            else:
-                session = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
+            session = self._program.session(master, config, prefix, max_wait_secs)
         self._custody.take(session)
+        self._program.begun(session)
         if self._is_chief:
             self._write_graph()
             if start_standard_services:
@@ -316,18 +311,18 @@ class Supervisor:
             tf1.logging.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
         self._custody.start_services(self._save_model_secs or 0, 0)
-        if self._summary_writer and self._save_summaries_secs:
+        if self._save_summaries_secs and (self._summary_writer or isinstance(self._program, StepProgram)):
             self._custody.summarize()
             schedule = Schedule(secs=self._save_summaries_secs)
             self._custody.add_service("summaries", self._custody.summarize, schedule)
-            if self._global_step is not None:
+            if self._program.global_step is not None:
                 self._custody.add_service("steps", self._custody.count_steps, schedule)
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
         """Start the threads of queue runners: the graph's, where none are given."""
         if queue_runners is None:
-            queue_runners = self._graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS)
+            queue_runners = self._program.queue_runners
         threads: list[Any] = []
         for runner in queue_runners:
             threads.extend(runner.create_threads(sess, coord=self._coord, daemon=True, start=True))
@@ -413,41 +408,23 @@ class Supervisor:
 
         Args:
           sess: the session.
-          summary: a Summary, or a serialized one.
+          summary: a Summary, or a serialized one; of functions, scalars by their names.
           global_step: of which step; the present one where it is left out.
 
         Raises:
           RuntimeError: there is no summary writer.
         """
-        if not self._summary_writer:
-            raise RuntimeError("Writing a summary requires a summary writer.")
-        if global_step is None and self._global_step is not None:
-            global_step = tf1.train.global_step(sess, self._global_step)
-        self._events.computed(summary, global_step)
+        self._program.summarized(sess, summary, global_step)
 
     # ------------------------------------------------------------------ its own
-
-    def _make_writer(self) -> Any:
-        if self._logdir is None:
-            return None
-        with self._graph.as_default():
-            return tf1.summary.FileWriter(self._logdir)
 
     def _write_graph(self) -> None:
         """Write `graph.pbtxt`, and the graph for TensorBoard."""
         if self._logdir:
-            tf.io.write_graph(self._graph.as_graph_def(add_shapes=True), self._logdir, "graph.pbtxt")
+            self._program.write_graph(self._logdir)
         if self._summary_writer and not self._graph_written:
-            self._summary_writer.add_graph(self._graph)
-            if self._custody.state is not None:
-                self._summary_writer.add_meta_graph(self._custody.state.meta_graph)
+            self._program.show_graph(self._summary_writer)
             self._graph_written = True
-
-    def _require_devices(self) -> None:
-        """Where there are several processes every variable must have its device."""
-        for op in () if self._is_chief else self._graph.get_operations():
-            if op.type in ("Variable", "VariableV2") and not op.device:
-                raise ValueError(f"When using replicas, all Variables must have their device set: {op}")
 
 
 # TensorFlow's names of before 2016, which its class still has.
@@ -464,8 +441,3 @@ for _name, _old in {
     "wait_for_stop": "WaitForStop",
 }.items():
     setattr(Supervisor, _old, getattr(Supervisor, _name))
-
-
-def _default(value: Any, make: Callable[[], Any]) -> Any:
-    """A value, or what is made where it is USE_DEFAULT: 0, and no tensor that happens to equal it."""
-    return make() if value is Supervisor.USE_DEFAULT else value

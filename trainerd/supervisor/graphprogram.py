@@ -1,0 +1,144 @@
+"""A TensorFlow 1 graph, as a Supervisor trains it: its ops, and how its session is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.events.graphevents import GraphEvents
+from trainerd.rundir import RunDirectory
+from trainerd.sessions import graphdefaults as defaults
+from trainerd.supervisor.graphcustody import GraphCustody
+from trainerd.supervisor.program import NO_WRITER, chosen
+from trainerd.supervisor.saver import Saver
+from trainerd.supervisor.tenancy import Host
+
+tf1 = tf.compat.v1
+
+
+class GraphProgram:
+    """The ops of a graph; see `Supervisor` for each.
+
+    Raises:
+      RuntimeError: called where TensorFlow executes eagerly, with no graph.
+      ValueError: not the chief, and a variable has no device.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        is_chief: bool,
+        ready_op: Any,
+        ready_for_local_init_op: Any,
+        init_op: Any,
+        init_feed_dict: Mapping[Any, Any] | None,
+        local_init_op: Any,
+        summary_op: Any,
+        saver: Any,
+        global_step: Any,
+        session_manager: Any,
+        recovery_wait_secs: float,
+        init_fn: Callable[[Any], Any] | None,
+        local_init_run_options: Any,
+    ) -> None:
+        if graph is None and tf.executing_eagerly():
+            raise RuntimeError("Supervisors are incompatible with eager execution. Build the graph in a tf.Graph().")
+        self.graph = graph if graph is not None else tf1.get_default_graph()
+        self.init_feed_dict = init_feed_dict
+        self._init_fn = init_fn
+        self._is_chief = is_chief
+        with self.graph.as_default():
+            self.ready_op = chosen(ready_op, defaults.ready_op)
+            self.ready_for_local_init_op = chosen(ready_for_local_init_op, defaults.ready_for_local_init_op)
+            self.init_op = chosen(init_op, defaults.init_op)
+            self.local_init_op = chosen(local_init_op, defaults.local_init_op)
+            self.saver = chosen(saver, lambda: defaults.saver(Saver))
+            self.summary_op = chosen(summary_op, defaults.summary_op)
+            self.global_step = chosen(global_step, defaults.global_step)
+            self.session_manager = session_manager or tf1.train.SessionManager(
+                local_init_op=self.local_init_op,
+                ready_op=self.ready_op,
+                ready_for_local_init_op=self.ready_for_local_init_op,
+                graph=self.graph,
+                recovery_wait_secs=recovery_wait_secs,
+                local_init_run_options=local_init_run_options,
+            )
+
+    def writer(self, logdir: str | None) -> Any:
+        """The summary writer for a folder."""
+        if logdir is None:
+            return None
+        with self.graph.as_default():
+            return tf1.summary.FileWriter(logdir)
+
+    def custody(
+        self,
+        rundir: RunDirectory | None,
+        writer: Any,
+        *,
+        stop: Callable[[BaseException | None], None],
+        should_stop: Callable[[], bool],
+        saving: Callable[[int], None],
+        host: Host | None,
+    ) -> GraphCustody:
+        """What looks after its session. The graph is finalized."""
+        self._writer = writer
+        self._events = GraphEvents(writer, self.summary_op)
+        self._custody = GraphCustody(self.graph, rundir, self.saver, self.global_step, self._events, stop, saving, host)
+        self._require_devices()
+        self.graph.finalize()
+        return self._custody
+
+    def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> Any:
+        """A session, restored from a checkpoint or initialized; by the chief, which another process waits for."""
+        with self.graph.as_default():
+            if not self._is_chief:
+                return self.session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
+            return self.session_manager.prepare_session(
+                master,
+                init_op=self.init_op,
+                saver=self.saver,
+                checkpoint_filename_with_path=prefix,
+                config=config,
+                init_feed_dict=self.init_feed_dict,
+                init_fn=self._init_fn,
+            )
+
+    @property
+    def queue_runners(self) -> list[Any]:
+        """Those of the graph."""
+        return list(self.graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
+
+    def begun(self, session: Any) -> None:
+        """The session is looked after now: nothing is left to be done."""
+
+    def write_graph(self, logdir: str) -> None:
+        """Write `graph.pbtxt`."""
+        tf.io.write_graph(self.graph.as_graph_def(add_shapes=True), logdir, "graph.pbtxt")
+
+    def show_graph(self, writer: Any) -> None:
+        """Write the graph for TensorBoard."""
+        writer.add_graph(self.graph)
+        if self._custody.state is not None:
+            writer.add_meta_graph(self._custody.state.meta_graph)
+
+    def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:
+        """Write a Summary of a step; of the present one where none is given.
+
+        Raises:
+          RuntimeError: there is no summary writer.
+        """
+        if not self._writer:
+            raise RuntimeError(NO_WRITER)
+        if global_step is None and self.global_step is not None:
+            global_step = tf1.train.global_step(session, self.global_step)
+        self._events.computed(summary, global_step)
+
+    def _require_devices(self) -> None:
+        """Where there are several processes every variable must have its device."""
+        for op in () if self._is_chief else self.graph.get_operations():
+            if op.type in ("Variable", "VariableV2") and not op.device:
+                raise ValueError(f"When using replicas, all Variables must have their device set: {op}")

@@ -1,0 +1,14 @@
+"""What a Supervisor trains, and what is common to a graph and to functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+USE_DEFAULT = 0
+NO_WRITER = "Writing a summary requires a summary writer."
+
+
+def chosen(value: Any, make: Callable[[], Any]) -> Any:
+    """A value, or what is made where it is USE_DEFAULT: 0, and no tensor that happens to equal it."""
+    return make() if value is USE_DEFAULT else value
