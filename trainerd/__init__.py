@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "hooks": "trainerd.hooks",
     "ChiefSessionCreator": "trainerd.supervisor.creators",
     "MonitoredSession": "trainerd.supervisor.monitored",
     "MonitoredTrainingSession": "trainerd.supervisor.monitored",
@@ -44,6 +45,7 @@ _LATER = {
 def __getattr__(name: str) -> object:
     """Import what needs TensorFlow when it is first asked for."""
     if name in _LATER:
-        found: object = getattr(importlib.import_module(_LATER[name]), name)
+        module = importlib.import_module(_LATER[name])
+        found: object = module if module.__name__ == f"trainerd.{name}" else getattr(module, name)
         return found
     raise AttributeError(f"module 'trainerd' has no attribute {name!r}")

@@ -70,9 +70,11 @@ class Custody(ABC):
       outcome: how the run ends, once that is decided.
       saves_at_start: whether a checkpoint is made before the first step, where any are made on a schedule.
       saves_at_end: whether the last step is saved although nobody asked for it.
+      metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
     """
 
     saves_at_start = True
+    metrics_steps = 0
 
     def __init__(
         self,
@@ -249,7 +251,7 @@ class Custody(ABC):
                 keep_last=keep.last or _FOR_EVER,
                 keep_every_hours=keep.hours,
             ),
-            summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0),
+            summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0, metrics_steps=self.metrics_steps),
             evaluate=EvaluateConfig(evaluate_secs=0),
             log=LogConfig(progress_secs=0),
         )
@@ -260,6 +262,12 @@ class Custody(ABC):
     def is_active(self) -> bool:
         """Whether it holds the run directory."""
         return self._upkeep is not None
+
+    @property
+    def saved_step(self) -> int | None:
+        """The step of the newest checkpoint; None where there is none."""
+        last = self._reporter.state.last_checkpoint if self._upkeep is not None else None
+        return last.step if last is not None else None
 
     @property
     def next_step(self) -> float:

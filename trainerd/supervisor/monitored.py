@@ -7,7 +7,6 @@ own hooks, and a program's, are taken as they are.
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +22,9 @@ from trainerd.supervisor.custody import is_clean
 from trainerd.supervisor.graphcustody import GraphCustody
 from trainerd.supervisor.keeping import Keeping, require_global_step
 from trainerd.supervisor.managed import ManagedSession
+from trainerd.supervisor.monitoredsteps import MonitoredStepSession, StepKeeping
+from trainerd.supervisor.program import CLOSED, STOPPED, StepContext, require_step_fn
+from trainerd.supervisor.stepprogram import StepProgram
 
 tf1 = tf.compat.v1
 
@@ -34,27 +36,6 @@ _RECREATED = (
     "by high memory or network bandwidth usage in the parameter servers. If this error occurs repeatedly, try "
     "increasing the number of parameter servers assigned to the job. Error: %s"
 )
-
-
-class StepContext:
-    """What a `step_fn` gets: a session without hooks, and a way to run with them.
-
-    Args:
-      session: the `tf.compat.v1.Session`.
-      run_with_hooks: `MonitoredSession.run`.
-    """
-
-    def __init__(self, session: Any, run_with_hooks: Callable[..., Any]) -> None:
-        self.session = session
-        self.run_with_hooks = run_with_hooks
-
-    def request_stop(self) -> None:
-        """End the step function, and the loop.
-
-        Raises:
-          StopIteration: always.
-        """
-        raise StopIteration("step_fn has requested the iterations to stop.")
 
 
 class MonitoredSession:
@@ -186,12 +167,7 @@ class MonitoredSession:
         Raises:
           ValueError: it does not take one argument, named `step_context`.
         """
-        arguments = list(inspect.signature(inspect.unwrap(step_fn)).parameters)
-        if arguments != ["step_context"] and arguments != ["self", "step_context"]:
-            raise ValueError(
-                "`step_fn` may either have one `step_context` argument, or `self` and `step_context` arguments if it's "
-                f"an instance method. Got {arguments} instead."
-            )
+        require_step_fn(step_fn)
         return self._recovering(lambda: step_fn(StepContext(self._session, self._run)))
 
     def close(self) -> None:
@@ -217,7 +193,7 @@ class MonitoredSession:
         """Run; where the cluster was preempted, make the session anew from the newest checkpoint and run again."""
         while True:
             if self._is_closed:
-                raise RuntimeError("Session is already closed.")
+                raise RuntimeError(CLOSED)
             try:
                 if self._session is None:
                     self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
@@ -233,7 +209,7 @@ class MonitoredSession:
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         # A pause may come between the program's look and its run: then the run is done, and the next look tells.
         if self._stops or (self._coord.should_stop() and (self._was_told or self._custody.outcome is None)):
-            raise RuntimeError("Run called even after should_stop requested.")
+            raise RuntimeError(STOPPED)
         boundary = self._custody.boundary
         assert boundary is not None
         if not boundary.is_mine:  # another thread's, which may wait for the loop's
@@ -309,7 +285,7 @@ class MonitoredSession:
 
     def _close(self, error: BaseException | None) -> None:
         if self._is_closed:
-            raise RuntimeError("Session is already closed.")
+            raise RuntimeError(CLOSED)
         ending = error
         try:
             if error is None and self._session is not None:
@@ -411,7 +387,9 @@ def MonitoredTrainingSession(
     save_checkpoint_steps: Any = USE_DEFAULT,
     summary_dir: str | None = None,
     save_graph_def: bool = True,
-) -> MonitoredSession:
+    checkpoint: Any = None,
+    global_step: Any = None,
+) -> Any:
     """A MonitoredSession that saves checkpoints and summaries, where there is a `checkpoint_dir`.
 
     As `tf.compat.v1.train.MonitoredTrainingSession`; checkpoints are those of `trainerd.Supervisor`, and a pause is
@@ -432,21 +410,42 @@ def MonitoredTrainingSession(
       max_wait_secs: for how long one that is not the chief waits for it.
       summary_dir: where summaries go; `checkpoint_dir` where it is not given.
       save_graph_def: whether `graph.pbtxt` is written.
+      checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, the session runs TensorFlow 2
+        functions, and `hooks` are those of `trainerd.hooks`, or a program's own.
+      global_step: an int64 variable that those functions count themselves. None: each run counts.
+
+    Returns:
+      A MonitoredSession; a MonitoredStepSession with `checkpoint`.
 
     Raises:
+      ValueError: with `checkpoint`, an argument is given that only a graph has a use for.
       RuntimeError: what was asked for needs a global step, and the graph has none.
     """
-    scaffold = scaffold or tf1.train.Scaffold()
-    if not is_chief:
-        worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
-        return MonitoredSession(worker, hooks, stop_grace_period_secs)
-    creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     save_secs, save_steps = _chosen(save_checkpoint_secs, save_checkpoint_steps, 600, None)
     show_steps, show_secs = _chosen(save_summaries_steps, save_summaries_secs, 100, None)
     for pair in ((save_secs, save_steps), (show_secs, show_steps)):
         if all(pair):
             raise ValueError("Can not provide both every_secs and every_steps.")
     folder, count_steps = summary_dir or checkpoint_dir, max(log_step_count_steps or 0, 0)
+    if checkpoint is not None:
+        program = StepProgram(
+            checkpoint,
+            is_chief=is_chief,
+            global_step=global_step,
+            summary_op=None,
+            init_fn=None,
+            others={"master": master or None, "scaffold": scaffold, "config": config, "summary_dir": summary_dir},
+        )
+        kept = StepKeeping(
+            RunDirectory(Path(checkpoint_dir).absolute()) if checkpoint_dir else None,
+            *(max(value or 0, 0) for value in (save_secs, save_steps, show_secs, show_steps, count_steps)),
+        )
+        return MonitoredStepSession(program, [*(chief_only_hooks or []), *(hooks or [])], kept, stop_grace_period_secs)
+    scaffold = scaffold or tf1.train.Scaffold()
+    if not is_chief:
+        worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
+        return MonitoredSession(worker, hooks, stop_grace_period_secs)
+    creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     keeping, saves = None, bool(checkpoint_dir and ((save_secs or 0) > 0 or (save_steps or 0) > 0))
     if checkpoint_dir and saves:
         keeping = Keeping(

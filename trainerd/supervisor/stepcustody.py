@@ -59,9 +59,13 @@ class StepCustody(Custody):
 
     def summarize(self) -> None:
         """Write a point of each curve, and the summaries."""
+        self.write_metrics()
+        super().summarize()
+
+    def write_metrics(self) -> None:
+        """Write a point of each curve."""
         if self._upkeep is not None:
             self._upkeep.recording.write_metrics()
-        super().summarize()
 
     def write(self, scalars: Mapping[str, float], step: int | None) -> None:
         """Write figures of a step; of the present one where none is given.

@@ -15,19 +15,6 @@ from trainerd.supervisor.stepcustody import StepCustody
 from trainerd.supervisor.stepsession import StepSession
 from trainerd.supervisor.tenancy import Host
 
-_OF_GRAPHS = (
-    "graph",
-    "ready_op",
-    "ready_for_local_init_op",
-    "init_op",
-    "init_feed_dict",
-    "local_init_op",
-    "saver",
-    "session_manager",
-    "summary_writer",
-    "local_init_run_options",
-)
-
 
 class StepProgram:
     """Functions that change what a `tf.train.Checkpoint` tracks; see `Supervisor` for the arguments.
@@ -51,7 +38,7 @@ class StepProgram:
         init_fn: Callable[[Any], Any] | None,
         others: Mapping[str, Any],
     ) -> None:
-        if given := [name for name in _OF_GRAPHS if others.get(name) not in (None, USE_DEFAULT)]:
+        if given := [name for name, value in others.items() if value is not None and value is not USE_DEFAULT]:
             raise ValueError(f"{', '.join(given)}: with `checkpoint` there is no graph, so leave it out.")
         if not is_chief:
             raise ValueError("is_chief=False: with `checkpoint` one process trains by itself.")

@@ -16,6 +16,8 @@ from trainerd.sessions.remembered import LIMIT
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.supervisor.care import Care
 
+Step = Callable[..., Any]
+
 
 @dataclass
 class StepCare(Care):
@@ -61,9 +63,7 @@ class StepSession:
         """The global step."""
         return self._model.step
 
-    def run(
-        self, step_fn: Callable[..., Any], feed_dict: Mapping[str, Any] | None = None, steps: int | None = None
-    ) -> Any:
+    def run(self, step_fn: Step, feed_dict: Mapping[str, Any] | None = None, steps: int | None = None) -> Any:
         """Run a step function once, or so many times.
 
         Args:
@@ -89,12 +89,12 @@ class StepSession:
             if steps is not None:
                 return self._run_until(step_fn, self.step + steps)
             result = self.run_step(step_fn, feed_dict)
-            self.care.ran(_as_steps(self.step, result))
+            self.care.ran(as_steps(self.step, result))
             if boundary.flag.is_raised or self.step >= self.care.next_step:
                 boundary.reached()
         return result
 
-    def run_step(self, step_fn: Callable[..., Any], feed_dict: Mapping[str, Any] | None = None) -> Any:
+    def run_step(self, step_fn: Step, feed_dict: Mapping[str, Any] | None = None) -> Any:
         """Run a step function once; for who looks after the boundary itself."""
         function = self._function(step_fn)
         try:
@@ -108,9 +108,9 @@ class StepSession:
             self.care.failure = error
             raise
         self._model.runs += 1
-        return _as_numpy(result)
+        return as_numpy(result)
 
-    def run_steps(self, step_fn: Callable[..., Any], limit: int, stops_at: str | None = None) -> tuple[Steps, Any]:
+    def run_steps(self, step_fn: Step, limit: int, stops_at: str | None = None) -> tuple[Steps, Any]:
         """Run steps in the graph until the flag is raised, or to this global step; for who looks after the boundary.
 
         Args:
@@ -141,7 +141,7 @@ class StepSession:
         """Save what is to be saved. No step follows."""
         self.care.close(None)
 
-    def _run_until(self, step_fn: Callable[..., Any], end: int) -> Any:
+    def _run_until(self, step_fn: Step, end: int) -> Any:
         boundary, result = self.care.boundary, None
         while self.step < end:
             if boundary.flag.is_raised:
@@ -181,11 +181,12 @@ class StepSession:
             function.is_traced = True
 
 
-def _as_numpy(result: Any) -> Any:
+def as_numpy(result: Any) -> Any:
+    """What a function returned, as NumPy values."""
     return tf.nest.map_structure(lambda part: part.numpy() if hasattr(part, "numpy") else part, result)
 
 
-def _as_steps(step: int, result: Any) -> Steps:
+def as_steps(step: int, result: Any) -> Steps:
     """One step's figures, where it returned some."""
     found = result if isinstance(result, Mapping) else {"loss": result}
     figures = {str(name): float(value) for name, value in found.items() if _is_number(value)}
