@@ -9,6 +9,17 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Program:
+    """A function that takes the Supervisor and writes its own loop, as an entry may name one.
+
+    Args:
+      function: called once, under the daemon.
+    """
+
+    function: Callable[[Any], object]
+
+
+@dataclass(frozen=True)
 class GraphJob:
     """A TensorFlow 1 graph to train. Build it inside the function that `entry` names.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -220,3 +221,71 @@ def reads_fours() -> trainerd.Job:
 def reads_eights() -> trainerd.Job:
     """The same data and state, in batches of eight."""
     return _reads(8)
+
+
+def steps_program(supervisor: Any) -> None:
+    """A loop of its own over a TensorFlow 2 function."""
+    p = tf.Variable(0.0, dtype=tf.float64)
+    step = tf.function(lambda: {"p": p.assign_add(2.0)})
+    supervisor.configure(checkpoint=tf.train.Checkpoint(p=p))
+    with supervisor.managed_session() as session:
+        while not supervisor.should_stop():
+            session.run(step, steps=10)
+            time.sleep(0.001)
+
+
+def graph_program(supervisor: Any) -> None:
+    """The seed's loop over the seed's graph."""
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default():
+        p = tf1.get_variable("p", initializer=tf.constant(0.0, tf.float64))
+        train_op = tf1.group(p.assign_add(2.0), tf1.train.get_or_create_global_step().assign_add(1))
+        tf1.summary.scalar("p", p)
+        with supervisor.managed_session() as session:
+            while not supervisor.should_stop():
+                session.run(train_op)
+                session.run(p)
+
+
+def failing_program(supervisor: Any) -> None:
+    """Ends with an error of its own after its third step."""
+    p = tf.Variable(0.0)
+    supervisor.configure(checkpoint=tf.train.Checkpoint(p=p))
+    with supervisor.managed_session() as session:
+        for _ in range(3):
+            session.run(lambda: {"p": p.assign_add(1.0)})
+        raise KeyError("my own mistake")
+
+
+def meddling_program(supervisor: Any) -> None:
+    """Wants another folder than the config's."""
+    supervisor.configure(logdir="/elsewhere")
+
+
+def keras_model() -> trainerd.KerasJob:
+    """A model with dropout, its epochs of seven steps, and callbacks that remember."""
+    import keras
+
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    x = tf.reshape(tf.range(28, dtype=tf.float32), [28, 1]) / 28.0
+    dataset = tf.data.Dataset.from_tensor_slices((x, 3.0 * x)).shuffle(28, seed=1).batch(4)
+    callbacks = [
+        keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, factor=0.9),
+        keras.callbacks.CSVLogger("epochs.csv"),
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.002)),
+    ]
+    return trainerd.KerasJob(model, dataset, (x, 3.0 * x), callbacks=callbacks, epochs=60)
+
+
+def graph() -> trainerd.GraphJob:
+    """A TensorFlow 1 graph with an input that is shuffled, and optimizer slots."""
+    tf1 = tf.compat.v1
+    found = tf1.Graph()
+    with found.as_default():
+        batch = tf1.data.make_one_shot_iterator(tf.data.Dataset.range(50).shuffle(50, seed=1).repeat()).get_next()
+        w = tf1.get_variable("w", initializer=0.0)
+        loss = tf.square(w - tf.cast(batch, tf.float32) / 50.0)
+        train_op = tf1.train.AdamOptimizer(0.01).minimize(loss, global_step=tf1.train.get_or_create_global_step())
+    return trainerd.GraphJob(found, train_op, metrics={"loss": loss, "batch": batch})

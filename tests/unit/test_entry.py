@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.errors import EntryError
-from trainerd.job import GraphJob, Job, KerasJob
+from trainerd.job import GraphJob, Job, KerasJob, Program
 from trainerd.sessions.blame import job_traceback, own_message
 from trainerd.sessions.entry import load_job
 
@@ -24,7 +24,7 @@ def fresh_modules() -> Iterator[None]:
         del sys.modules[name]
 
 
-def load(folder: Path, source: str, entry: str = "myjob:job") -> Job | GraphJob | KerasJob:
+def load(folder: Path, source: str, entry: str = "myjob:job") -> Job | GraphJob | KerasJob | Program:
     (folder / "myjob.py").write_text(source, encoding="utf-8")
     return load_job(entry, folder)
 
@@ -51,6 +51,11 @@ def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
     assert isinstance(load(folder, GOOD), Job)
 
 
+def test_a_function_of_one_argument_takes_the_supervisor(tmp_path: Path) -> None:
+    found = load(tmp_path, "def main(supervisor, more=1):\n    return supervisor\n", "myjob:main")
+    assert isinstance(found, Program) and found.function(7) == 7
+
+
 @pytest.mark.parametrize(
     ("source", "entry", "parts"),
     [
@@ -74,7 +79,7 @@ def test_a_folder_with_an_odd_name(tmp_path: Path) -> None:
             "myjob:job",
             ["raised while it built", "line 2, in job", "ZeroDivisionError"],
         ),
-        ("def job(x):\n    pass\n", "myjob:job", ["raised while it built", "TypeError", "'x'"]),
+        ("def job(x, y):\n    pass\n", "myjob:job", ["raised while it built", "TypeError", "'x' and 'y'"]),
     ],
 )
 def test_what_can_be_wrong(tmp_path: Path, source: str, entry: str, parts: list[str]) -> None:

@@ -74,7 +74,7 @@ NEEDS_TENSORFLOW = {
     "examples/digits.py",
     "examples/starter/job.py",
 }
-NEEDS_WHAT_NEEDS_IT = {"events/writer.py", "supervisor/stepcustody.py"}
+NEEDS_WHAT_NEEDS_IT = {"events/writer.py", "supervisor/lent.py", "supervisor/stepcustody.py"}
 HEAVY = ("tensorflow", "keras")
 
 

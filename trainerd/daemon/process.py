@@ -16,10 +16,13 @@ from trainerd.checkpoints import catalogue
 from trainerd.config import Config
 from trainerd.daemon import logs, quiet
 from trainerd.daemon.collection import uncollected
+from trainerd.daemon.host import DaemonHost
 from trainerd.daemon.systemd import Notifier
 from trainerd.daemon.watchdog import Watchdog, interval_from_environment
 from trainerd.errors import ConfigError, JobError, TrainerdError, full_message
+from trainerd.job import Program
 from trainerd.rundir import RunDirectory
+from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
 from trainerd.supervisor import requests
@@ -167,6 +170,8 @@ class TrainerProcess:
         session = self._load()
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
+        if isinstance(session, Program):
+            return self._run_program(session)
         upkeep = Upkeep(
             self._config,
             session,
@@ -184,14 +189,36 @@ class TrainerProcess:
             return self._paused_early()
         return Loop(upkeep, session, flag=self._flag, reporter=self._reporter).train()
 
-    def _load(self) -> Session:
+    def _run_program(self, program: Program) -> Outcome:
+        """Have a function write its own loop, with a Supervisor of this run.
+
+        Raises:
+          JobError: it failed.
+        """
+        from trainerd.supervisor.lent import LentSupervisor
+
+        host = DaemonHost(self._config, self._rundir, flag=self._flag, reporter=self._reporter, reload=self._reload)
+        try:
+            program.function(LentSupervisor(self._config, host))
+        except TrainerdError:
+            raise
+        except FAILURES as error:
+            if not isinstance(error, SystemExit) or error.code:
+                step = self._reporter.state.step
+                details = job_traceback(error)
+                raise JobError(f"the program failed at step {step}", step=step, sound=True, details=details) from error
+        if host.outcome is None and self._flag.wants(Request.PAUSE):
+            return self._paused_early()
+        return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session")
+
+    def _load(self) -> Session | Program:
         """Import the job, and TensorFlow with it."""
         os.chdir(self._config.folder)
         quiet.hush_tensorflow()
         with uncollected():
             with quiet.stderr_to(self._rundir.log):
                 from trainerd.sessions import load
-            return (self._open_session or load.open_session)(self._config)
+            return (self._open_session or load.open_entry)(self._config)
 
     def _paused_early(self) -> Outcome:
         requests.consume(self._rundir.pause)

@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-_NOT_VARIABLES = ("iterator/", "_CHECKPOINTABLE")
+from trainerd.sessions.graphstate import POSITION
+
+_NOT_VARIABLES = ("iterator/", POSITION, "_CHECKPOINTABLE")
 
 
 def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
     """Compare two checkpoints.
 
-    The position of the dataset is not looked at: the same position may be written in other bytes, and the batches were
-    compared.
+    The positions of datasets are not looked at: the same one may be written in other bytes. The batches were compared,
+    or what was made of them.
 
     Returns:
       How many variables were compared, and the first, by name, whose bytes are not the same; None where all are.

@@ -117,6 +117,12 @@ class Callbacks:
             log.info("the callback %s is no longer there", name, extra={"event": "changed"})
 
 
+def without_files(callbacks: Sequence[Any]) -> list[Any]:
+    """These callbacks, but for Keras's that write files."""
+    kinds = (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard, keras.callbacks.ModelCheckpoint)
+    return [each for each in callbacks if not isinstance(each, kinds)]
+
+
 def _require_useful(callback: Any) -> None:
     if not isinstance(callback, keras.callbacks.Callback):
         raise EntryError(f"callbacks: {callback!r} is no keras.callbacks.Callback.")

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import xxhash
 
 from trainerd.errors import EntryError, TrainerdError
-from trainerd.job import GraphJob, Job, KerasJob
+from trainerd.job import GraphJob, Job, KerasJob, Program
 from trainerd.sessions.blame import job_traceback
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob:
+
+def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob | Program:
     """Import a module and build the job that its attribute describes.
 
     Args:
       entry: "module:attribute"; the attribute is a Job, a GraphJob or a KerasJob, or a function without arguments that
-        returns one.
+        returns one; or a function that takes the Supervisor.
       folder: put first on the import path.
 
     Raises:
@@ -33,6 +37,8 @@ def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob:
         if not hasattr(found, name):
             raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
         found = getattr(found, name)
+    if _takes_the_supervisor(found):
+        return Program(cast(Callable[[object], object], found))
     job = _call(found, entry) if callable(found) else found
     if isinstance(job, GraphJob | KerasJob):
         return job
@@ -40,6 +46,18 @@ def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob:
         raise EntryError(f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job, GraphJob or KerasJob is needed.")
     _require_right_types(job, entry)
     return job
+
+
+def _takes_the_supervisor(found: object) -> bool:
+    """Whether it is a function with one argument that must be given."""
+    if not callable(found):
+        return False
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (ValueError, TypeError):  # it is not written in Python
+        return False
+    needed = [each for each in parameters if each.default is each.empty and each.kind in _POSITIONAL]
+    return len(needed) == 1
 
 
 def source_of(entry: str) -> str:

@@ -18,7 +18,7 @@ from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.callables import prepared
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.graph import GraphSession
-from trainerd.sessions.graphstate import GraphState
+from trainerd.sessions.graphstate import GraphSnapshot, GraphState
 from trainerd.sessions.randomness import require_kept
 
 tf1 = tf.compat.v1
@@ -127,6 +127,11 @@ class GraphJobSession(GraphSession):
                 f"{prefix} does not fit the job: its files are sound, but its variables are others than the graph's. "
                 f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
+
+    def snapshot(self) -> GraphSnapshot:
+        """The state at this boundary."""
+        self._make(None)
+        return super().snapshot()
 
     def fingerprint(self) -> dict[str, str]:
         """What of the graph is saved, and what it was made from."""

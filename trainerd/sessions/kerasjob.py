@@ -16,7 +16,7 @@ from trainerd.data import shuffled_indices
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job import Job, KerasJob
 from trainerd.sessions.blame import FAILURES, job_traceback
-from trainerd.sessions.callbacks import Callbacks, as_numbers
+from trainerd.sessions.callbacks import Callbacks, as_numbers, without_files
 from trainerd.sessions.contract import Steps
 from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.input import begin_again
@@ -53,19 +53,23 @@ class KerasJobSession(FunctionSession):
     Args:
       job: what to train.
       wrap: what its steps are made to, where that is not they themselves.
+      writes: whether callbacks that write files are called.
       options: see `FunctionSession`.
 
     Raises:
       EntryError: the job cannot be trained.
     """
 
-    def __init__(self, job: KerasJob, *, wrap: Callable[[Job], Job] = lambda job: job, **options: Any) -> None:
+    def __init__(
+        self, job: KerasJob, *, wrap: Callable[[Job], Job] = lambda job: job, writes: bool = True, **options: Any
+    ) -> None:
         _require_trainable(job.model)
         self._keras = job
         self._model = job.model
         self._data, self._size, self._epoch_steps = _data_of(job)
         self._progress = Progress()
-        self._callbacks = Callbacks(job.callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
+        callbacks = job.callbacks if writes else without_files(job.callbacks)
+        self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
         self._remembered: Any = None
         self._ended_changes = 0
         self._row: dict[str, float] = {}
@@ -106,7 +110,8 @@ class KerasJobSession(FunctionSession):
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint; callbacks remember what they knew then."""
-        self._begin(prefix)
+        if not self._is_begun:
+            self._begin(prefix)
         super().restore(prefix)
         if not self._exact_input:
             self._progress.input_began = self.step

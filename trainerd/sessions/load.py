@@ -8,32 +8,65 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.config import Config
-from trainerd.job import GraphJob, Job, KerasJob
+from trainerd.errors import EntryError
+from trainerd.job import GraphJob, Job, KerasJob, Program
 from trainerd.sessions.contract import Session
 from trainerd.sessions.entry import load_job, source_of
 from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.graphjob import GraphJobSession
+
+AnyJob = Job | GraphJob | KerasJob
 
 # TensorFlow looks for devices when it is first used, and remarks on those it does not find; better here than
 # among the lines of the run.
 tf.config.list_logical_devices()
 
 
+def open_entry(config: Config) -> Session | Program:
+    """Build the job that the config names, and a session for it; or find the function that writes its own loop.
+
+    Args:
+      config: what to build.
+
+    Raises:
+      EntryError: the job cannot be had, or cannot be trained.
+    """
+    job = _load(config)
+    return job if isinstance(job, Program) else _session_of(job, config)
+
+
 def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -> Session:
-    """Build the job that the config names, and a session for it.
+    """Build the job that the config names, and a session for it, to try it.
+
+    A Keras model's callbacks that write files are left out: theirs are those of the run that is tried.
 
     Args:
       config: what to build.
       wrap: what the session trains in place of a job's steps; a GraphJob's are run as they are.
 
     Raises:
-      EntryError: the job cannot be had, or cannot be trained.
+      EntryError: the job cannot be had, or cannot be trained; or it is a function that writes its own loop.
     """
+    job = _load(config)
+    if isinstance(job, Program):
+        raise EntryError(
+            f"entry = {config.entry!r} is a function that takes the Supervisor: what it does is only known when it "
+            "runs, so it cannot be tried. Try it with a short `max_steps` and another `logdir`."
+        )
+    return _session_of(job, config, wrap, writes=False)
+
+
+def _load(config: Config) -> AnyJob | Program:
     if config.seed is not None:
         tf.keras.utils.set_random_seed(config.seed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    job = load_job(config.entry, config.folder)
+    return load_job(config.entry, config.folder)
+
+
+def _session_of(
+    job: AnyJob, config: Config, wrap: Callable[[Job], Job] = lambda job: job, *, writes: bool = True
+) -> Session:
     source = source_of(config.entry)
     if isinstance(job, GraphJob):
         return GraphJobSession(job, stop_on_nan=config.stop_on_nan, repeats=config.deterministic, source=source)
@@ -46,5 +79,5 @@ def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -
     if isinstance(job, KerasJob):
         from trainerd.sessions.kerasjob import KerasJobSession  # Keras is imported where it is used
 
-        return KerasJobSession(job, wrap=wrap, **options)
+        return KerasJobSession(job, wrap=wrap, writes=writes, **options)
     return FunctionSession(wrap(job), **options)

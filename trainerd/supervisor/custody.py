@@ -7,6 +7,7 @@ What is special to graphs is in graphcustody.py, and to TensorFlow 2 functions i
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import re
 import sys
@@ -23,7 +24,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
-from trainerd.errors import StorageError, TrainerdError
+from trainerd.errors import StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Model, Steps
 from trainerd.sessions.graph import read_whole
@@ -38,6 +39,7 @@ from trainerd.supervisor.schedule import Mark, Schedule
 from trainerd.supervisor.tenancy import Host, Tenant
 from trainerd.supervisor.upkeep import Upkeep
 
+log = logging.getLogger(__name__)
 tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
@@ -137,7 +139,7 @@ class Custody(ABC):
             if self._rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
                 self._upkeep = Upkeep(
-                    self._config(0, 0),
+                    self._host.settled(self._config(0, 0), services=False),
                     self._model,
                     self._rundir,
                     flag=self._flag,
@@ -207,6 +209,7 @@ class Custody(ABC):
                 self._upkeep.resumed(found)
             self._recorded = self._model.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
+            log.info("training from step %d on", self._recorded + 1, extra={"event": "training"})
             if not self._is_kept:
                 self._upkeep.start()
                 self._stack.enter_context(self._upkeep.ticker)
@@ -224,7 +227,7 @@ class Custody(ABC):
         with self._care.boundary.lock:
             if self._step_name is not None:
                 self._upkeep.recording.begin(self._model, self._model.step)
-            self._upkeep.apply(self._host.settled(self._config(secs, steps)))
+            self._upkeep.apply(self._host.settled(self._config(secs, steps), services=True))
             if self._keep is not None and (secs or steps) and self.saves_at_start:
                 self._upkeep.checkpointing.start(self._model, "start")
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
@@ -407,11 +410,8 @@ class Custody(ABC):
         """
         with self._care.boundary.lock if self._care is not None else contextlib.nullcontext():
             if self._upkeep is not None:
-                if error is None or is_clean(error):
-                    self._reporter.update(phase=(self.outcome or _ENDED).phase)
-                else:
-                    code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
-                    self._reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
+                failed = error if error is not None and not is_clean(error) else None
+                self._host.left(self._reporter, self.outcome or _ENDED, failed)
             self._gone()  # what is still raised finds nothing to do
             if self._care is not None:
                 self._care.closing = lambda error: None

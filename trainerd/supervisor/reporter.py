@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,17 @@ class Reporter:
         """Change fields of the state; the next update shows them."""
         with self._lock:
             self.state = replace(self.state, **changes)
+
+    @contextlib.contextmanager
+    def observed_by(self, observers: Sequence[Observer]) -> Iterator[None]:
+        """Tell these too, while the block runs."""
+        with self._lock:
+            before, self._observers = self._observers, [*self._observers, *observers]
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._observers = before
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:

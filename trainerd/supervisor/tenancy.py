@@ -14,11 +14,13 @@ from typing import Protocol
 
 from trainerd import lock
 from trainerd.config import Config
+from trainerd.errors import TrainerdError
 from trainerd.rundir import RunDirectory
-from trainerd.state import State
+from trainerd.state import Phase, State
 from trainerd.supervisor import requests
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.outcome import Outcome
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.reporter import Observer, Reporter
 from trainerd.supervisor.signals import SignalThread, die_of, handled, terminal_check
@@ -67,12 +69,27 @@ class Host(Protocol):
         """Hold it while the block runs; None where there is none, then signals are all that is heard of."""
         ...
 
-    def settled(self, config: Config) -> Config:
-        """What a program's services are to go by, where this is what the program asks for."""
+    def settled(self, config: Config, *, services: bool) -> Config:
+        """What a program's services are to go by.
+
+        Args:
+          config: what the program asks for.
+          services: whether it wants checkpoints on a schedule.
+        """
         ...
 
     def reload(self) -> Config | None:
         """What they are to go by from now on, where somebody asked to read it again; None for no change."""
+        ...
+
+    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+        """The session has ended.
+
+        Args:
+          reporter: what `held` gave.
+          outcome: how.
+          error: what ended it; None where nothing was wrong.
+        """
         ...
 
 
@@ -92,13 +109,21 @@ class Tenant:
             with tenancy(rundir, Path(sys.argv[0]).name or "python", observers) as reporter:
                 yield reporter
 
-    def settled(self, config: Config) -> Config:
+    def settled(self, config: Config, *, services: bool) -> Config:
         """What the program asks for."""
         return config
 
     def reload(self) -> Config | None:
         """Nothing: there is no file to read."""
         return None
+
+    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+        """Say so: nothing else will be said of this run."""
+        if error is None:
+            reporter.update(phase=outcome.phase)
+            return
+        code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
+        reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
 
 
 class _Every:

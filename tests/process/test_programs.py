@@ -1,0 +1,124 @@
+"""What an entry may be beside a Job: a Keras model, and a function that writes its own loop."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tests.process.conftest import Start, write_config
+from tests.process.trainers import saved
+from trainerd.checkpoints import manifest
+from trainerd.rundir import RunDirectory
+from trainerd.state import Phase, read_state
+
+PROGRAMS = ["jobs:steps_program", "jobs:graph_program"]
+
+
+def value(rundir: RunDirectory, step: int) -> float:
+    """Of the one variable of these programs, in a checkpoint."""
+    reader = tf.train.load_checkpoint(str(rundir.prefix(step)))
+    name = "p" if reader.has_tensor("p") else "p/.ATTRIBUTES/VARIABLE_VALUE"
+    return float(reader.get_tensor(name))
+
+
+@pytest.mark.parametrize("entry", PROGRAMS)
+def test_a_program_ends_at_max_steps_to_the_step(start: Start, project: Path, entry: str) -> None:
+    write_config(project, entry=entry, more="max_steps = 333\n")
+    run = start("run")
+    assert run.end() == 0, run.text
+    rundir = RunDirectory(project / "run")
+    assert saved(rundir)[0] == 333 and value(rundir, 333) == 666.0
+    state = read_state(rundir.state)
+    assert state is not None and state.phase is Phase.FINISHED and state.max_steps == 333
+    assert "max_steps = 333 is reached" in run.text
+    again = start("run")
+    assert again.end() == 0 and "max_steps = 333 is reached" in again.text
+
+
+@pytest.mark.parametrize("entry", PROGRAMS)
+def test_a_program_is_paused_saved_and_goes_on(start: Start, project: Path, entry: str) -> None:
+    write_config(project, entry=entry, more="[checkpoint]\nsave_model_secs = 0\n")
+    last = 0
+    for how in ("signal", "file", "kill"):
+        run = start("run")
+        run.until_training(last + 20)
+        if how == "kill":
+            run.signal(9)
+            assert run.end() == -9
+            break
+        run.signal(10)  # SIGUSR1: save, and go on
+        run.until_printed(r"saved step \d+ \(request\)")
+        if how == "signal":
+            assert run.pause() == 0, run.text
+        else:
+            run.rundir.pause.touch()
+            assert run.end() == 0, run.text
+        newest = saved(run.rundir)[0]
+        assert newest > last and value(run.rundir, newest) == 2.0 * newest
+        assert manifest.read(run.rundir.manifest(newest)).reason == "pause"
+        last = newest
+    assert saved(run.rundir)[0] >= last
+
+
+def test_an_error_of_the_program_is_shown_and_its_last_step_saved(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:failing_program")
+    run = start("run")
+    assert run.end() == 70
+    assert "the program failed at step 3" in run.text and "my own mistake" in run.text
+    assert 'File "' in run.text and "site-packages" not in run.text
+    assert saved(run.rundir)[0] == 3
+    state = read_state(run.rundir.state)
+    assert state is not None and state.phase is Phase.FAILED and state.exit_code == 70
+
+
+def test_what_the_config_says_a_program_cannot(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:meddling_program")
+    run = start("run")
+    assert run.end() == 70 and "logdir: under the daemon trainerd.toml says that" in run.text
+
+
+def test_a_program_cannot_be_tried(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:steps_program")
+    check = start("check")
+    assert check.end() == 69 and "is a function that takes the Supervisor" in check.text
+
+
+def test_a_keras_model_is_trained_paused_and_trained_on(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:keras_model")
+    run = start("run")
+    run.until_training(20)
+    assert run.pause() == 0, run.text
+    paused = saved(run.rundir)[0]
+    assert 20 <= paused < 420
+    run = start("run")
+    assert run.end() == 0, run.text
+    assert "epochs = 60 are done" in run.text and saved(run.rundir)[0] == 420
+    assert [int(n) for n in re.findall(r"epoch (\d+) ended at step", run.text)] == list(range(paused // 7, 60))
+    state = read_state(run.rundir.state)
+    assert state is not None and state.metrics["epoch"] == 60 and "val_loss" in state.metrics
+    rows = list(csv.DictReader((project / "epochs.csv").read_text().splitlines()))
+    assert [int(row["epoch"]) for row in rows] == list(range(60))
+    again = start("run")
+    assert again.end() == 0 and "epochs = 60 are done" in again.text
+
+
+def test_a_keras_model_is_checked_and_proved_without_touching_its_files(start: Start, project: Path) -> None:
+    (project / "epochs.csv").write_text("mine\n")
+    write_config(project, entry="jobs:keras_model")
+    check = start("check")
+    assert check.end() == 0 and "All is well" in check.text, check.text
+    prove = start("prove", "--steps", "40", "--interruptions", "3")
+    assert prove.end(200) == 0, prove.text
+    assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text
+    assert (project / "epochs.csv").read_text() == "mine\n"
+
+
+def test_a_graph_is_proved(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:graph")
+    prove = start("prove", "--steps", "40", "--interruptions", "3")
+    assert prove.end(200) == 0, prove.text
+    assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text

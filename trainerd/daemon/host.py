@@ -1,0 +1,72 @@
+"""The daemon as the host of a program's own loop: its run directory, its flag, its config."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from trainerd.config import Config
+from trainerd.errors import EntryError
+from trainerd.rundir import RunDirectory
+from trainerd.supervisor.flag import Flag
+from trainerd.supervisor.outcome import Outcome
+from trainerd.supervisor.reporter import Observer, Reporter
+
+
+class DaemonHost:
+    """What the Supervisor of a program under the daemon is looked after with; see `supervisor.tenancy.Host`.
+
+    Args:
+      config: what the daemon was started with.
+      rundir: which the daemon holds.
+      flag, reporter: the daemon's.
+      reload: reads the config again; None where it is wrong.
+
+    Attributes:
+      outcome: how the program's last session ended.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rundir: RunDirectory,
+        *,
+        flag: Flag,
+        reporter: Reporter,
+        reload: Callable[[], Config | None],
+    ) -> None:
+        self.flag = flag
+        self.outcome: Outcome | None = None
+        self._config = config
+        self._rundir = rundir
+        self._reporter = reporter
+        self._reload = reload
+
+    @contextlib.contextmanager
+    def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter]:
+        """The daemon holds it already."""
+        if rundir is None or rundir.path != self._rundir.path:
+            raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
+        with self._reporter.observed_by(observers):
+            yield self._reporter
+
+    def settled(self, config: Config, *, services: bool) -> Config:
+        """The daemon's own config. A graph's summaries are the Supervisor's service."""
+        checkpoint = self._config.checkpoint
+        if not services:
+            checkpoint = replace(checkpoint, save_model_secs=0, save_model_steps=0)
+        summary = replace(self._config.summary, save_summaries_secs=0)
+        return replace(self._config, checkpoint=checkpoint, summary=summary)
+
+    def reload(self) -> Config | None:
+        """The config, read again."""
+        found = self._reload()
+        if found is None:
+            return None
+        self._config = found
+        return self.settled(found, services=True)
+
+    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+        """The session has ended, and the program may go on: the daemon says how it ends."""
+        self.outcome = None if error is not None else outcome
