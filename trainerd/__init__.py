@@ -12,6 +12,8 @@ from trainerd.errors import TrainerdError
 from trainerd.job import GraphJob, Job, KerasJob
 
 if TYPE_CHECKING:
+    from trainerd import hooks as hooks
+    from trainerd import keras as keras
     from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
     from trainerd.supervisor.monitored import MonitoredSession, MonitoredTrainingSession, SingularMonitoredSession
     from trainerd.supervisor.supervisor import Supervisor
@@ -33,6 +35,7 @@ __all__ = [
 
 _LATER = {
     "hooks": "trainerd.hooks",
+    "keras": "trainerd.keras",
     "ChiefSessionCreator": "trainerd.supervisor.creators",
     "MonitoredSession": "trainerd.supervisor.monitored",
     "MonitoredTrainingSession": "trainerd.supervisor.monitored",

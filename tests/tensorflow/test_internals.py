@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -145,6 +146,7 @@ KNOWN = {
     ("daemon/detach.py", "_exit"),
     ("sessions/callables.py", "_make_callable_from_options"),
     ("sessions/unfinalized.py", "_unsafe_unfinalize"),
+    ("supervisor/fitting.py", "_initial_epoch"),
 }
 
 
@@ -170,6 +172,21 @@ def test_there_are_no_others() -> None:
 def _without_text(line: str) -> str:
     """A line of code without its comment and its strings."""
     return re.sub(r'"[^"]*"|\'[^\']*\'', '""', line).partition("#")[0]
+
+
+def test_fit_begins_at_the_epoch_that_a_callback_sets() -> None:
+    """trainerd/supervisor/fitting.py has it go on there, as keras.callbacks.BackupAndRestore does."""
+    seen: list[int] = []
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    begin = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: setattr(model, "_initial_epoch", 3), on_epoch_begin=lambda n, logs: seen.append(n)
+    )
+    model.fit(np.ones([2, 1]), np.ones([2, 1]), epochs=5, verbose=0, callbacks=[begin])
+    assert seen == [3, 4], (
+        "Keras's fit no longer looks at Model._initial_epoch: see keras/src/callbacks/backup_and_restore.py for how it "
+        "goes on in a later epoch now."
+    )
 
 
 def test_a_dataset_tells_its_inputs_and_settings() -> None:

@@ -199,6 +199,22 @@ def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: 
     assert session.run_until(session.step + 1).over.startswith("a callback stopped the training in epoch")
 
 
+@pytest.mark.parametrize(("data", "steps"), [(reshuffled, None), (endless, 4), (unknown, None), (reshuffled, 4)])
+@pytest.mark.parametrize("stops", [[2], [6, 12], [4, 5, 8, 15]])
+def test_the_data_goes_on_where_it_was(
+    tmp_path: Path, data: Callable[[], tf.data.Dataset], steps: int | None, stops: list[int]
+) -> None:
+    made: list[Any] = []
+
+    def make() -> trainerd.KerasJob:
+        made.append(a_model())
+        return trainerd.KerasJob(made[-1], data(), steps_per_epoch=steps, epochs=4)
+
+    in_parts(make, [], tmp_path)
+    in_parts(make, stops, tmp_path)
+    assert_same(made[0], made[-1])
+
+
 def test_what_was_trained_after_the_checkpoint_leaves_no_rows(tmp_path: Path) -> None:
     def make() -> trainerd.KerasJob:
         log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), separator=";")

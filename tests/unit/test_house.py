@@ -21,6 +21,7 @@ FLOORS = [
     {"sessions", "checkpoints", "events", "data"},
     {"hooks"},
     {"supervisor"},
+    {"keras"},
     {"daemon"},
     {"proof"},
     {"cli"},
@@ -53,6 +54,7 @@ NEEDS_TENSORFLOW = {
     "events/graphevents.py",
     "supervisor/creators.py",
     "supervisor/custody.py",
+    "supervisor/fitting.py",
     "supervisor/graphcustody.py",
     "supervisor/graphprogram.py",
     "supervisor/keeping.py",
@@ -74,7 +76,7 @@ NEEDS_TENSORFLOW = {
     "examples/digits.py",
     "examples/starter/job.py",
 }
-NEEDS_WHAT_NEEDS_IT = {"events/writer.py", "supervisor/lent.py", "supervisor/stepcustody.py"}
+NEEDS_WHAT_NEEDS_IT = {"events/writer.py", "keras.py", "supervisor/lent.py", "supervisor/stepcustody.py"}
 HEAVY = ("tensorflow", "keras")
 
 

@@ -32,6 +32,7 @@ class Callbacks:
       callbacks: `keras.callbacks.Callback`s, as they were made.
       model: the model.
       epochs, steps: what they are told of the training; None where it is not known.
+      calls: whether they are called from here; False where only their memory is looked after.
 
     Attributes:
       wants_batches: whether one of them must be called around every batch.
@@ -41,14 +42,18 @@ class Callbacks:
       EntryError: one of them cannot be used.
     """
 
-    def __init__(self, callbacks: Sequence[Any], model: Any, *, epochs: int | None, steps: int | None) -> None:
+    def __init__(
+        self, callbacks: Sequence[Any], model: Any, *, epochs: int | None, steps: int | None, calls: bool = True
+    ) -> None:
         own = [each for each in callbacks if type(each) is not keras.callbacks.ProgbarLogger]  # trainerd shows progress
         for each in own:
             _require_useful(each)
-        self._list = keras.callbacks.CallbackList(
-            own, add_history=True, model=model, verbose=0, epochs=epochs, steps=steps
-        )
-        self._own = list(self._list.callbacks)
+        self._own = own
+        if calls:
+            self._list = keras.callbacks.CallbackList(
+                own, add_history=True, model=model, verbose=0, epochs=epochs, steps=steps
+            )
+            self._own = list(self._list.callbacks)
         self._fresh = [copy.deepcopy(_memory(each)) for each in self._own]
         self.settings = [[type(each).__name__, copy.deepcopy(_plain(each))] for each in self._own]
         self._model = model

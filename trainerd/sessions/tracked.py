@@ -127,6 +127,10 @@ class TrackedModel:
                 if key in self._waiting:
                     variable.assign(self._waiting.pop(key))
 
+    def forget_waiting(self) -> None:
+        """What Keras's hidden variables were does not matter: those that are not made yet begin anew."""
+        self._waiting.clear()
+
     def fingerprint(self) -> dict[str, str]:
         """What software saves it."""
         return {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}

@@ -1,0 +1,198 @@
+"""The callback for programs that keep `model.fit`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.graphs import events, saved, state
+from tests.tensorflow.test_kerasjob import X, Y, a_model, assert_same, endless, reshuffled, shuffled
+from trainerd.errors import InUseError, UsageError
+from trainerd.state import Phase
+
+pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras counts on a whole epoch
+
+
+class At(keras.callbacks.Callback):  # type: ignore[misc]
+    """Does something after a batch, counted over all of fit."""
+
+    def __init__(self, batch: int, act: Callable[[], object], wait: Callable[[], bool] = lambda: True) -> None:
+        super().__init__()
+        self.left, self.act, self.wait = batch, act, wait
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.act()
+            deadline = time.monotonic() + 20
+            while not self.wait():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)  # the signal's thread raises the flag
+
+
+def fit(
+    folder: Path | None,
+    *before: Any,
+    data: Callable[[], tf.data.Dataset] = reshuffled,
+    keeps_data: bool = True,
+    epochs: int = 5,
+    patience: int = 2,
+    steps: int | None = None,
+    **options: Any,
+) -> keras.Model:
+    """A program that keeps `fit`, with callbacks that remember."""
+    model = a_model()
+    stop = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=0.5, restore_best_weights=True)
+    rate = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
+    supervise = trainerd.keras.Supervise(str(folder), callbacks=[stop], **options) if folder else None
+    with supervise or threading.Lock():
+        dataset = supervise.data(data()) if supervise and keeps_data else data()
+        callbacks = [*before, stop, rate, *([supervise] if supervise else [])]
+        model.fit(dataset, epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False, callbacks=callbacks)
+    return model
+
+
+# ---------------------------------------------------------------------- going on
+
+
+@pytest.mark.parametrize("stops", [[1], [8], [6, 6], [4, 8, 1], [2, 3, 1, 5]])
+def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: list[int]) -> None:
+    whole = fit(tmp_path / "whole")
+    for stop in stops:
+        with pytest.raises(trainerd.keras.Paused) as caught:
+            fit(tmp_path / "parts", At(stop, terminate))
+        assert caught.value.code == 0 and state(tmp_path / "parts").phase is Phase.PAUSED
+        assert saved(tmp_path / "parts")[0][1] == "pause"
+    parts = fit(tmp_path / "parts")
+    assert_same(whole, parts)
+    assert saved(tmp_path / "parts")[0] == (saved(tmp_path / "whole")[0][0], "finish")
+    assert state(tmp_path / "parts").phase is Phase.FINISHED
+
+
+@pytest.mark.parametrize("stops", [[2], [4, 3], [7, 1, 5]])
+def test_epochs_of_so_many_steps_go_on_too(tmp_path: Path, stops: list[int]) -> None:
+    whole = fit(tmp_path / "whole", data=endless, steps=4)
+    for stop in stops:
+        with pytest.raises(trainerd.keras.Paused):
+            fit(tmp_path / "parts", At(stop, terminate), data=endless, steps=4)
+    assert_same(whole, fit(tmp_path / "parts", data=endless, steps=4))
+
+
+def test_it_trains_to_what_fit_trains_to_without_it(tmp_path: Path) -> None:
+    assert_same(fit(None, data=shuffled), fit(tmp_path, data=shuffled))
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    first = fit(tmp_path, epochs=2)
+    seen = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: 1 / 0)
+    assert_same(first, fit(tmp_path, seen, epochs=2))
+    assert [step for step, _ in saved(tmp_path)] == [12]
+
+
+def test_a_training_that_a_callback_ended_stays_ended_until_the_callback_is_another(tmp_path: Path) -> None:
+    fit(tmp_path, patience=1, epochs=9)
+    ended = saved(tmp_path)[0][0]
+    assert ended < 9 * 6
+    fit(tmp_path, patience=1, epochs=9)
+    assert saved(tmp_path)[0][0] == ended
+    fit(tmp_path, patience=3, epochs=9)
+    assert saved(tmp_path)[0][0] > ended
+
+
+def test_without_its_data_the_epoch_begins_anew(tmp_path: Path) -> None:
+    with pytest.raises(trainerd.keras.Paused):
+        fit(tmp_path, At(9, terminate), keeps_data=False)
+    epochs: list[int] = []
+    seen = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epochs.append(epoch))
+    fit(tmp_path, seen, keeps_data=False, epochs=3)
+    assert epochs == [1, 2] and saved(tmp_path)[0] == (9 + 2 * 6, "finish")
+
+
+def test_arrays_and_several_steps_an_execution(tmp_path: Path) -> None:
+    def program(*more: Any) -> None:
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse", steps_per_execution=5)
+        supervise = trainerd.keras.Supervise(str(tmp_path))
+        model.fit(X, Y, batch_size=2, epochs=2, verbose=0, callbacks=[*more, supervise])
+
+    with pytest.raises(trainerd.keras.Paused):
+        program(At(8, terminate))
+    assert saved(tmp_path)[0][0] == 40
+    program()
+    assert saved(tmp_path)[0][0] == 40 + 30
+
+
+# ---------------------------------------------------------------------- the flag
+
+
+def test_a_pause_file_pauses_and_is_consumed(tmp_path: Path) -> None:
+    def touch() -> None:
+        (tmp_path / "pause").touch()
+        time.sleep(0.6)  # the clock looks four times a second
+
+    with pytest.raises(trainerd.keras.Paused):
+        fit(tmp_path, At(3, touch))
+    assert saved(tmp_path)[0] == (3, "pause") and not (tmp_path / "pause").exists()
+
+
+def test_sigusr1_saves_and_fit_goes_on(tmp_path: Path) -> None:
+    def save() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.1)
+
+    wait = At(8, lambda: None, lambda: bool(saved(tmp_path)))
+    fit(tmp_path, At(4, save), wait, epochs=3)
+    assert [reason for _, reason in saved(tmp_path)] == ["finish", "request"] and saved(tmp_path)[1][0] == 4
+
+
+def test_checkpoints_and_curves_come_on_schedule(tmp_path: Path) -> None:
+    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.05))
+    fit(tmp_path, slow, epochs=4, save_model_secs=0.2, save_summaries_secs=0.2)
+    assert "schedule" in {reason for _, reason in saved(tmp_path)}
+    tags = {value.tag for event in events(tmp_path) for value in event.summary.value}
+    assert {"loss", "mae"} <= tags and state(tmp_path).metrics["loss"] > 0
+
+
+def test_an_error_is_raised_and_the_last_step_saved(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        fit(tmp_path, At(5, fail))
+    assert not saved(tmp_path) and state(tmp_path).phase is Phase.FAILED  # of that batch we were not told yet
+    with pytest.raises(ZeroDivisionError):
+        fit(tmp_path, keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epoch and 1 / 0))
+    assert saved(tmp_path) == [(6, "failure")]
+    fit(tmp_path)
+
+
+def test_one_program_at_a_time_and_the_signals_are_given_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with (
+        trainerd.Supervisor(checkpoint=tf.train.Checkpoint(v=tf.Variable(1.0)), logdir=str(tmp_path)).managed_session(),
+        pytest.raises(InUseError),
+    ):
+        fit(tmp_path)
+    fit(tmp_path / "other")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"takes a tf.data.Dataset, and this is a ndarray"):
+        trainerd.keras.Supervise(str(tmp_path)).data(np.ones(3))

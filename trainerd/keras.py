@@ -1,0 +1,10 @@
+"""What trainerd has for programs that keep Keras's `model.fit`.
+
+For a Keras model under the daemon's own loop there is `trainerd.KerasJob`.
+"""
+
+from __future__ import annotations
+
+from trainerd.supervisor.fitting import Paused, Supervise
+
+__all__ = ["Paused", "Supervise"]

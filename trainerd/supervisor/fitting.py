@@ -1,0 +1,292 @@
+"""A callback for programs that keep `model.fit`: signals, durable checkpoints, and a resume in mid-epoch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+
+from trainerd.errors import UsageError
+from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
+from trainerd.sessions.callbacks import Callbacks
+from trainerd.sessions.input import begin_again
+from trainerd.sessions.pythonstate import PythonValues, packed
+from trainerd.sessions.tracked import TrackedModel
+from trainerd.state import Phase
+from trainerd.supervisor.custody import Keep
+from trainerd.supervisor.schedule import Schedule
+from trainerd.supervisor.stepcustody import StepCustody
+from trainerd.supervisor.stepsession import StepCare, as_steps
+
+
+class Paused(SystemExit):
+    """`fit` was asked to pause, and its last step is on disk: the program ends with code 0, unless it catches this.
+
+    An exit and no return: what comes after `fit` in a program takes the model for trained.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
+    """Looks after `model.fit`. Give it as the last of the callbacks.
+
+    The next `fit` of the program goes on from the newest checkpoint that verifies: with the weights, the optimizer, the
+    metrics and the epoch; and with the next batch, where the data is `supervise.data(dataset)`.
+
+    Args:
+      logdir: the run directory.
+      save_model_secs: seconds between checkpoints. 0: none on a schedule.
+      save_summaries_secs: seconds between points of the curves. 0: none.
+      callbacks: those whose memory is saved too, such as an EarlyStopping: give them to `fit` as well.
+      checkpoint_basename: the first part of the checkpoints' names.
+
+    Attributes:
+      step: how many batches have been trained with over the run's whole life.
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        save_model_secs: float = 600,
+        save_summaries_secs: float = 120,
+        callbacks: Sequence[Any] = (),
+        checkpoint_basename: str = CHECKPOINT_BASENAME,
+    ) -> None:
+        super().__init__()
+        self.step = 0
+        self._rundir = RunDirectory(Path(logdir).absolute(), checkpoint_basename)
+        self._save_secs, self._show_secs = save_model_secs, save_summaries_secs
+        self._remembering = list(callbacks)
+        self._data: _Data | None = None
+        self._custody: StepCustody | None = None
+        self._epoch = self._batch = 0
+        self._logs: Any = None
+        self._stopped_by: Any = None
+
+    def data(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """The same dataset, whose position is saved. Give it to `fit` in the place of the other.
+
+        Raises:
+          UsageError: it is no `tf.data.Dataset`.
+        """
+        if not isinstance(dataset, tf.data.Dataset):
+            raise UsageError(f"supervise.data takes a tf.data.Dataset, and this is a {type(dataset).__name__}.")
+        self._data = _Data(dataset)
+        return self._data.kept
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        """Where `fit` has raised an error, save what is sound of it and give back the run directory."""
+        self._leave(error)
+
+    # ------------------------------------------------------------------ what fit calls
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Restore the newest checkpoint, and have `fit` begin there."""
+        self._leave(None)
+        with tf.device("CPU:0"):
+            self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
+        self._memory = Callbacks(self._remembering, self.model, epochs=None, steps=None, calls=False)
+        self._restored: Any = None
+        parts = {"model": self.model, "training": PythonValues(self._read, self._write)}
+        if self._data is not None:
+            parts["data"] = self._data.begin()
+            # A trace makes all variables, which fit makes in its first step, when it is too late to restore metrics.
+            tf.function(self.model.train_step, autograph=False).get_concrete_function(self._data.kept.element_spec)
+        model = TrackedModel(tf.train.Checkpoint(**parts), self._global_step)
+        custody = StepCustody(self._rundir, model, Keep(), stop=self._stopped, should_stop=lambda: False)
+        self._error: BaseException | None = None
+        with custody.begun():
+            custody.find()
+        self._custody = custody
+        self._care = _Fitted()
+        custody.take(self._care)
+        self._care.care.boundary.lock.acquire()  # fit is in a step, but where it calls us
+        self._resume(model)
+        custody.start_services(self._save_secs, 0)
+        if self._show_secs:
+            custody.add_service("curves", custody.write_metrics, Schedule(secs=self._show_secs))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """In an epoch that goes on, put back what `fit` has just reset."""
+        if self._restored is None:
+            self._epoch, self._batch = epoch, 0
+            return
+        metrics, rate, memory = self._restored
+        self._restored = None
+        self._memory.remember(memory)
+        if self._batch:
+            for variable, value in zip(self.model.metrics_variables, metrics, strict=True):
+                variable.assign(value)
+            if rate is not None:
+                self.model.optimizer.learning_rate.assign(rate)  # a scheduler may have moved it on
+        self._first_batch = self._batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """A boundary."""
+        done = batch + 1 + self._first_batch - self._batch  # more than one with steps_per_execution
+        self._batch += done
+        self.step += done
+        if self._data is not None:
+            self._data.was_read = True
+        self._logs = logs
+        if self._batch == self.params.get("steps"):  # the epoch's end is a boundary too, and comes at once
+            if self._first_batch:
+                self.model.stop_training = self._break = _Break()
+        elif self._care.care.boundary.flag.is_raised:
+            self._at_boundary()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The next epoch is to come."""
+        if self.model.stop_training is self._break:
+            self.model.stop_training = False
+        self._epoch, self._batch, self._first_batch, self._logs = epoch + 1, 0, 0, logs
+        if self._data is not None and self.params.get("steps") in (None, self._data.size):
+            self._data.begin_again()
+        if self.model.stop_training:  # fit ends now, and what it is saved with then remembers that
+            self._stopped_by = self._memory.settings
+        elif self._care.care.boundary.flag.is_raised:
+            self._at_boundary()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Save the last step."""
+        assert self._custody is not None
+        self._count()
+        try:
+            self._custody.save(None)
+        finally:
+            self._leave(None)
+
+    # ------------------------------------------------------------------ its own
+
+    _first_batch = 0
+    _break: object = None
+
+    def _at_boundary(self) -> None:
+        """Do what is due.
+
+        Raises:
+          Paused: the run is to pause, and its last step is on disk.
+        """
+        assert self._custody is not None
+        self._count()
+        self._care.care.boundary.reached()
+        if self._error is not None:
+            error, self._error = self._error, None
+            self._leave(error)
+            raise error
+        if self._custody.outcome is not None and self._custody.outcome.phase is Phase.PAUSED:
+            self._custody.save(None)
+            self._leave(None)
+            raise Paused
+
+    def _count(self) -> None:
+        """Tell of the steps since the last time."""
+        done = self.step - int(self._global_step.numpy())
+        self._global_step.assign(self.step)
+        if done and self._custody is not None:
+            self._custody.model.runs += done
+            self._care.care.ran(as_steps(self.step, self._logs or {}))
+
+    def _has_lost_count(self) -> bool:
+        """Whether the model was trained with a batch of which we were not told: a step or a callback has failed."""
+        iterations = getattr(self.model.optimizer, "iterations", None)
+        return iterations is None or int(iterations.numpy()) - self._iterations != self.step - self._began_at
+
+    def _resume(self, model: TrackedModel) -> None:
+        self.step = self._began_at = int(self._global_step.numpy())
+        iterations = getattr(self.model.optimizer, "iterations", None)
+        self._iterations = int(iterations.numpy()) if iterations is not None else 0
+        if self.step:
+            found = getattr(self.model.optimizer, "learning_rate", None)
+            rate = found.numpy() if found is not None and hasattr(found, "assign") else None
+            self._restored = ([v.numpy() for v in self.model.metrics_variables], rate, self._was)
+            if self._data is None:  # the epoch begins anew with its data, and its metrics too
+                self._batch = 0
+                model.forget_waiting()
+            # As keras.callbacks.BackupAndRestore does. Where a callback has ended the training, there is none left.
+            self.model._initial_epoch = self._epoch if self._stopped_by is None else self.params["epochs"]
+
+    def _read(self) -> Any:
+        where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
+        return {**where, "callbacks": self._memory.memory()}
+
+    def _write(self, values: Any) -> None:
+        self._epoch, self._batch, self._was = values["epoch"], values["batch"], values["callbacks"]
+        same = packed(values["stopped_by"]) == packed(self._memory.settings)
+        self._stopped_by = values["stopped_by"] if same else None
+
+    def _stopped(self, error: BaseException | None) -> None:
+        self._error = error
+
+    def _leave(self, error: BaseException | None) -> None:
+        custody, self._custody = self._custody, None
+        if custody is None:
+            return
+        with contextlib.ExitStack() as stack:
+            stack.callback(custody.leave, error)
+            stack.callback(self._care.care.boundary.lock.release)
+            if error is not None and not isinstance(error, Paused):
+                self._count()
+                if self._has_lost_count():
+                    self._care.care.failure = error
+                custody.save(error)
+            custody.part()
+
+
+class _Break:
+    """Ends an epoch that was gone on with: `fit` does not know that it has fewer batches, and would ask for more.
+
+    True to `fit`; to who set it, another than what a callback sets that wants to stop.
+    """
+
+
+class _Fitted:
+    """What `fit` is to who looks after it."""
+
+    care: StepCare
+
+
+class _Data:
+    """A dataset with one iterator, whose position can be saved: each epoch begins it again.
+
+    Keras makes an iterator whenever it begins an epoch, and there is no other way to have it go on with one.
+
+    Attributes:
+      was_read: whether it has given a batch since it was begun.
+      size: how many batches it has; negative where that is not known.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        self._dataset = dataset
+        self._iterator: Any = None
+        self.was_read = False
+        self.size = int(dataset.cardinality())
+        self.kept = dataset.take(-1)  # an object of our own, and the same elements
+        kind = type(self.kept)
+        self.kept.__class__ = type(kind.__name__, (kind,), {"__iter__": lambda this: self._iterate()})
+
+    def begin(self) -> Any:
+        """Training begins. The iterator, which may be moved before `fit` asks for it."""
+        self._iterator, self.was_read = iter(self._dataset), False
+        return self._iterator
+
+    def _iterate(self) -> Any:
+        if self._iterator is None:  # fit looks at a batch before it begins
+            return iter(self._dataset)
+        self.begin_again()
+        return self._iterator
+
+    def begin_again(self) -> None:
+        """An epoch has ended: the next one has all of the data. Told twice, it is done once."""
+        if self.was_read:
+            begin_again(self._dataset, self._iterator)
+            self.was_read = False
