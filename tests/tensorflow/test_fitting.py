@@ -85,7 +85,7 @@ def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: 
     assert state(tmp_path / "parts").phase is Phase.FINISHED
 
 
-@pytest.mark.parametrize("stops", [[2], [4, 3], [7, 1, 5]])
+@pytest.mark.parametrize("stops", [[2], [4, 3], [7, 1, 3]])
 def test_epochs_of_so_many_steps_go_on_too(tmp_path: Path, stops: list[int]) -> None:
     whole = fit(tmp_path / "whole", data=endless, steps=4)
     for stop in stops:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +95,13 @@ class KerasJobSession(FunctionSession):
         if progress.epoch_began is None:
             self._begin_epoch(before)
         assert progress.epoch_began is not None
-        end = progress.epoch_began + self._epoch_steps if self._epoch_steps else limit
+        end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
+        data_end = progress.input_began + self._size if self._size else math.inf
+        end = min(end, data_end)
         if self._callbacks.wants_batches and before < end:
             steps = self._run_batch(before)
         else:
-            steps = super().run_until(min(limit, end))
+            steps = super().run_until(int(min(limit, end)))
         now = self.step
         self._has_trained = self._has_trained or now > before
         self._row = steps.last() or self._row
@@ -106,7 +109,10 @@ class KerasJobSession(FunctionSession):
             return steps
         if steps.ended and now == progress.input_began:
             raise JobError("the data has no batch at all", step=now, sound=True)
-        return Steps(steps.first, steps.names, steps.rows, then=lambda: self._end_epoch(steps.ended))
+        # The end of the data is known by its size before it is read: an iterator that stands there, and was not asked
+        # for more, draws once more from its shuffle's seeds when it is restored and asked.
+        data_ended = steps.ended or now >= data_end
+        return Steps(steps.first, steps.names, steps.rows, then=lambda: self._end_epoch(data_ended))
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint; callbacks remember what they knew then."""
@@ -183,7 +189,7 @@ class KerasJobSession(FunctionSession):
         if self._model.stop_training:
             progress.stopped = f"a callback stopped the training in epoch {progress.epoch}"
             progress.settings = self._callbacks.settings
-        if data_ended or (self._size and step - progress.input_began >= self._size):
+        if data_ended:
             begin_again(self._data, self._iterator)
             progress.input_began = step
             self._loop.settle()
