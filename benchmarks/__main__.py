@@ -26,6 +26,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "tiny": rates.tiny,
     "keras": rates.keras,
+    "digits_keras": rates.digits_keras,
     "digits": rates.digits,
     "graph": rates.graph,
     "fifty_ms": rates.fifty_ms,

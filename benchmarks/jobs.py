@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,9 +13,11 @@ import tensorflow as tf
 
 import trainerd
 from benchmarks.loss import LEARNING_RATE, TARGET
+from trainerd.examples import digits
 
 SIDE = 128
 SECONDS = 0.05
+EPOCH = 10**8
 INVERSIONS = "TRAINERD_BENCH_INVERSIONS"
 
 
@@ -53,6 +56,37 @@ def tiny_keras() -> trainerd.Job:
         return {"loss": loss}
 
     return trainerd.Job(train_step, dataset=dataset, state={"model": model, "optimizer": optimizer})
+
+
+def digits_keras_parts() -> tuple[keras.Model, tf.data.Dataset]:
+    """The model of the digits job and its data, without the shifts that its own step makes."""
+    keras.utils.set_random_seed(1)
+    dataset = tf.data.Dataset.from_tensor_slices(digits.load()).shuffle(2000, seed=1).repeat().batch(digits.BATCH)
+    return digits.build_model(), dataset
+
+
+KERAS = {"tiny": tiny_keras_parts, "digits": digits_keras_parts}
+
+
+def compiled(name: str, **options: Any) -> tuple[keras.Model, tf.data.Dataset]:
+    """One of these models, compiled as both sides train it, and its data."""
+    model, dataset = KERAS[name]()
+    if name == "tiny":
+        model.compile(keras.optimizers.SGD(LEARNING_RATE), "mse", **options)
+    else:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(2e-3), loss, metrics=["accuracy"], **options)
+    return model, dataset
+
+
+def tiny_keras_job() -> trainerd.KerasJob:
+    """The tiny Keras model, as a KerasJob. An epoch is longer than it is looked at."""
+    return trainerd.KerasJob(*compiled("tiny"), steps_per_epoch=EPOCH)
+
+
+def digits_keras_job() -> trainerd.KerasJob:
+    """The model of digits, as a KerasJob."""
+    return trainerd.KerasJob(*compiled("digits"), steps_per_epoch=EPOCH)
 
 
 def fifty_ms() -> trainerd.Job:

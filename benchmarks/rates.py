@@ -1,4 +1,4 @@
-"""Steps per second under `trainerd run` beside its peers: tiny, keras, digits, fifty_ms."""
+"""Steps per second under `trainerd run` beside its peers: tiny, keras, digits, graphs, fifty_ms."""
 
 from __future__ import annotations
 
@@ -41,17 +41,37 @@ def tiny(plan: Plan) -> list[Figure]:
 
 def keras(plan: Plan) -> list[Figure]:
     """The smallest Keras model, with a dataset."""
-    with _folder() as folder:
-        ours, fit, by_hundred = _rates(
+    with _folder() as folder, _folder() as another:
+        ours, job, fit, by_hundred = _rates(
             plan,
             lambda: Trainer("benchmarks.jobs:tiny_keras", folder),
-            lambda: Peer("keras_fit", "1"),
-            lambda: Peer("keras_fit", "100"),
+            lambda: Trainer("benchmarks.jobs:tiny_keras_job", another),
+            lambda: Peer("keras_fit", "tiny", "1"),
+            lambda: Peer("keras_fit", "tiny", "100"),
         )
     note = "shown, not claimed"
     return [
         compared("keras", "tiny Keras model / fit", UNIT, ours, fit, Bar(AT_LEAST, 20)),
         compared("keras", "tiny Keras model / fit, steps_per_execution=100", UNIT, ours, by_hundred, note=note),
+        compared("keras", "tiny KerasJob / fit", UNIT, job, fit, Bar(AT_LEAST, 10)),
+        compared("keras", "tiny KerasJob / fit, steps_per_execution=100", UNIT, job, by_hundred, note=note),
+    ]
+
+
+def digits_keras(plan: Plan) -> list[Figure]:
+    """The model of digits, compiled: as a KerasJob, and under `fit`."""
+    with _folder() as folder:
+        ours, fit, by_fifty = _rates(
+            plan,
+            lambda: Trainer("benchmarks.jobs:digits_keras_job", folder),
+            lambda: Peer("keras_fit", "digits", "1"),
+            lambda: Peer("keras_fit", "digits", "50"),
+        )
+    return [
+        compared("digits_keras", "digits KerasJob / fit", UNIT, ours, fit, Bar(AT_LEAST, 1.3)),
+        compared(
+            "digits_keras", "digits KerasJob / fit, steps_per_execution=50", UNIT, ours, by_fifty, Bar(AT_LEAST, 1.0)
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Keras: `compile` and `fit` of the tiny Keras model. `keras_fit STEPS_PER_EXECUTION`."""
+"""Keras: `compile` and `fit` of a model of jobs.py. `keras_fit MODEL STEPS_PER_EXECUTION`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import time
 
 import keras
 
-from benchmarks.jobs import tiny_keras_parts
-from benchmarks.loss import LEARNING_RATE
+from benchmarks.jobs import compiled
 from benchmarks.peers.contract import serve
 
 FIRST_GUESS = 200
@@ -24,11 +23,9 @@ class _Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
         self.seconds = time.perf_counter() - self.begun
 
 
-def main(steps_per_execution: int) -> None:
+def main(name: str, steps_per_execution: int) -> None:
     """Serve `fit`. It has to be told its steps beforehand, so the last rate says how many fill the time."""
-    model, dataset = tiny_keras_parts()
-    optimizer = keras.optimizers.SGD(LEARNING_RATE)
-    model.compile(optimizer, "mse", steps_per_execution=steps_per_execution)
+    model, dataset = compiled(name, steps_per_execution=steps_per_execution)
     watch = _Stopwatch()
 
     def fit(steps: int) -> float:
@@ -48,4 +45,4 @@ def main(steps_per_execution: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1], int(sys.argv[2]))
