@@ -29,7 +29,7 @@ from trainerd import config as configs
 from trainerd.cli.group import COMMANDS, cli
 from trainerd.daemon import logs
 from trainerd.errors import every_class
-from trainerd.job import GraphJob, Job
+from trainerd.job import GraphJob, Job, KerasJob
 from trainerd.rundir import RunDirectory
 from trainerd.state import Answer, LastCheckpoint, Phase, State
 from trainerd.supervisor.signals import HANDLED
@@ -37,7 +37,7 @@ from trainerd.supervisor.signals import HANDLED
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "trainerd").rglob("*.md")])
-CONFIG, OPERATIONS, JOBS = DOCS / "config.md", DOCS / "operations.md", DOCS / "jobs.md"
+CONFIG, OPERATIONS, JOBS, KERAS = (DOCS / f"{name}.md" for name in ("config", "operations", "jobs", "keras"))
 README_LINES = 130
 
 FENCE = re.compile(r"^(?P<mark>```+)(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=mark)\s*$", re.MULTILINE | re.DOTALL)
@@ -256,6 +256,7 @@ def test_the_fields_of_the_journal_are_on_their_page() -> None:
 def test_the_fields_of_a_job_are_on_their_page() -> None:
     assert first_cells(section(JOBS, "What a job has")) == [f.name for f in dataclasses.fields(Job)]
     assert first_cells(section(JOBS, "A TensorFlow 1 graph")) == [f.name for f in dataclasses.fields(GraphJob)]
+    assert first_cells(section(KERAS, "A KerasJob")) == [f.name for f in dataclasses.fields(KerasJob)]
 
 
 # ---------------------------------------------------------------------- links and blocks
