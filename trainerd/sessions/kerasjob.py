@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from trainerd.sessions.pythonstate import PythonValues, packed, unpacked
 
 log = logging.getLogger(__name__)
 
+TELL_SECS = 1.0
 _STATE_KEY = "training/.ATTRIBUTES/py_state"
 _NO_ROWS = np.empty((0, 0))
 
@@ -55,6 +57,7 @@ class KerasJobSession(FunctionSession):
       job: what to train.
       wrap: what its steps are made to, where that is not they themselves.
       writes: whether callbacks that write files are called.
+      timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
 
     Raises:
@@ -62,7 +65,13 @@ class KerasJobSession(FunctionSession):
     """
 
     def __init__(
-        self, job: KerasJob, *, wrap: Callable[[Job], Job] = lambda job: job, writes: bool = True, **options: Any
+        self,
+        job: KerasJob,
+        *,
+        wrap: Callable[[Job], Job] = lambda job: job,
+        writes: bool = True,
+        timer: Callable[[], float] = time.monotonic,
+        **options: Any,
     ) -> None:
         _require_trainable(job.model)
         self._keras = job
@@ -71,6 +80,7 @@ class KerasJobSession(FunctionSession):
         self._progress = Progress()
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
+        self._timer, self._told_at = timer, -math.inf
         self._remembered: Any = None
         self._ended_changes = 0
         self._row: dict[str, float] = {}
@@ -185,7 +195,10 @@ class KerasJobSession(FunctionSession):
         self._call("on_epoch_end", progress.epoch, logs)
         figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
         text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        log.info("epoch %d ended at step %d: %s", progress.epoch, step, text, extra={"event": "epoch"})
+        is_told = (now := self._timer()) - self._told_at >= TELL_SECS
+        self._told_at = now if is_told else self._told_at
+        level = logging.INFO if is_told else logging.DEBUG  # small epochs come by the dozen in a second
+        log.log(level, "epoch %d ended at step %d: %s", progress.epoch, step, text, extra={"event": "epoch"})
         if self._model.stop_training:
             progress.stopped = f"a callback stopped the training in epoch {progress.epoch}"
             progress.settings = self._callbacks.settings
