@@ -182,6 +182,38 @@ def test_an_error_is_raised_and_the_last_step_saved(tmp_path: Path) -> None:
     fit(tmp_path)
 
 
+def test_an_error_at_the_end_of_an_epoch_is_not_the_end_of_it(tmp_path: Path) -> None:
+    whole = fit(tmp_path / "whole", epochs=3)
+    fails = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epoch == 1 and 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fit(tmp_path / "parts", fails, epochs=3)
+    assert not saved(tmp_path / "parts")
+    assert_same(whole, fit(tmp_path / "parts", epochs=3))
+
+
+def test_another_fit_of_the_model_begins_at_its_own_beginning(tmp_path: Path) -> None:
+    with pytest.raises(trainerd.keras.Paused):
+        fit(tmp_path, At(9, terminate))
+    model, epochs = fit(tmp_path), []
+    seen = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epochs.append(epoch))
+    model.fit(X, Y, epochs=2, verbose=0, callbacks=[seen])
+    assert epochs == [0, 1]
+
+
+def test_a_callback_that_stops_in_the_last_batch_stops(tmp_path: Path) -> None:
+    with pytest.raises(trainerd.keras.Paused):
+        fit(tmp_path, At(4, terminate))
+    stops = At(2, lambda: None)
+    stops.act = lambda: setattr(stops.model, "stop_training", True)
+    fit(tmp_path, stops)
+    assert saved(tmp_path)[0] == (6, "finish")
+
+
+def test_epochs_that_begin_somewhere_in_the_data_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the data has 6 batches, and steps_per_epoch is 4"):
+        fit(tmp_path, steps=4)
+
+
 def test_one_program_at_a_time_and_the_signals_are_given_back(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with (

@@ -306,6 +306,18 @@ def test_nan_tensor(tmp_path: Path, at_once: bool, at_once_fails: bool) -> None:
         assert saved(tmp_path) == [(7, "finish")]
 
 
+def test_each_of_several_losses_is_looked_at_after_every_step() -> None:
+    p = tf.Variable(0.0)
+
+    def step() -> dict[str, tf.Tensor]:
+        return {"one": p.assign_add(1.0), "other": tf.where(p >= 5.0, float("nan"), 1.0)}
+
+    both = [hooks.NanTensorHook("one"), hooks.NanTensorHook("other", fail_on_nan_loss=False)]
+    with trainerd.MonitoredTrainingSession(checkpoint=tf.train.Checkpoint(p=p), hooks=both) as session:
+        session.run(step, steps=1000)
+        assert session.step == 5 and session.should_stop()
+
+
 def test_feed_fn_gives_the_arguments() -> None:
     p, fed = tf.Variable(0.0), iter(range(1, 10))
 

@@ -387,6 +387,78 @@ def test_what_it_cannot_train_it_refuses(make: Callable[[], trainerd.KerasJob], 
         KerasJobSession(make())
 
 
+class Counts(keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts down from what it is told at the beginning, and is told of batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.began, self.ended = 0, 0, 0
+        self.logs: list[Any] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.left = 2
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.began += 1
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ended += 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.left = max(0, self.left - 1)
+        self.logs.append(dict(logs))
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.logs.append(dict(logs))
+
+
+def test_the_end_of_an_epoch_that_failed_is_done_again_as_it_was(tmp_path: Path) -> None:
+    def make(*more: Any, epochs: int = 3) -> tuple[trainerd.KerasJob, Counts]:
+        counts = Counts()
+        callbacks = [counts, *more]
+        return trainerd.KerasJob(a_model(), shuffled(), (X * 50, Y), callbacks=callbacks, epochs=epochs), counts
+
+    job, expected = make()
+    train(opened(job))
+    failing = opened(make(Fails())[0])
+    with pytest.raises(JobError):
+        train(failing)
+    failing.snapshot().write(tmp_path / "model.ckpt-6", lambda size: None)
+    job, counts = make(keras.callbacks.Callback())
+    again = opened(job)
+    again.restore(tmp_path / "model.ckpt-6")
+    train(again)
+    assert counts.logs == expected.logs and counts.left == 0
+    assert {"loss", "val_loss"} <= set(counts.logs[-1]) and counts.logs[-1] == counts.logs[-2]
+
+
+def test_what_is_again_as_it_was_made_is_remembered_too(tmp_path: Path) -> None:
+    first = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Counts()], epochs=9))
+    train(first, 18)
+    flag = Flag()
+    first.bind(flag)
+    flag.raise_for(Request.PAUSE)
+    first.run_until(19)  # callbacks are told of the batch, and wait for it
+    first.snapshot().write(tmp_path / "model.ckpt-18", lambda size: None)
+    counts = Counts()
+    second = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[counts], epochs=9))
+    second.restore(tmp_path / "model.ckpt-18")
+    assert counts.left == 0 and counts.began == 19 and counts.ended == 18
+    train(second, 20)
+    assert counts.began == counts.ended == 20
+
+
+def test_the_best_weights_of_a_small_type_are_kept(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    from trainerd.sessions.pythonstate import packed, unpacked
+
+    value = np.array([[1.5, -2.0]], dtype=ml_dtypes.bfloat16)
+    found = unpacked(packed({"best": [value, 3, None, np.float32(2.5)]}))["best"]
+    assert found[0].dtype == value.dtype and np.array_equal(found[0], value)
+    assert found[1:] == [3, None, 2.5] and isinstance(found[3], np.float32)
+
+
 def test_a_callback_that_fails_is_named(tmp_path: Path) -> None:
     session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Fails()], epochs=2))
     with pytest.raises(JobError, match="a callback's on_epoch_end failed after step 6") as caught:

@@ -18,7 +18,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import events, saved, state, wait_for
 from tests.tensorflow.programs import Count, Program, program
-from trainerd.errors import DataError, EntryError, InUseError
+from trainerd.errors import DataError, EntryError, InUseError, StorageError
 from trainerd.state import Phase
 
 
@@ -167,7 +167,7 @@ def test_nothing_is_saved_while_a_restored_part_is_not_built(tmp_path: Path) -> 
     kernel = two.weights[0].numpy()
     again, never, checkpoint = two_parts()
     sv = trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path))
-    with sv.managed_session() as session:
+    with pytest.raises(StorageError, match="step 3 is not saved"), sv.managed_session() as session:
         session.run(touch(again))
     assert [step for step, _ in saved(tmp_path)] == [2] and not never.weights
     one, late, checkpoint = two_parts()
@@ -176,6 +176,40 @@ def test_nothing_is_saved_while_a_restored_part_is_not_built(tmp_path: Path) -> 
         session.run(touch(one))
         session.run(touch(late))
     assert saved(tmp_path)[0] == (4, "finish") and np.array_equal(late.weights[0].numpy(), kernel + 1.0)
+
+
+def test_what_takes_the_place_of_an_object_is_saved(tmp_path: Path) -> None:
+    for expected in (3, 3):
+        checkpoint, total = tf.train.Checkpoint(), tf.Variable(0, dtype=tf.int64)
+        checkpoint.total, checkpoint.batches = total, iter(tf.data.Dataset.range(100))
+        sv = trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path), save_model_secs=0.01)
+        with sv.managed_session() as session:
+            if session.step:
+                assert int(next(checkpoint.batches)) == expected
+            session.run(lambda c=checkpoint, t=total: t.assign_add(next(c.batches)))
+            wait_for(lambda: saved(tmp_path), sv)
+            checkpoint.batches = iter(tf.data.Dataset.range(100))
+            for _ in range(3):
+                session.run(lambda c=checkpoint, t=total: t.assign_add(next(c.batches)))
+
+
+def test_steps_are_for_the_loops_thread_and_counted(tmp_path: Path) -> None:
+    count, failed = Count(), []
+
+    def other(session: Any) -> None:
+        try:
+            session.run(count.step, steps=5)
+        except RuntimeError as error:
+            failed.append(str(error))
+
+    with count.supervised(tmp_path).managed_session() as session:
+        thread = threading.Thread(target=other, args=(session,))
+        thread.start()
+        thread.join()
+    assert "steps is for the loop of the thread" in failed[0]
+    sv = count.supervised(tmp_path / "own", global_step=tf.Variable(0, dtype=tf.int64))
+    with pytest.raises(RuntimeError, match="each run has to add 1"), sv.managed_session() as session:
+        session.run(count.step, steps=5)
 
 
 def test_a_program_that_never_builds_it_is_another_program(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from trainerd.config import Config
 from trainerd.errors import EntryError
 from trainerd.rundir import RunDirectory
-from trainerd.supervisor.flag import Flag
+from trainerd.state import Phase
+from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.outcome import Outcome
 from trainerd.supervisor.reporter import Observer, Reporter
 
@@ -24,7 +25,8 @@ class DaemonHost:
       reload: reads the config again; None where it is wrong.
 
     Attributes:
-      outcome: how the program's last session ended.
+      outcome: how the program's last session ended; None where there was none, or it failed.
+      error: what it failed with.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class DaemonHost:
     ) -> None:
         self.flag = flag
         self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
         self._config = config
         self._rundir = rundir
         self._reporter = reporter
@@ -48,6 +51,8 @@ class DaemonHost:
         """The daemon holds it already."""
         if rundir is None or rundir.path != self._rundir.path:
             raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
+        if self.outcome is not None and self.outcome.phase is Phase.PAUSED:
+            self.flag.raise_for(Request.PAUSE)  # asked of the session before, and of the program
         with self._reporter.observed_by(observers):
             yield self._reporter
 
@@ -69,4 +74,4 @@ class DaemonHost:
 
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
         """The session has ended, and the program may go on: the daemon says how it ends."""
-        self.outcome = None if error is not None else outcome
+        self.outcome, self.error = None if error is not None else outcome, error

@@ -207,6 +207,9 @@ class TrainerProcess:
                 step = self._reporter.state.step
                 details = job_traceback(error)
                 raise JobError(f"the program failed at step {step}", step=step, sound=True, details=details) from error
+        if host.error is not None:
+            step, details = self._reporter.state.step, job_traceback(host.error)
+            raise JobError(f"the program's session failed at step {step}", step=step, sound=True, details=details)
         if host.outcome is None and self._flag.wants(Request.PAUSE):
             return self._paused_early()
         return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session")

@@ -82,6 +82,11 @@ class TracedSession:
         """Whether the job has an `evaluate`."""
         return self._session.has_evaluation
 
+    @property
+    def has_epochs(self) -> bool:
+        """What the session says."""
+        return self._session.has_epochs
+
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step."""
         self._session.bind(flag)

@@ -54,7 +54,7 @@ class Callbacks:
                 own, add_history=True, model=model, verbose=0, epochs=epochs, steps=steps
             )
             self._own = list(self._list.callbacks)
-        self._fresh = [copy.deepcopy(_memory(each)) for each in self._own]
+        self._look()
         self.settings = [[type(each).__name__, copy.deepcopy(_plain(each))] for each in self._own]
         self._model = model
         self.wants_batches = any(map(_wants_batches, self._own))
@@ -91,6 +91,11 @@ class Callbacks:
                 _keep_rows_before(epoch, each)
         self._model.stop_training = False
         self.call("on_train_begin", step=0)
+        self._look()
+
+    def _look(self) -> None:
+        """Take what they are now for what they are at every start, after on_train_begin: what changes is remembered."""
+        self._begun = [copy.deepcopy(_memory(each)) for each in self._own]
 
     def pause(self) -> None:
         """The process ends, and training does not: those that only close their files at its end do that."""
@@ -101,10 +106,10 @@ class Callbacks:
     # ------------------------------------------------------------------ what they remember
 
     def memory(self) -> list[Any]:
-        """What has changed in each since it was made."""
+        """What has changed in each since training began."""
         return [
-            [type(each).__name__, _changed(fresh, _memory(each))]
-            for each, fresh in zip(self._own, self._fresh, strict=True)
+            [type(each).__name__, _changed(begun, _memory(each))]
+            for each, begun in zip(self._own, self._begun, strict=True)
         ]
 
     def remember(self, memory: Sequence[Any]) -> None:
@@ -170,8 +175,15 @@ def _memory(callback: Any) -> dict[str, Any]:
     return {name: value for name, value in _plain(callback).items() if name not in settings}
 
 
-def _changed(fresh: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in now.items() if name not in fresh or not _equal(fresh[name], value)}
+def _changed(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _copied(value) for name, value in now.items() if name not in begun or not _equal(begun[name], value)}
+
+
+def _copied(value: Any) -> Any:
+    """The same, in lists and dicts that a callback does not change; arrays are replaced as a rule, and large."""
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    return [_copied(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -119,6 +119,11 @@ class Model(Protocol):
 class Session(Model, Protocol):
     """A model, and how its steps are run."""
 
+    @property
+    def has_epochs(self) -> bool:
+        """Whether there are figures that come at the end of an epoch."""
+        ...
+
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step from now on."""
         ...

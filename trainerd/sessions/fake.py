@@ -68,6 +68,7 @@ class FakeSession:
         self._raised = threading.Event()
 
     is_whole = True
+    has_epochs = False
 
     @property
     def changes(self) -> int:

@@ -41,6 +41,7 @@ class FunctionSession:
     """
 
     is_whole = True
+    has_epochs = False
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class FunctionSession:
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
         self._step = self._trace()
-        self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at="loss" if stop_on_nan else None)
+        self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at=["loss"] if stop_on_nan else [])
         require_kept(self._step.graph, refuse=repeats)
         self._exact_input = exact_input and self._iterator is not None
         self._hidden = hidden_variables(self._job.state)

@@ -68,6 +68,8 @@ class GraphJobSession(GraphSession):
 
     # ------------------------------------------------------------------ the contract
 
+    has_epochs = False
+
     @property
     def has_evaluation(self) -> bool:  # type: ignore[override]
         """Whether the job has an `evaluate`."""

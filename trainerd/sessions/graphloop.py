@@ -6,8 +6,9 @@ costs a few. So the loop itself is a `tf.function`, and Python sees the boundari
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class GraphLoop:
       iterator: gives the batches; None where the step takes none.
       global_step: int64, counts the steps.
       counts: whether the loop counts them; False where the step does it itself.
-      stops_at: the metric after whose first value that is no number the loop ends; None for none.
+      stops_at: the metrics after whose first value that is no number the loop ends.
 
     Attributes:
       names: the metrics, one a column.
@@ -38,7 +39,7 @@ class GraphLoop:
     """
 
     def __init__(
-        self, traced: Any, iterator: Any, global_step: tf.Variable, *, counts: bool = True, stops_at: str | None = None
+        self, traced: Any, iterator: Any, global_step: tf.Variable, *, counts: bool = True, stops_at: Sequence[str] = ()
     ) -> None:
         self.names, self._dtype = layout(traced.structured_outputs)
         self._iterator = iterator
@@ -65,15 +66,19 @@ class GraphLoop:
             if raised:
                 self._limit.assign(0)
 
-    def run(self, count: int) -> None:
-        """Run so many steps, or fewer where the flag is raised, or the metric that it looks at is no number.
+    def run(self, count: int) -> int | None:
+        """Run so many steps, or fewer where the flag is raised, or a metric that it looks at is no number.
+
+        Returns:
+          How many were run; None where such a metric ended it.
 
         Raises:
           what the step raises; `tf.errors.OutOfRangeError` where there is no batch any more.
         """
         with self._limit_lock:
             self._limit.assign(0 if self._is_raised else min(count, ROWS))
-        self._run()
+        done = int(self._run())
+        return done if done < tf.int64.max else None
 
     def rows(self, count: int) -> NDArray[np.float64]:
         """The metrics of the first so many steps of the last run, float64, shape [count, metrics]."""
@@ -89,11 +94,11 @@ class GraphLoop:
         self._entered.assign(self._global_step)
 
     def _checked(self, outputs: Any) -> list[tf.Tensor]:
-        """The metric that is to be looked at after every step."""
-        found = as_dict(outputs).get(self._stops_at or "")
-        return [found] if found is not None and found.dtype.is_floating else []
+        """The metrics that are to be looked at after every step."""
+        found = [value for name, value in as_dict(outputs).items() if name in self._stops_at]
+        return [value for value in found if value.dtype.is_floating]
 
-    def _make(self) -> Callable[[], None]:
+    def _make(self) -> Callable[[], Any]:
         """The loop: runs until it has done as many steps as the limit says, or a metric is no number.
 
         Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
@@ -115,17 +120,19 @@ class GraphLoop:
                 if self._counts:
                     self._global_step.assign_add(1, read_value=False)
                 after = count + 1
-                return tf.where(tf.math.is_finite(checked[0]), after, tf.int64.max) if checked else after
+                are_numbers = functools.reduce(tf.logical_and, map(tf.math.is_finite, checked), True)
+                return tf.where(are_numbers, after, tf.int64.max) if checked else after
 
         @tf.function(autograph=False, input_signature=[])  # type: ignore[untyped-decorator]
-        def run() -> None:
+        def run() -> tf.Tensor:
             start = tf.constant(0, tf.int64)
-            tf.while_loop(
+            [done] = tf.while_loop(
                 lambda count: count < self._limit.read_value(),
                 lambda count: [one_step(count)],
                 [start],
                 parallel_iterations=1,
             )
+            return done
 
         return run  # type: ignore[no-any-return]
 

@@ -39,6 +39,8 @@ class Progress:
       epoch: which one is under way or next, counted from 0.
       epoch_began: the global step at which it began; None where it has not.
       input_began: the global step at which the data was begun.
+      batch_began: whether callbacks were told of the beginning of the next batch.
+      logs: the metrics of an epoch whose end is under way; None where none is.
       stopped: why training is over, where a callback stopped it; empty otherwise.
       settings: what the callbacks were made with that stopped it.
     """
@@ -46,6 +48,8 @@ class Progress:
     epoch: int = 0
     epoch_began: int | None = None
     input_began: int = 0
+    batch_began: bool = False
+    logs: dict[str, Any] | None = None
     stopped: str = ""
     settings: Any = None
 
@@ -82,13 +86,17 @@ class KerasJobSession(FunctionSession):
         self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
         self._timer, self._told_at = timer, -math.inf
         self._remembered: Any = None
+        self._before_end: Any = None  # what callbacks remembered before the end of an epoch that is under way
+        self._epoch_logs: dict[str, Any] = {}
         self._ended_changes = 0
         self._row: dict[str, float] = {}
-        self._is_begun = self._has_trained = self._batch_begun = False
+        self._is_begun = self._has_trained = False
         state = {"model": job.model, "training": PythonValues(self._read_progress, self._write_progress)}
         super().__init__(wrap(Job(_step_of(job.model), dataset=self._data, state=state)), **options)
 
     # ------------------------------------------------------------------ the contract
+
+    has_epochs = True
 
     @property
     def changes(self) -> int:
@@ -141,7 +149,7 @@ class KerasJobSession(FunctionSession):
             return
         if isinstance(self._model.optimizer, keras.optimizers.Optimizer):
             self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
-        self._call("on_train_end", logs=self._logs())
+        self._call("on_train_end", logs=self._epoch_logs or self._logs())
         self._ended_changes += 1  # they may put back the best weights
 
     # ------------------------------------------------------------------ epochs
@@ -166,12 +174,12 @@ class KerasJobSession(FunctionSession):
         """One step, and the callbacks around it. Where the flag is raised there is none, and they wait for it."""
         assert self._progress.epoch_began is not None
         batch = before - self._progress.epoch_began
-        if not self._batch_begun:
+        if not self._progress.batch_began:
             self._call("on_train_batch_begin", batch)
-            self._batch_begun = True
+            self._progress.batch_began = True
         steps = super().run_until(before + 1)
         if self.step > before:
-            self._batch_begun = False
+            self._progress.batch_began = False
             self._call("on_train_batch_end", batch, steps.last())
         return steps
 
@@ -189,10 +197,14 @@ class KerasJobSession(FunctionSession):
                 progress.epoch,
                 extra={"event": "data-ended"},
             )
-        logs = self._logs()
+        # Where the end fails it is saved as it was before: the metrics then are those of a validation, and callbacks
+        # may have been called. The next start does it again.
+        self._before_end = self._memory()
+        progress.logs = logs = progress.logs or self._logs()
         if self._is_validated():
-            logs |= {f"val_{name}": value for name, value in self._validate().items()}
+            logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
         self._call("on_epoch_end", progress.epoch, logs)
+        self._epoch_logs = logs
         figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
         text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         is_told = (now := self._timer()) - self._told_at >= TELL_SECS
@@ -206,7 +218,7 @@ class KerasJobSession(FunctionSession):
             begin_again(self._data, self._iterator)
             progress.input_began = step
             self._loop.settle()
-        progress.epoch, progress.epoch_began = progress.epoch + 1, None
+        progress.epoch, progress.epoch_began, progress.logs, self._before_end = progress.epoch + 1, None, None, None
         return {"epoch": float(progress.epoch), **figures}
 
     def _logs(self) -> dict[str, Any]:
@@ -247,10 +259,14 @@ class KerasJobSession(FunctionSession):
     # ------------------------------------------------------------------ what is saved of it
 
     def _read_progress(self) -> Any:
+        memory = self._memory() if self._before_end is None else self._before_end
+        return {"progress": vars(self._progress), "callbacks": memory}
+
+    def _memory(self) -> Any:
         """Callbacks may hold the best weights: what they remember is looked through after they were called."""
         if self._remembered is None:
             self._remembered = self._callbacks.memory()
-        return {"progress": vars(self._progress), "callbacks": self._remembered}
+        return self._remembered
 
     def _write_progress(self, values: Any) -> None:
         self._progress = Progress(**values["progress"])

@@ -52,9 +52,9 @@ def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[Entry], bytes]:
     return found, proto.SerializeToString()
 
 
-def count_objects(checkpoint: tf.train.Checkpoint) -> int:
-    """How many objects a checkpoint tracks now, variables among them."""
-    return len(graph_view.ObjectGraphView(checkpoint).breadth_first_traversal()[0])
+def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
+    """The objects that a checkpoint tracks now, variables among them."""
+    return list(graph_view.ObjectGraphView(checkpoint).breadth_first_traversal()[0])
 
 
 def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:

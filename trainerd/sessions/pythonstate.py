@@ -52,8 +52,11 @@ def packed(values: Any) -> bytes:
 
     def replaced(value: Any) -> Any:
         if isinstance(value, np.ndarray | np.generic):
-            arrays[str(len(arrays))] = value
-            return {_ARRAY: len(arrays) - 1}
+            plain = np.asarray(value)
+            if plain.dtype.kind == "V":  # bfloat16 and the like, which NumPy's format does not know
+                plain = plain.view(f"u{plain.dtype.itemsize}")
+            arrays[str(len(arrays))] = plain
+            return {_ARRAY: len(arrays) - 1, "dtype": value.dtype.name}
         if isinstance(value, dict):
             return {key: replaced(part) for key, part in value.items()}
         return [replaced(part) for part in value] if isinstance(value, list | tuple) else value
@@ -69,9 +72,11 @@ def unpacked(content: bytes) -> Any:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
 
         def put_back(value: dict[str, Any]) -> Any:
-            if set(value) != {_ARRAY}:
+            if set(value) != {_ARRAY, "dtype"}:
                 return value
             array = file[str(value[_ARRAY])]
+            if array.dtype.name != value["dtype"]:
+                array = array.view(tf.as_dtype(value["dtype"]).as_numpy_dtype)
             return array if array.ndim else array[()]
 
         return json.loads(file["json"].tobytes(), object_hook=put_back)

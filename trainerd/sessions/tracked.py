@@ -12,7 +12,7 @@ import trainerd
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import hidden_variables, stored_hidden
-from trainerd.sessions.objectgraph import GRAPH_KEY, count_objects
+from trainerd.sessions.objectgraph import GRAPH_KEY, tracked_objects
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
 PATIENCE = 1000  # runs in which a program makes all its variables
@@ -23,7 +23,7 @@ class TrackedModel:
     """The objects that a `tf.train.Checkpoint` tracks, and the count of the steps.
 
     What variables there are may only be known after the first step: Keras makes them when a model is first called. So
-    they are looked for when a snapshot is taken, and again whenever there are more objects than before.
+    they are looked for when a snapshot is taken, and again whenever the objects are not those of before.
 
     After a restore there may be values whose variables are not made yet. Until they are, nothing is saved: the
     checkpoint would be without them.
@@ -48,7 +48,7 @@ class TrackedModel:
         self._global_step = global_step
         self._summaries = summaries
         self._snapshotter: Snapshotter | None = None
-        self._objects = 0
+        self._objects: list[Any] = []
         self._status: Any = None  # of what was restored, until all of it has variables
         self._stored: set[str] = set()
         self._restored_at = 0
@@ -173,8 +173,8 @@ class TrackedModel:
         return {STEP_KEY: self._global_step, **hidden_variables(self._parts())}
 
     def _reader(self) -> Snapshotter:
-        objects = count_objects(self._checkpoint)
-        if self._snapshotter is None or objects != self._objects:
+        objects = tracked_objects(self._checkpoint)
+        if self._snapshotter is None or not _same_objects(objects, self._objects):
             self._snapshotter = Snapshotter(self._checkpoint, self._with_hidden(), refuse_nan=False)
             self._objects = objects
         return self._snapshotter
@@ -182,3 +182,7 @@ class TrackedModel:
 
 def _keys_in(prefix: Path) -> set[str]:
     return {name for name, _ in tf.train.list_variables(str(prefix)) if name != GRAPH_KEY}
+
+
+def _same_objects(ones: list[Any], others: list[Any]) -> bool:
+    return len(ones) == len(others) and all(one is other for one, other in zip(ones, others, strict=True))

@@ -100,6 +100,7 @@ class Checkpointing:
         self._unsound: Save | None = None
         self._changes = 0  # of the session when the last snapshot was taken
         self._failures = 0
+        self._left_out: StorageError | None = None  # of a state that was not whole
         self._needs = 0  # bytes, where a save waits for room
         self._trained_before = 0.0
         self._began_at = timer()
@@ -157,6 +158,7 @@ class Checkpointing:
         if not session.is_whole:
             self._leave_out(step, ids or [])
             return
+        self._left_out = None
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(Mark(step, self._timer()))
         self._reporter.update(saving=step)
@@ -173,6 +175,7 @@ class Checkpointing:
             f"The next start resumes from {self.resume_point}"
         )
         log.warning("%s", why, extra={"event": "save-failed", "step": step})
+        self._left_out = StorageError(why)
         self._answer(ids, None, why)
 
     def settle(self, session: Model) -> None:
@@ -220,6 +223,8 @@ class Checkpointing:
                 waiting, self._next = self._next, None
                 self.start(session, reason, waiting.ids if waiting else [])
                 self.wait()
+            if self._left_out is not None:
+                raise self._left_out
         save = self._now
         if save is not None and isinstance(save.error, UnsoundError):
             raise self._job_error(save)

@@ -1,7 +1,7 @@
 """What a program's own session is looked after with: the run directory, signals, boundaries, and the end.
 
 The Supervisor of a library and a MonitoredSession differ in what they promise a program; this is what both are made of.
-What is special to graphs is in graphcustody.py, and to TensorFlow 2 functions in functioncustody.py.
+What is special to graphs is in graphcustody.py, and to TensorFlow 2 functions in stepcustody.py.
 """
 
 from __future__ import annotations

@@ -92,6 +92,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the newest checkpoint, and have `fit` begin there."""
         self._leave(None)
+        self._is_within = False
+        if self._data is not None and 0 <= self._data.size != self.params.get("steps"):
+            raise UsageError(
+                f"the data has {self._data.size} batches, and steps_per_epoch is {self.params.get('steps')}: fit "
+                "begins the data again somewhere in an epoch, which cannot be gone on with. Give it data without an "
+                "end: supervise.data(dataset.repeat())."
+            )
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self._memory = Callbacks(self._remembering, self.model, epochs=None, steps=None, calls=False)
@@ -130,6 +137,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
                 self.model.optimizer.learning_rate.assign(rate)  # a scheduler may have moved it on
         self._first_batch = self._batch
 
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """A step begins: an error from here on is in the middle of it."""
+        self._is_within = True
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """An epoch is at its end, which is done again where it is not done to its own end."""
+        self._is_within = True
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A boundary."""
         done = batch + 1 + self._first_batch - self._batch  # more than one with steps_per_execution
@@ -138,8 +153,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._data is not None:
             self._data.was_read = True
         self._logs = logs
-        if self._batch == self.params.get("steps"):  # the epoch's end is a boundary too, and comes at once
-            if self._first_batch:
+        self._is_within = self._batch == self.params.get("steps")  # the epoch's end is a boundary, and comes at once
+        if self._is_within:
+            if self._first_batch and not self.model.stop_training:
                 self.model.stop_training = self._break = _Break()
         elif self._care.care.boundary.flag.is_raised:
             self._at_boundary()
@@ -149,6 +165,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self.model.stop_training is self._break:
             self.model.stop_training = False
         self._epoch, self._batch, self._first_batch, self._logs = epoch + 1, 0, 0, logs
+        self._is_within = False
         if self._data is not None and self.params.get("steps") in (None, self._data.size):
             self._data.begin_again()
         if self.model.stop_training:  # fit ends now, and what it is saved with then remembers that
@@ -168,6 +185,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     # ------------------------------------------------------------------ its own
 
     _first_batch = 0
+    _is_within = False
     _break: object = None
 
     def _at_boundary(self) -> None:
@@ -196,15 +214,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._custody.model.runs += done
             self._care.care.ran(as_steps(self.step, self._logs or {}))
 
-    def _has_lost_count(self) -> bool:
-        """Whether the model was trained with a batch of which we were not told: a step or a callback has failed."""
-        iterations = getattr(self.model.optimizer, "iterations", None)
-        return iterations is None or int(iterations.numpy()) - self._iterations != self.step - self._began_at
-
     def _resume(self, model: TrackedModel) -> None:
-        self.step = self._began_at = int(self._global_step.numpy())
-        iterations = getattr(self.model.optimizer, "iterations", None)
-        self._iterations = int(iterations.numpy()) if iterations is not None else 0
+        self.step = int(self._global_step.numpy())
         if self.step:
             found = getattr(self.model.optimizer, "learning_rate", None)
             rate = found.numpy() if found is not None and hasattr(found, "assign") else None
@@ -232,11 +243,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if custody is None:
             return
         with contextlib.ExitStack() as stack:
+            self.model._initial_epoch = None  # another fit of this model is none of ours
             stack.callback(custody.leave, error)
             stack.callback(self._care.care.boundary.lock.release)
             if error is not None and not isinstance(error, Paused):
                 self._count()
-                if self._has_lost_count():
+                if self._is_within:
                     self._care.care.failure = error
                 custody.save(error)
             custody.part()

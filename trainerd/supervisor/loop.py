@@ -68,6 +68,7 @@ class Loop:
                 self._record(steps)
             if steps.then is not None:
                 self._upkeep.recording.between(self._session, steps.then)
+                self._upkeep.check_target()
             if (outcome := self._over(steps)) is not None:
                 return outcome
             self._upkeep.run_due()
@@ -81,7 +82,7 @@ class Loop:
         self._reporter.hold(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", before + 1, extra={"event": "training"})
         self._reporter.update()
-        if not self._session.has_evaluation:
+        if not self._session.has_evaluation and not self._session.has_epochs:
             self._upkeep.check_target()
 
     # ------------------------------------------------------------------ what is over

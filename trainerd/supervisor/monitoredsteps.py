@@ -113,7 +113,7 @@ class MonitoredStepSession:
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._is_closed = self._stops = self._was_told = False
         self._told_of: int | None = None
-        self._checked = next((name for hook in self._hooks if (name := getattr(hook, "stops_at", None))), None)
+        self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
         for hook in self._hooks:
             hook.begin()
         self._custody = program.custody(

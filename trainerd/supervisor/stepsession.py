@@ -38,7 +38,7 @@ class _Function:
     def __init__(self, function: Any) -> None:
         self.call = function if hasattr(function, "get_concrete_function") else tf.function(function)
         self.is_traced = False
-        self.loops: dict[str | None, GraphLoop] = {}
+        self.loops: dict[tuple[str, ...], GraphLoop] = {}
 
 
 class StepSession:
@@ -78,13 +78,17 @@ class StepSession:
 
         Raises:
           what the function raises; `tf.errors.OutOfRangeError` where its input has ended.
+          RuntimeError: `steps` on another thread; or `global_step` does not count the runs.
           ValueError: `steps` is not positive, or goes with a `feed_dict`.
         """
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
         boundary = self.care.boundary
         if not boundary.is_mine:
-            return self.run_step(step_fn, feed_dict)
+            if steps is not None:
+                raise RuntimeError("steps is for the loop of the thread that asked for the session; run one step here.")
+            with boundary.lock:
+                return self.run_step(step_fn, feed_dict)
         with boundary.lock:
             if steps is not None:
                 return self._run_until(step_fn, self.step + steps)
@@ -110,13 +114,13 @@ class StepSession:
         self._model.runs += 1
         return as_numpy(result)
 
-    def run_steps(self, step_fn: Step, limit: int, stops_at: str | None = None) -> tuple[Steps, Any]:
+    def run_steps(self, step_fn: Step, limit: int, stops_at: tuple[str, ...] = ()) -> tuple[Steps, Any]:
         """Run steps in the graph until the flag is raised, or to this global step; for who looks after the boundary.
 
         Args:
           step_fn: see `run`.
           limit: the global step.
-          stops_at: the metric after whose first value that is no number it returns.
+          stops_at: the metrics after whose first value that is no number it returns.
 
         Returns:
           The steps, and what the last one returned.
@@ -125,7 +129,12 @@ class StepSession:
         try:
             loop, structure = self._loop(step_fn, stops_at)
             self.care.boundary.flag.bind(loop.set_raised)
-            loop.run(limit - before)
+            ran = loop.run(limit - before)
+            if ran is not None and self.step != before + ran:
+                raise RuntimeError(
+                    f"the step function was run {ran} times, and global_step went from {before} to {self.step}: each "
+                    "run has to add 1. Leave global_step out, and the session counts."
+                )
         except tf.errors.OutOfRangeError:
             if self.step == before:
                 raise  # there is no batch any more; what was run before that is a run of its own
@@ -165,7 +174,7 @@ class StepSession:
             self._functions[id(step_fn)] = (_Function(step_fn), step_fn)
         return self._functions[id(step_fn)][0]
 
-    def _loop(self, step_fn: Any, stops_at: str | None) -> tuple[GraphLoop, Any]:
+    def _loop(self, step_fn: Any, stops_at: tuple[str, ...]) -> tuple[GraphLoop, Any]:
         function = self._function(step_fn)
         traced = function.call.get_concrete_function()
         self._traced(function)
