@@ -170,7 +170,7 @@ def callbacks_that_watch(folder: Path) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("stops", [[], [2], [6, 7, 15], [5, 6, 17, 18, 24]])
+@pytest.mark.parametrize("stops", [[], [6, 7, 15], [5, 17, 18]])
 def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: list[int]) -> None:
     for name in ("fit", "mine"):
         (tmp_path / name).mkdir()
@@ -199,8 +199,10 @@ def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: 
     assert session.run_until(session.step + 1).over.startswith("a callback stopped the training in epoch")
 
 
-@pytest.mark.parametrize(("data", "steps"), [(reshuffled, None), (endless, 4), (unknown, None), (reshuffled, 4)])
-@pytest.mark.parametrize("stops", [[2], [6, 12], [4, 5, 8, 15]])
+@pytest.mark.parametrize(
+    ("data", "steps", "stops"),
+    [(reshuffled, None, [4, 6, 15]), (endless, 4, [2, 8]), (unknown, None, [2, 6]), (reshuffled, 4, [6, 12])],
+)
 def test_the_data_goes_on_where_it_was(
     tmp_path: Path, data: Callable[[], tf.data.Dataset], steps: int | None, stops: list[int]
 ) -> None:
@@ -236,8 +238,7 @@ def test_what_was_trained_after_the_checkpoint_leaves_no_rows(tmp_path: Path) ->
     assert (tmp_path / "log.csv").read_text() == whole
 
 
-@pytest.mark.parametrize("stops", [[], [3], [4, 9]])
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("stops", "shuffle"), [([3], True), ([4, 9], True), ([3], False)])
 def test_arrays_are_trained_in_batches(tmp_path: Path, stops: list[int], shuffle: bool) -> None:
     made: list[Any] = []
 

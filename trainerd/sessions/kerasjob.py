@@ -116,7 +116,7 @@ class KerasJobSession(FunctionSession):
         end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
         data_end = progress.input_began + self._size if self._size else math.inf
         end = min(end, data_end)
-        if self._callbacks.wants_batches and before < end:
+        if self._callbacks.wants_batches and before < min(limit, end):
             steps = self._run_batch(before)
         else:
             steps = super().run_until(int(min(limit, end)))

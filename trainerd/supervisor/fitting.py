@@ -113,9 +113,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._error: BaseException | None = None
         with custody.begun():
             custody.find()
-        self._custody = custody
         self._care = _Fitted()
-        custody.take(self._care)
+        try:
+            custody.take(self._care)
+        except BaseException as error:
+            custody.leave(error)
+            raise
+        self._custody = custody
         self._care.care.boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
         custody.start_services(self._save_secs, 0)
