@@ -289,3 +289,46 @@ def graph() -> trainerd.GraphJob:
         loss = tf.square(w - tf.cast(batch, tf.float32) / 50.0)
         train_op = tf1.train.AdamOptimizer(0.01).minimize(loss, global_step=tf1.train.get_or_create_global_step())
     return trainerd.GraphJob(found, train_op, metrics={"loss": loss, "batch": batch})
+
+
+def graph_loop(supervisor: Any) -> None:
+    """The same graph, in a loop of its own."""
+    job = graph()
+    with job.graph.as_default(), supervisor.managed_session() as session:
+        while not supervisor.should_stop():
+            session.run(job.train_op)
+
+
+def steps_loop(supervisor: Any) -> None:
+    """A loop of its own over a function with data, random numbers and an optimizer."""
+    import keras
+
+    w, random = tf.Variable([0.5, 0.5], name="w"), tf.random.Generator.from_seed(1)
+    optimizer = keras.optimizers.Adam(0.01)
+    batches = iter(tf.data.Dataset.range(50).shuffle(50, seed=1).repeat())
+
+    def step() -> dict[str, tf.Tensor]:
+        wanted = tf.cast(next(batches), tf.float32) / 50.0 + random.normal([2], stddev=0.1)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(w - wanted))
+        optimizer.apply([tape.gradient(loss, w)], [w])
+        return {"loss": loss}
+
+    state = tf.train.Checkpoint(w=w, random=random, optimizer=optimizer, batches=batches)
+    supervisor.configure(checkpoint=state)
+    with supervisor.managed_session() as session:
+        while not supervisor.should_stop():
+            session.run(step, steps=1000)
+
+
+def keras_endless() -> trainerd.KerasJob:
+    """A model with dropout whose learning rate follows its validation, for as long as it is let."""
+    import keras
+
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    x = tf.reshape(tf.range(28, dtype=tf.float32), [28, 1]) / 28.0
+    dataset = tf.data.Dataset.from_tensor_slices((x, 3.0 * x)).shuffle(28, seed=1).repeat().batch(5)
+    rate = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, factor=0.95)
+    return trainerd.KerasJob(model, dataset, (x, 3.0 * x), callbacks=[rate], steps_per_epoch=700)

@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, first_steps, saved, wait_for
 from tests.torture.conftest import Tell, amount
@@ -38,7 +40,7 @@ def variables(prefix: Path) -> dict[str, str]:
 
 
 def until_it_trains(run: Trainer) -> None:
-    wait_for(lambda: bool(first_steps(run.text)) or not run.is_alive(), "the first step")
+    wait_for(lambda: re.search(r"training(;| from)", run.text) or not run.is_alive(), "the first step")
 
 
 def lives(start: Start, kills: int, end: int, seed: int) -> tuple[Trainer, int]:
@@ -74,6 +76,22 @@ def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(
     assert len(ours) >= 8 and ours == theirs
     record_property("kills", kills)
     record_property("steps", end)
+
+
+@pytest.mark.parametrize("entry", ["graph", "graph_loop", "steps_loop", "keras_endless"])
+def test_other_kinds_of_entries_end_as_they_would_have(
+    start: Start, project: Path, record_property: Tell, entry: str
+) -> None:
+    """A graph, loops of a program's own over a graph and over a function, and a Keras model."""
+    kills = amount(3, 100)
+    write_config(project, entry=f"jobs:{entry}", more=MORE)
+    run, end = lives(start, kills, end=3000 * kills, seed=3)
+    write_config(project, entry=f"jobs:{entry}", logdir="calm", more=MORE)
+    calm = start("run", "--max-steps", str(end), rundir=project / "calm")
+    assert calm.end(3600) == 0, calm.text
+    ours, theirs = (variables(rundir.prefix(end)) for rundir in (run.rundir, calm.rundir))
+    assert len(ours) >= 4 and ours == theirs
+    record_property(f"kills of {entry}", kills)
 
 
 def test_every_announced_step_survives_a_power_cut(
