@@ -76,7 +76,13 @@ NEEDS_TENSORFLOW = {
     "examples/digits.py",
     "examples/starter/job.py",
 }
-NEEDS_WHAT_NEEDS_IT = {"events/writer.py", "keras.py", "supervisor/lent.py", "supervisor/stepcustody.py"}
+NEEDS_WHAT_NEEDS_IT = {
+    "events/writer.py",
+    "keras.py",
+    "supervisor/closing.py",
+    "supervisor/lent.py",
+    "supervisor/stepcustody.py",
+}
 HEAVY = ("tensorflow", "keras")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,8 +17,8 @@ from trainerd.events.graphevents import GraphEvents
 from trainerd.rundir import RunDirectory
 from trainerd.sessions import graphdefaults as defaults
 from trainerd.sessions.unfinalized import open_again, unfinalized
+from trainerd.supervisor.closing import Closing
 from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
-from trainerd.supervisor.custody import is_clean
 from trainerd.supervisor.graphcustody import GraphCustody
 from trainerd.supervisor.keeping import Keeping, require_global_step
 from trainerd.supervisor.managed import ManagedSession
@@ -38,7 +38,7 @@ _RECREATED = (
 )
 
 
-class MonitoredSession:
+class MonitoredSession(Closing):
     """A session that initializes and restores the model, and calls hooks.
 
     At its making: each hook's `begin`; the scaffold is finalized; the session is made, and the model restored or
@@ -169,23 +169,6 @@ class MonitoredSession:
         """
         require_step_fn(step_fn)
         return self._recovering(lambda: step_fn(StepContext(self._session, self._run)))
-
-    def close(self) -> None:
-        """End each hook, save, and close the session.
-
-        Raises:
-          RuntimeError: it is closed already.
-        """
-        self._close(None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
-        if error is not None and is_clean(error):
-            error = None
-        self._close(error)
-        return error is None
 
     # ------------------------------------------------------------------ a step
 

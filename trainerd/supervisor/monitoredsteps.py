@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
 
 from trainerd.hooks import CheckpointSaverHook
 from trainerd.rundir import RunDirectory
-from trainerd.supervisor.custody import is_clean
+from trainerd.supervisor.closing import Closing
 from trainerd.supervisor.flag import Request
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.program import CLOSED, STOPPED, StepContext, require_step_fn
@@ -84,7 +84,7 @@ class HookSession:
         return as_numpy(fetch(**feeds) if callable(fetch) and not hasattr(fetch, "dtype") else fetch)
 
 
-class MonitoredStepSession:
+class MonitoredStepSession(Closing):
     """What `trainerd.MonitoredTrainingSession(checkpoint=...)` gives; see there, and `trainerd.MonitoredSession`.
 
     The order of what is called is that of a graph's. A hook that says with `due_at` when it wants to be called is
@@ -217,23 +217,6 @@ class MonitoredStepSession:
         self._require_open()
         require_step_fn(step_fn)
         return step_fn(StepContext(self._for_hooks, self.run))
-
-    def close(self) -> None:
-        """End each hook, save, and close the session.
-
-        Raises:
-          RuntimeError: it is closed already.
-        """
-        self._close(None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
-        if error is not None and is_clean(error):
-            error = None
-        self._close(error)
-        return error is None
 
     # ------------------------------------------------------------------ steps
 
