@@ -32,6 +32,7 @@ def test_a_program_ends_at_max_steps_to_the_step(start: Start, project: Path, en
     assert run.end() == 0, run.text
     rundir = RunDirectory(project / "run")
     assert saved(rundir)[0] == 333 and value(rundir, 333) == 666.0
+    assert manifest.read(rundir.manifest(333)).reason == "finish"
     state = read_state(rundir.state)
     assert state is not None and state.phase is Phase.FINISHED and state.max_steps == 333
     assert "max_steps = 333 is reached" in run.text

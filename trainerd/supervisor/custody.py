@@ -334,7 +334,7 @@ class Custody(ABC):
                 self.outcome = over
                 self._stop(None)
             if self.outcome is not None and saves:  # at once: who asked may not wait for the program to look
-                self._upkeep.checkpointing.start(self._model, "pause")
+                self._upkeep.checkpointing.start(self._model, _reason(self.outcome))
             self._be_back_at(self._upkeep.limit())
         except Exception as error:
             self._stop(error)
@@ -384,8 +384,7 @@ class Custody(ABC):
                 outcome = self.outcome or _ENDED
                 self._record(self._model.step)
                 self._reporter.update(phase=Phase.PAUSING)
-                reason = "finish" if outcome.phase is Phase.FINISHED else "pause"
-                self._upkeep.checkpointing.finish(self._model, reason)
+                self._upkeep.checkpointing.finish(self._model, _reason(outcome))
                 self._upkeep.recording.report()
             else:
                 self._upkeep.checkpointing.wait()
@@ -428,6 +427,11 @@ class Custody(ABC):
         if self._upkeep is not None:
             self._upkeep.checkpointing.close()
         self._upkeep, self._is_kept, self._is_over = None, False, False
+
+
+def _reason(outcome: Outcome) -> str:
+    """Why the last step is saved, for its manifest."""
+    return "finish" if outcome.phase is Phase.FINISHED else "pause"
 
 
 def is_clean(error: BaseException) -> bool:
