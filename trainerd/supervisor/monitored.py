@@ -38,7 +38,7 @@ _RECREATED = (
 )
 
 
-class MonitoredSession(Closing):
+class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: ignore[misc]  # for `isinstance` alone
     """A session that initializes and restores the model, and calls hooks.
 
     At its making: each hook's `begin`; the scaffold is finalized; the session is made, and the model restored or
@@ -144,6 +144,16 @@ class MonitoredSession(Closing):
     def graph(self) -> Any:
         """The graph; None once the session is closed."""
         return None if self._session is None else self._session.graph
+
+    def _tf_sess(self) -> ManagedSession | None:
+        """The `tf.compat.v1.Session` itself: TensorFlow has no public way to it, so programs call this one."""
+        session: ManagedSession | None = self._session
+        return session
+
+    @property
+    def _sess(self) -> ManagedSession | None:
+        """As `_tf_sess`: other programs go down this way until they meet a class called Session."""
+        return self._tf_sess()
 
     def should_stop(self) -> bool:
         """Whether the loop should end."""
@@ -320,7 +330,7 @@ class MonitoredSession(Closing):
                     session.close()
 
 
-class SingularMonitoredSession(MonitoredSession):
+class SingularMonitoredSession(MonitoredSession, tf.compat.v1.train.SingularMonitoredSession):  # type: ignore[misc]
     """A MonitoredSession that does not survive a preemption, and whose session one may have.
 
     See `tf.compat.v1.train.SingularMonitoredSession` for the arguments.
@@ -349,8 +359,7 @@ class SingularMonitoredSession(MonitoredSession):
 
     def raw_session(self) -> ManagedSession | None:
         """The `tf.compat.v1.Session` itself."""
-        session: ManagedSession | None = self._session
-        return session
+        return self._tf_sess()
 
 
 def MonitoredTrainingSession(

@@ -26,7 +26,7 @@ from trainerd.supervisor.tenancy import Host
 tf1 = tf.compat.v1
 
 
-class Supervisor:
+class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in name alone: `isinstance` is asked for
     """Looks after a TensorFlow 1 graph, or TensorFlow 2 functions, while a program of the user's own trains.
 
     As with `tf.compat.v1.train.Supervisor`, but:
