@@ -76,6 +76,14 @@ def fsync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_durable(path: Path, content: bytes) -> None:
+    """Write a file that nobody reads yet, and put its content on disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Replace a file's content as a whole.
 
@@ -87,11 +95,10 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+        if durable:
+            write_durable(temporary, content)
+        else:
+            temporary.write_bytes(content)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

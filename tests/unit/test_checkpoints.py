@@ -75,7 +75,7 @@ def test_a_state_file_that_cannot_be_written_fails_the_save_only_where_it_is_nee
     for step in (5, 6, 7):
         publish(rundir, step)
 
-    def fail(*args: object) -> None:
+    def fail(*args: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(CheckpointStore, "_write_state_file", fail)

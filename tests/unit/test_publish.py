@@ -21,7 +21,7 @@ from trainerd.errors import StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSnapshot
 
-OPERATIONS = 16
+OPERATIONS = 15
 NEW = 99.0  # what is in the new checkpoint of step 6, so that it can be told from the old one
 
 

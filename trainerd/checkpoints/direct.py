@@ -131,4 +131,4 @@ class DirectFile:
 
 def address(content: memoryview) -> int:
     """Where a contiguous piece of memory begins."""
-    return int(np.frombuffer(content, np.uint8).ctypes.data)
+    return int(np.frombuffer(content, np.uint8).__array_interface__["data"][0])

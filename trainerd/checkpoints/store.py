@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from trainerd import text
@@ -23,7 +23,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.checkpoints.statefile import StateFile
 from trainerd.errors import StorageError
-from trainerd.files import free_bytes, fsync_directory, fsync_file, storage, write_atomic, written_back
+from trainerd.files import free_bytes, fsync_directory, fsync_file, storage, write_atomic, write_durable, written_back
 from trainerd.rundir import RunDirectory
 from trainerd.state import LastCheckpoint
 
@@ -206,7 +206,7 @@ class CheckpointStore:
             snapshot.step, at, about.reason, dict(about.metrics), about.trained_secs, dict(about.fingerprint), records
         )
         self._enter("describe")
-        write_atomic(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())
+        write_durable(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())
         return manifest
 
     def _publish(self, manifest: Manifest, staging: Path) -> None:
@@ -235,21 +235,22 @@ class CheckpointStore:
         fsync_directory(folder)
         self._keeper.remember(manifest)
 
-    def _write_state_file(self, named: int) -> None:
+    def _write_state_file(self, named: int, without: Collection[int] = ()) -> None:
         self._enter("name")
-        content = StateFile(named, tuple(sorted(self._rundir.steps()))).to_bytes(self._rundir.basename)
-        write_atomic(self._rundir.checkpoint_state, content)
+        listed = tuple(sorted(set(self._rundir.steps()).difference(without)))
+        write_atomic(self._rundir.checkpoint_state, StateFile(named, listed).to_bytes(self._rundir.basename))
 
     def _follow_up(self, current: int) -> None:
         """Name the checkpoint that exists now in `checkpoint`, and delete those that retention gives up.
 
+        They are not listed any more while they are deleted: writing that file once instead of twice saves two fsyncs.
         Where that fails and the next start finds this checkpoint all the same, it is logged, and done after the next
         save. Where the run had gone back, the start would believe the old `checkpoint`: then the save has failed.
         """
         try:
-            self._write_state_file(current)
-            gone = [step for step in self._keeper.deletable(current) if self._keeper.delete(step)]
-            if gone:
+            given_up = self._keeper.deletable(current)
+            self._write_state_file(current, without=given_up)
+            if [step for step in given_up if not self._keeper.delete(step)]:  # pinned meanwhile
                 self._write_state_file(current)
         except (OSError, StorageError) as error:
             if catalogue.resume_order(self._rundir)[0] != current:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +32,35 @@ log = logging.getLogger(__name__)
 
 LARGE = 1 << 18  # bytes: from there on a tensor is worth an entry made in Python
 _WORTHWHILE = 1 << 23  # bytes of large tensors: below it SaveV2 is as fast
-_PIECE = 1 << 19  # bytes that are looked at in one go: they stay in the processor's cache meanwhile
+_PIECE = 1 << 20  # bytes that are looked at in one go: they stay in the processor's cache meanwhile
 _ALIGNMENT = 64  # bytes: of TensorFlow's own memory, and a multiple of every number's size
 _LOT = 1 << 24  # bytes that are given to the disk in one go: fewer calls
 
 
 @dataclass(frozen=True)
 class Item:
-    """One tensor, under its key and slice in the form of SaveV2."""
+    """One tensor, under its key and slice in the form of SaveV2.
+
+    Attributes:
+      key: its name in the file.
+      slices: the part of a larger tensor that it is.
+      tensor: its value.
+      known_size: its bytes, where they are known beforehand; see `known_size`.
+    """
 
     key: str
     slices: str
     tensor: tf.Tensor
+    known_size: int | None = None
 
     @cached_property
     def size(self) -> int:
         """Bytes; of strings, what is in them."""
+        if self.known_size is not None:
+            return self.known_size
         if self.tensor.dtype == tf.string:
             return int(tf.reduce_sum(tf.strings.length(self.tensor)))
-        return int(self.tensor.shape.num_elements() * self.tensor.dtype.size)
+        return known_size(self.tensor.dtype, self.tensor.shape) or 0
 
     @property
     def is_large(self) -> bool:
@@ -75,6 +85,16 @@ class Item:
             if checked and _has_nan(numbers[begin // each : (begin + _PIECE) // each]):
                 raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
             yield piece.data
+
+
+def known_size(dtype: tf.DType, shape: tf.TensorShape) -> int | None:
+    """The bytes of every tensor of a type and shape; None where they differ.
+
+    Asking each tensor at each checkpoint is slow in Python, and taken from the loop.
+    """
+    if dtype == tf.string or not shape.is_fully_defined():
+        return None
+    return int(shape.num_elements() * dtype.size)
 
 
 def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, refuse_nan: bool) -> dict[str, str]:
@@ -187,6 +207,7 @@ def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], ref
         )
 
 
+@cache
 def _is_plain(dtype: tf.DType) -> bool:
     """Whether a tensor's memory is its content, byte by byte."""
     return bool(dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool) and dtype.size > 0

@@ -71,6 +71,9 @@ class Snapshotter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a dataset's options, which its iterator knows all the same
             self._read = tf.function(self._all_values, autograph=False).get_concrete_function()
+        sizes = [bundle.known_size(tensor.dtype, tensor.shape) for tensor in self._read.structured_outputs]
+        slices = [*(entry.slices for entry in self._entries), *("" for _ in self._hidden)]
+        self._items = list(zip(self.keys, slices, sizes, strict=True))
 
     def _all_values(self) -> list[tf.Tensor]:
         self._entries, self._object_graph = entries(self._checkpoint)
@@ -97,6 +100,6 @@ class Snapshotter:
         for index, entry in enumerate(self._entries):
             if entry.python_state is not None:
                 values[index] = tf.constant(entry.python_state.serialize())
-        slices = [*(entry.slices for entry in self._entries), *("" for _ in self._hidden)]
-        items = [Item(*parts) for parts in zip(self.keys, slices, values, strict=True)]
-        return TensorSnapshot(step, [*items, Item(GRAPH_KEY, "", tf.constant(self._object_graph))], self._refuse_nan)
+        items = [Item(key, slices, value, size) for (key, slices, size), value in zip(self._items, values, strict=True)]
+        graph = Item(GRAPH_KEY, "", tf.constant(self._object_graph), len(self._object_graph))
+        return TensorSnapshot(step, [*items, graph], self._refuse_nan)
