@@ -51,6 +51,9 @@ class GraphState:
       graph: whose state.
       saver: a `tf.compat.v1.train.Saver`, which says what is saved; None where nothing is.
 
+    Attributes:
+      writes_meta_graph: whether the graph is written with each checkpoint.
+
     Raises:
       ValueError: the Saver writes a format that TensorFlow itself has given up.
       RuntimeError: the graph is finalized.
@@ -59,6 +62,7 @@ class GraphState:
     def __init__(self, graph: Any, saver: Any) -> None:
         self.graph = graph
         self.saver = saver
+        self.writes_meta_graph = True
         self._has_store = True
         self._abandoned: deque[dict[Any, Any]] = deque()
         self._lost: set[str] = set()  # the iterators whose position cannot be saved
@@ -171,14 +175,13 @@ class GraphState:
         """Write a snapshot's files, the graph's own among them, as a Saver does."""
         with as_os_errors():
             _run(snapshot.session, self._save, {**snapshot.handles, **snapshot.values, self._prefix: str(prefix)})
-        prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
+        if self.writes_meta_graph:
+            prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
 
     @cached_property
     def meta_graph(self) -> Any:
         """The graph as a MetaGraphDef, with what restores it."""
-        saver_def = self.saver.saver_def if self.saver is not None else None
-        with self.graph.as_default():
-            return tf1.train.export_meta_graph(graph=self.graph, saver_def=saver_def)
+        return meta_graph(self.graph, self.saver)
 
     def forget(self, snapshot: GraphSnapshot) -> None:
         """Give back a snapshot's memory. Those that are never written are given back when the next is taken."""
@@ -192,6 +195,12 @@ class GraphState:
             if feeds := self._abandoned.popleft():
                 with contextlib.suppress(tf.errors.OpError):  # of a session that was made anew since
                     _run(session, self._forget, feeds)
+
+
+def meta_graph(graph: Any, saver: Any) -> Any:
+    """A graph as a MetaGraphDef, with what restores it."""
+    with graph.as_default():
+        return tf1.train.export_meta_graph(graph=graph, saver_def=saver.saver_def if saver is not None else None)
 
 
 @dataclass(frozen=True)

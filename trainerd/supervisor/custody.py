@@ -148,6 +148,7 @@ class Custody(ABC):
                     reload=self._host.reload,
                 )
                 stack.callback(self._gone)
+            self._stack = stack  # a session that is taken in the block adds to it
             yield
             self._stack = stack.pop_all()
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from trainerd.events.graphevents import GraphEvents
 from trainerd.rundir import RunDirectory
 from trainerd.sessions import graphdefaults as defaults
+from trainerd.sessions.graphstate import meta_graph
 from trainerd.supervisor.graphcustody import GraphCustody
 from trainerd.supervisor.program import NO_WRITER, chosen
 from trainerd.supervisor.saver import Saver
@@ -69,7 +70,7 @@ class GraphProgram:
 
     def writer(self, logdir: str | None) -> Any:
         """The summary writer for a folder."""
-        if logdir is None:
+        if not logdir:
             return None
         with self.graph.as_default():
             return tf1.summary.FileWriter(logdir)
@@ -122,8 +123,8 @@ class GraphProgram:
     def show_graph(self, writer: Any) -> None:
         """Write the graph for TensorBoard."""
         writer.add_graph(self.graph)
-        if self._custody.state is not None:
-            writer.add_meta_graph(self._custody.state.meta_graph)
+        state = self._custody.state
+        writer.add_meta_graph(state.meta_graph if state is not None else meta_graph(self.graph, self.saver))
 
     def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:
         """Write a Summary of a step; of the present one where none is given.

@@ -26,7 +26,7 @@ class Keeping:
       summary_dir: where event files go.
       save_secs, save_steps: between checkpoints.
       count_steps: between two points of the curve of the rate.
-      writes_graph: whether `graph.pbtxt` is written.
+      writes_graph: whether `graph.pbtxt` is written, and the graph with each checkpoint.
     """
 
     rundir: RunDirectory
@@ -59,6 +59,7 @@ class Keeping:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), str(self.rundir.path), "graph.pbtxt")
         self.writer.add_graph(graph)
         if custody.state is not None:
+            custody.state.writes_meta_graph = self.writes_graph
             self.writer.add_meta_graph(custody.state.meta_graph)
         custody.start_services(self.save_secs, self.save_steps)
         if self.count_steps > 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -30,12 +30,33 @@ tf1 = tf.compat.v1
 
 PREEMPTION = (tf.errors.AbortedError, tf.errors.UnavailableError)
 USE_DEFAULT = object()
-_RECREATED = (
-    "An error was raised. This may be due to a preemption in a connected worker or parameter server. The current "
-    "session will be closed and a new session will be created. This error may also occur due to a gRPC failure caused "
-    "by high memory or network bandwidth usage in the parameter servers. If this error occurs repeatedly, try "
-    "increasing the number of parameter servers assigned to the job. Error: %s"
+# TensorFlow's own words, which people look for in their logs.
+_ADVICE = (
+    "This error may also occur due to a gRPC failure caused by high memory or network bandwidth usage in the parameter "
+    "servers. If this error occurs repeatedly, try increasing the number of parameter servers assigned to the job. "
+    "Error: %s"
 )
+_PREEMPTED = (
+    "This may be due to a preemption in a connected worker or parameter server. The current session will be closed and "
+    f"a new session will be created. {_ADVICE}"
+)
+_RUNNING = f"An error was raised. {_PREEMPTED}"
+_CONSIDERING = f"An error was raised while considering whether the session is complete. {_PREEMPTED}"
+_CREATING = (
+    "An error was raised while a session was being created. This may be due to a preemption of a connected worker or "
+    f"parameter server. A new session will be created. {_ADVICE}"
+)
+_CLOSING = (
+    "An error occurred when attempting to close the session. This may be due to a preemption in a connected worker or "
+    "parameter server. Error: %s"
+)
+
+
+class _Within(NamedTuple):
+    """What is within a monitored session."""
+
+    tf_sess: ManagedSession | None
+    coord: Any
 
 
 class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: ignore[misc]  # for `isinstance` alone
@@ -72,7 +93,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         self._keeping = keeping
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._session: Any = None
-        self._is_closed = self._is_started = False
+        self._has_ended = self._is_started = False
         self._stops = self._was_told = False
         self._global_step: Any = None
         if keeping is not None:
@@ -86,7 +107,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         with self._custody.begun():
             self._create()
         try:
-            self._after_create()
+            self._begin()
         except BaseException as error:
             self._save_and_join(error)
             raise
@@ -120,13 +141,37 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                     session = self._creator.create_session()
                 break
             except PREEMPTION as error:
-                if not self._recovers:
-                    raise
-                tf1.logging.info(_RECREATED, error)
+                self._recover(_CREATING, error)
         self._session = self._custody.take(session)
 
+    def _begin(self) -> None:
+        """Start what goes with a new session; where its cluster is preempted meanwhile, with another one."""
+        while True:
+            try:
+                self._after_create()
+                return
+            except PREEMPTION as error:
+                self._recover(_CREATING, error)
+                self._close_session()
+                self._create_anew()
+
+    def _create_anew(self) -> None:
+        """Make a session after another one. It goes back to a checkpoint: a hook that had wanted to stop may not."""
+        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+        self._stops = False
+        self._create()
+
+    def _recover(self, what: str, error: BaseException) -> None:
+        """Say that a session is to be made anew.
+
+        Raises:
+          the error, where that is not wanted.
+        """
+        if not self._recovers:
+            raise error
+        tf1.logging.info(what, error)
+
     def _after_create(self) -> None:
-        """Start what goes with a new session."""
         if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
             tf1.train.start_queue_runners(sess=self._session, coord=self._coord)
         for hook in self._hooks:
@@ -155,13 +200,38 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         """As `_tf_sess`: other programs go down this way until they meet a class called Session."""
         return self._tf_sess()
 
+    @property
+    def _coordinated_creator(self) -> _Within:
+        """What the way that programs go to the session and the Coordinator leads over."""
+        return _Within(None, None) if self._has_ended else _Within(self._session, self._coord)
+
+    def _is_closed(self) -> bool:
+        """Whether it is closed. As TensorFlow's: for tests."""
+        return self._has_ended
+
     def should_stop(self) -> bool:
         """Whether the loop should end."""
-        if self._is_closed:
+        if self._session is None:
             return True
         self._custody.look()
-        self._was_told = bool(self._stops or self._coord.should_stop())
+        self._was_told = self._is_over()
         return self._was_told
+
+    def _is_over(self) -> bool:
+        """Whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a preemption's."""
+        try:
+            self._coord.raise_requested_exception()
+        except PREEMPTION as error:
+            self._recover(_CONSIDERING, error)
+            self._close_session()
+            self._create_anew()
+            self._begin()
+            return False
+        except Exception:
+            if not self._recovers:
+                raise
+            return True
+        return bool(self._stops or self._coord.should_stop())
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """As `tf.compat.v1.Session.run`, with the hooks.
@@ -185,23 +255,20 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
     def _recovering(self, run: Callable[[], Any]) -> Any:
         """Run; where the cluster was preempted, make the session anew from the newest checkpoint and run again."""
         while True:
-            if self._is_closed:
+            if self._has_ended:
                 raise RuntimeError(CLOSED)
             try:
                 if self._session is None:
-                    self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
-                    self._create()
-                    self._after_create()
+                    self._create_anew()
+                    self._begin()
                 return run()
             except PREEMPTION as error:
-                if not self._recovers:
-                    raise
-                tf1.logging.info(_RECREATED, error)
+                self._recover(_RUNNING, error)
                 self._close_session()
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         # A pause may come between the program's look and its run: then the run is done, and the next look tells.
-        if self._stops or (self._coord.should_stop() and (self._was_told or self._custody.outcome is None)):
+        if self._stops or (self._was_told and self._custody.outcome is not None):
             raise RuntimeError(STOPPED)
         boundary = self._custody.boundary
         assert boundary is not None
@@ -277,7 +344,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
     # ------------------------------------------------------------------ the end
 
     def _close(self, error: BaseException | None) -> None:
-        if self._is_closed:
+        if self._has_ended:
             raise RuntimeError(CLOSED)
         ending = error
         try:
@@ -288,7 +355,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
             ending = raised
             raise
         finally:
-            self._is_closed = True
+            self._has_ended = True
             try:
                 self._save_and_join(ending)
             finally:
@@ -317,13 +384,17 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         """Stop the threads and close the session.
 
         Raises:
-          what a thread raised first.
+          what a thread raised first, unless it is a preemption, after which a session is made anew or none needed.
         """
         session, self._session = self._session, None
         self._custody.part()
         self._coord.request_stop()
         try:
             self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
+        except PREEMPTION as error:
+            if not self._recovers:
+                raise
+            tf1.logging.error(_CLOSING, error)
         finally:
             if session is not None:
                 with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament

@@ -188,7 +188,7 @@ class MonitoredStepSession(Closing):
           ValueError: `steps` is not positive, or goes with a `feed_dict`.
         """
         self._require_open()
-        if self._stops or (self._coord.should_stop() and (self._was_told or self._custody.outcome is None)):
+        if self._stops or (self._was_told and self._custody.outcome is not None):
             raise RuntimeError(STOPPED)
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
