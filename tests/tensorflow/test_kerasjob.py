@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,28 @@ def test_the_data_goes_on_where_it_was(
 
     in_parts(make, [], tmp_path)
     in_parts(make, stops, tmp_path)
+    assert_same(made[0], made[-1])
+
+
+@pytest.mark.parametrize("waits", [(0.0, 0.0), (0.05, 0.0), (0.0, 0.05)])
+def test_how_far_the_data_was_fetched_ahead_changes_nothing(tmp_path: Path, waits: tuple[float, float]) -> None:
+    """Near the end of an epoch a thread may stand before it or behind it, when it is saved and when it goes on."""
+    made: list[Any] = []
+
+    def make() -> trainerd.KerasJob:
+        made.append(a_model())
+        return trainerd.KerasJob(made[-1], reshuffled().prefetch(2), epochs=3)
+
+    in_parts(make, [], tmp_path)
+    session = opened(make())
+    train(session, 5)
+    time.sleep(waits[0])
+    session.snapshot().write(tmp_path / "model.ckpt-5", lambda size: None)
+    session.end(finished=False)
+    again = opened(make())
+    again.restore(tmp_path / "model.ckpt-5")
+    time.sleep(waits[1])
+    train(again)
     assert_same(made[0], made[-1])
 
 

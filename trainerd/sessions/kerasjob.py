@@ -39,6 +39,7 @@ class Progress:
       epoch: which one is under way or next, counted from 0.
       epoch_began: the global step at which it began; None where it has not.
       input_began: the global step at which the data was begun.
+      passes: how often the data was begun before.
       batch_began: whether callbacks were told of the beginning of the next batch.
       logs: the metrics of an epoch whose end is under way; None where none is.
       stopped: why training is over, where a callback stopped it; empty otherwise.
@@ -48,6 +49,7 @@ class Progress:
     epoch: int = 0
     epoch_began: int | None = None
     input_began: int = 0
+    passes: int = 0
     batch_began: bool = False
     logs: dict[str, Any] | None = None
     stopped: str = ""
@@ -134,8 +136,10 @@ class KerasJobSession(FunctionSession):
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint; callbacks remember what they knew then."""
+        was = _progress_in(prefix)
         if not self._is_begun:
-            self._begin(prefix)
+            self._begin(was["epoch"])
+        self._draw(was.get("passes", 0))
         super().restore(prefix)
         if not self._exact_input:
             self._progress.input_began = self.step
@@ -154,10 +158,22 @@ class KerasJobSession(FunctionSession):
 
     # ------------------------------------------------------------------ epochs
 
-    def _begin(self, prefix: Path | None) -> None:
-        """Training begins, or goes on from a checkpoint. First the callbacks begin: what is read is what counts."""
-        self._callbacks.begin(None if prefix is None else _epoch_in(prefix))
+    def _begin(self, epoch: int | None) -> None:
+        """Training begins, or goes on in an epoch. First the callbacks begin: what is read is what counts."""
+        if epoch is None and int(self._data.cardinality()) != tf.data.INFINITE_CARDINALITY:
+            self._draw(1)
+        self._callbacks.begin(epoch)
         self._is_begun = True
+
+    def _draw(self, passes: int) -> None:
+        """Have the shuffles draw the seeds of so many passes over the data.
+
+        Each pass draws, and so does an iterator that is restored; then the count of what was drawn is restored too, but
+        not where the shuffle had given all it has, which depends on how far a thread had fetched ahead. So a run begins
+        with as many as a restored iterator has at that point, and they are drawn again before it is restored.
+        """
+        for _ in range(passes):
+            begin_again(self._data, self._iterator)
 
     def _over(self) -> str:
         epochs = self._keras.epochs
@@ -215,7 +231,8 @@ class KerasJobSession(FunctionSession):
             progress.stopped = f"a callback stopped the training in epoch {progress.epoch}"
             progress.settings = self._callbacks.settings
         if data_ended:
-            begin_again(self._data, self._iterator)
+            self._draw(1)
+            progress.passes += 1
             progress.input_began = step
             self._loop.settle()
         progress.epoch, progress.epoch_began, progress.logs, self._before_end = progress.epoch + 1, None, None, None
@@ -277,13 +294,14 @@ class KerasJobSession(FunctionSession):
             self._progress.stopped = ""
 
 
-def _epoch_in(prefix: Path) -> int:
-    """The epoch in which a checkpoint was made."""
+def _progress_in(prefix: Path) -> dict[str, Any]:
+    """Where a checkpoint was made."""
     try:
         content = tf.train.load_checkpoint(str(prefix)).get_tensor(_STATE_KEY)
     except (tf.errors.OpError, ValueError) as error:
         raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
-    return int(unpacked(content)["progress"]["epoch"])
+    progress: dict[str, Any] = unpacked(content)["progress"]
+    return progress
 
 
 def _require_trainable(model: Any) -> None:
