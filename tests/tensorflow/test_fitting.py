@@ -71,7 +71,7 @@ def fit(
 # ---------------------------------------------------------------------- going on
 
 
-@pytest.mark.parametrize("stops", [[1], [6, 6], [4, 8, 1], [2, 3, 1]])
+@pytest.mark.parametrize("stops", [[1], [5], [6, 6], [4, 8, 1], [2, 3, 1]])
 def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: list[int]) -> None:
     whole = fit(tmp_path / "whole")
     for stop in stops:

@@ -14,7 +14,7 @@ from trainerd.errors import UsageError
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.callbacks import Callbacks
 from trainerd.sessions.input import begin_again
-from trainerd.sessions.pythonstate import PythonValues, packed
+from trainerd.sessions.pythonstate import PythonValues, packed, unpacked
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.state import Phase
 from trainerd.supervisor.custody import Keep
@@ -112,7 +112,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         custody = StepCustody(self._rundir, model, Keep(), stop=self._stopped, should_stop=lambda: False)
         self._error: BaseException | None = None
         with custody.begun():
-            custody.find()
+            prefix = custody.find()
+        if self._data is not None:
+            self._data.draw(None if prefix is None else _passes_in(prefix))
         self._care = _Fitted()
         try:
             custody.take(self._care)
@@ -232,10 +234,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _read(self) -> Any:
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
+        where["passes"] = self._data.passes if self._data is not None else 0
         return {**where, "callbacks": self._memory.memory()}
 
     def _write(self, values: Any) -> None:
         self._epoch, self._batch, self._was = values["epoch"], values["batch"], values["callbacks"]
+        if self._data is not None:
+            self._data.passes = values.get("passes", 0)
         same = packed(values["stopped_by"]) == packed(self._memory.settings)
         self._stopped_by = values["stopped_by"] if same else None
 
@@ -256,6 +261,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
                     self._care.care.failure = error
                 custody.save(error)
             custody.part()
+
+
+def _passes_in(prefix: str) -> int:
+    """How often the data was begun again before this checkpoint; 0 where it is none of ours, which restoring tells."""
+    with contextlib.suppress(tf.errors.OpError, ValueError, KeyError, TypeError):
+        content = tf.train.load_checkpoint(prefix).get_tensor("training/.ATTRIBUTES/py_state")
+        return int(unpacked(content)["passes"])
+    return 0
 
 
 class _Break:
@@ -279,12 +292,14 @@ class _Data:
     Attributes:
       was_read: whether it has given a batch since it was begun.
       size: how many batches it has; negative where that is not known.
+      passes: how often it was begun again.
     """
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
         self._iterator: Any = None
         self.was_read = False
+        self.passes = 0
         self.size = int(dataset.cardinality())
         self.kept = dataset.take(-1)  # an object of our own, and the same elements
         kind = type(self.kept)
@@ -292,8 +307,13 @@ class _Data:
 
     def begin(self) -> Any:
         """Training begins. The iterator, which may be moved before `fit` asks for it."""
-        self._iterator, self.was_read = iter(self._dataset), False
+        self._iterator, self.was_read, self.passes = iter(self._dataset), False, 0
         return self._iterator
+
+    def draw(self, passes: int | None) -> None:
+        """Before a checkpoint of so many passes is restored, or none: see `KerasJobSession`, which does the same."""
+        for _ in range(passes if passes is not None else self.size != tf.data.INFINITE_CARDINALITY):
+            begin_again(self._dataset, self._iterator)
 
     def _iterate(self) -> Any:
         if self._iterator is None:  # fit looks at a batch before it begins
@@ -306,3 +326,4 @@ class _Data:
         if self.was_read:
             begin_again(self._dataset, self._iterator)
             self.was_read = False
+            self.passes += 1
