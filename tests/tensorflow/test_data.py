@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import tensorflow as tf
 
 from trainerd.data import shuffled_indices
 from trainerd.errors import EntryError
+from trainerd.sessions.pipeline import warn_of_lost_order
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000, 4097])
@@ -68,3 +72,55 @@ def test_its_position_is_a_few_bytes_and_exact(tmp_path: Path) -> None:
 def test_what_is_refused(size: int, seed: int, batch_size: int | None, epochs: int | None, name: str) -> None:
     with pytest.raises(EntryError, match=name):
         shuffled_indices(size, seed=seed, batch_size=batch_size, epochs=epochs)
+
+
+def shuffled(**options: Any) -> tf.data.Dataset:
+    return tf.data.Dataset.range(60).shuffle(60, seed=3, **options)
+
+
+def plus_one(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    return dataset.map(lambda x: x + 1, num_parallel_calls=2)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "named"),
+    [
+        (lambda: shuffled().batch(10).prefetch(2).repeat(), "Prefetch, which fetches ahead of Batch"),
+        (lambda: plus_one(shuffled().batch(10)).repeat(), "ParallelMap, which fetches ahead of Batch"),
+        (lambda: shuffled().filter(lambda x: x > 3).prefetch(2).repeat(2).batch(5).repeat(), "of Filter"),
+        (lambda: tf.data.Dataset.zip((shuffled(), shuffled().batch(2).prefetch(1).repeat())), "of Batch"),
+        (lambda: shuffled().batch(10).repeat().prefetch(2), ""),
+        (lambda: plus_one(shuffled()).batch(10).repeat(), ""),
+        (lambda: shuffled().prefetch(10).repeat().batch(10).prefetch(2), ""),
+        (lambda: shuffled(reshuffle_each_iteration=False).batch(10).prefetch(2).repeat(), ""),
+        (lambda: shuffled().batch(10).prefetch(2), ""),
+        (lambda: tf.data.Dataset.range(60).batch(10).prefetch(2).repeat(), ""),
+    ],
+)
+def test_a_repeat_that_comes_too_late_is_told(
+    dataset: Callable[[], tf.data.Dataset], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_lost_order(dataset())
+    assert bool(caplog.records) == bool(named) and named in caplog.text
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_what_is_told_of_is_so(tmp_path: Path, late: bool) -> None:
+    """All of an epoch is fetched when its position is saved after four batches of six."""
+
+    def iterator() -> Any:
+        tf.random.set_seed(7)
+        batches = shuffled().batch(10)
+        return iter(batches.prefetch(6).repeat() if late else batches.repeat().prefetch(6))
+
+    def read(source: Any, count: int) -> list[Any]:
+        return [next(source).numpy().tolist() for _ in range(count)]
+
+    whole, first = read(iterator(), 18), iterator()
+    begun = read(first, 4)
+    time.sleep(0.2)  # the thread fetches meanwhile
+    prefix = tf.train.Checkpoint(iterator=first).write(str(tmp_path / "position"))
+    again = iterator()
+    tf.train.Checkpoint(iterator=again).read(prefix)
+    parts = begun + read(again, 14)
+    assert parts[:6] == whole[:6] and (parts == whole) != late

@@ -17,7 +17,7 @@ from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import has_position, hidden_variables, require_saveable, restore_hidden
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.graphloop import GraphLoop
-from trainerd.sessions.pipeline import describe, describe_elements
+from trainerd.sessions.pipeline import describe, describe_elements, warn_of_lost_order
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
@@ -62,6 +62,8 @@ class FunctionSession:
         self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at=["loss"] if stop_on_nan else [])
         require_kept(self._step.graph, refuse=repeats)
         self._exact_input = exact_input and self._iterator is not None
+        if self._exact_input:
+            warn_of_lost_order(job.dataset)
         self._hidden = hidden_variables(self._job.state)
         self._checkpoint = self._make_checkpoint()
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
