@@ -76,7 +76,7 @@ def ending(*, summaries: bool = False) -> tuple[Any, Any]:
             return graph, tf1.assign_add(step, 1)
 
 
-def supervised(graph: Any, logdir: Path | None, **options: Any) -> Any:
+def supervised(graph: Any, logdir: Path | str | None, **options: Any) -> Any:
     with graph.as_default():
         return trainerd.Supervisor(logdir=None if logdir is None else str(logdir), **options)
 

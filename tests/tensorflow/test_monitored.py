@@ -450,6 +450,69 @@ def test_a_preempted_session_is_made_anew_from_the_newest_checkpoint(tmp_path: P
             session.run(found.train_op)
 
 
+class Told(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Keeps the Coordinator, counts the sessions, and fails while it is told of the first so many."""
+
+    def __init__(self, fails: int = 0) -> None:
+        self.coord: Any = None
+        self.created, self.fails = 0, fails
+
+    def report(self, error: Exception) -> None:
+        """As a thread does: the Coordinator wants it while it is handled."""
+        try:
+            raise error
+        except Exception as raised:
+            self.coord.request_stop(raised)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.coord = coord
+        self.created += 1
+        if self.created <= self.fails:
+            raise tf.errors.UnavailableError(None, None, "preempted")
+
+
+def test_a_preemption_that_a_thread_reports_is_found_by_should_stop(tmp_path: Path) -> None:
+    found, hook = counter(), Told()
+    with (
+        found.graph.as_default(),
+        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[hook]) as session,
+    ):
+        session.run(found.train_op)
+        hook.report(tf.errors.AbortedError(None, None, "preempted"))
+        assert not session.should_stop() and hook.created == 2
+        session.run(found.train_op)
+        hook.report(tf.errors.AbortedError(None, None, "at the very end"))
+    assert saved(tmp_path)[0][1] == "finish"
+
+
+def test_a_preemption_while_hooks_are_told_of_a_session(tmp_path: Path) -> None:
+    found, hook = counter(), Told(fails=2)
+    with found.graph.as_default(), trainerd.MonitoredSession(hooks=[hook]) as session:
+        session.run(found.train_op)
+    assert hook.created == 3
+    with found.graph.as_default(), pytest.raises(tf.errors.UnavailableError):
+        trainerd.SingularMonitoredSession(hooks=[Told(fails=1)])
+
+
+@pytest.mark.parametrize("make", [trainerd.MonitoredSession, trainerd.SingularMonitoredSession])
+def test_a_thread_that_fails_lets_the_run_under_way_go_on_and_is_raised_at_the_end(make: Any) -> None:
+    found, hook = counter(), Told()
+    with found.graph.as_default(), pytest.raises(ZeroDivisionError, match="in a thread"), make(hooks=[hook]) as session:
+        hook.report(ZeroDivisionError("in a thread"))
+        assert session.run(found.global_step) == 0
+        if make is trainerd.MonitoredSession:
+            assert session.should_stop()
+        else:
+            with pytest.raises(ZeroDivisionError):
+                session.should_stop()
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_the_graph_goes_with_the_checkpoints_where_it_is_wanted(tmp_path: Path, graph: bool) -> None:
+    train(tmp_path, 3, save_graph_def=graph)
+    assert (tmp_path / "graph.pbtxt").exists() == bool(list(tmp_path.glob("*.meta"))) == graph
+
+
 def test_threads_of_the_program_may_feed_the_loop(tmp_path: Path) -> None:
     graph = tf1.Graph()
     with graph.as_default():

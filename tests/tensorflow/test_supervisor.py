@@ -383,6 +383,28 @@ def test_summaries_and_the_rate_are_written_on_schedule(tmp_path: Path) -> None:
     assert (tmp_path / "graph.pbtxt").exists()
 
 
+def test_an_empty_logdir_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = counter(summaries=True)
+    with found.graph.as_default():
+        summaries = tf1.summary.merge_all()
+    sv = supervised(found.graph, "", summary_op=None)
+    with sv.managed_session() as session, pytest.raises(RuntimeError, match="requires a summary writer"):
+        sv.summary_computed(session, session.run(summaries))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_writer_without_a_logdir_gets_the_graph(tmp_path: Path) -> None:
+    found = counter(summaries=True)
+    with found.graph.as_default():
+        summaries, writer = tf1.summary.merge_all(), tf1.summary.FileWriter(str(tmp_path))
+    sv = supervised(found.graph, None, summary_op=None, summary_writer=writer)
+    with found.graph.as_default(), sv.managed_session() as session:
+        sv.summary_computed(session, session.run(summaries))
+    kinds = [event.WhichOneof("what") for event in events(tmp_path)]
+    assert kinds == ["file_version", "graph_def", "meta_graph_def", "summary", "session_log"]
+
+
 def test_the_defaults_are_those_of_the_seeds(tmp_path: Path) -> None:
     found = counter(summaries=True)
     sv = supervised(found.graph, tmp_path)
