@@ -21,13 +21,13 @@ from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.callbacks import Callbacks, as_numbers, without_files
 from trainerd.sessions.contract import Steps
 from trainerd.sessions.function import FunctionSession
-from trainerd.sessions.input import begin_again
-from trainerd.sessions.pythonstate import PythonValues, packed, unpacked
+from trainerd.sessions.input import begin_again, draw_seeds
+from trainerd.sessions.pythonstate import PythonValues, packed, stored
 
 log = logging.getLogger(__name__)
 
 TELL_SECS = 1.0
-_STATE_KEY = "training/.ATTRIBUTES/py_state"
+_STATE = "training"  # its name in a checkpoint
 _NO_ROWS = np.empty((0, 0))
 
 
@@ -93,7 +93,7 @@ class KerasJobSession(FunctionSession):
         self._ended_changes = 0
         self._row: dict[str, float] = {}
         self._is_begun = self._has_trained = False
-        state = {"model": job.model, "training": PythonValues(self._read_progress, self._write_progress)}
+        state = {"model": job.model, _STATE: PythonValues(self._read_progress, self._write_progress)}
         super().__init__(wrap(Job(_step_of(job.model), dataset=self._data, state=state)), **options)
 
     # ------------------------------------------------------------------ the contract
@@ -136,10 +136,12 @@ class KerasJobSession(FunctionSession):
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint; callbacks remember what they knew then."""
-        was = _progress_in(prefix)
+        try:
+            progress = Progress(**stored(prefix, _STATE)["progress"])
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
         if not self._is_begun:
-            self._begin(was["epoch"])
-        self._draw(was.get("passes", 0))
+            self._begin(progress)
         super().restore(prefix)
         if not self._exact_input:
             self._progress.input_began = self.step
@@ -158,22 +160,11 @@ class KerasJobSession(FunctionSession):
 
     # ------------------------------------------------------------------ epochs
 
-    def _begin(self, epoch: int | None) -> None:
-        """Training begins, or goes on in an epoch. First the callbacks begin: what is read is what counts."""
-        if epoch is None and int(self._data.cardinality()) != tf.data.INFINITE_CARDINALITY:
-            self._draw(1)
-        self._callbacks.begin(epoch)
+    def _begin(self, was: Progress | None) -> None:
+        """Training begins, or goes on. First the callbacks begin: what is read is what counts."""
+        draw_seeds(self._data, self._iterator, was.passes if was is not None else None)
+        self._callbacks.begin(was.epoch if was is not None else None)
         self._is_begun = True
-
-    def _draw(self, passes: int) -> None:
-        """Have the shuffles draw the seeds of so many passes over the data.
-
-        Each pass draws, and so does an iterator that is restored; then the count of what was drawn is restored too, but
-        not where the shuffle had given all it has, which depends on how far a thread had fetched ahead. So a run begins
-        with as many as a restored iterator has at that point, and they are drawn again before it is restored.
-        """
-        for _ in range(passes):
-            begin_again(self._data, self._iterator)
 
     def _over(self) -> str:
         epochs = self._keras.epochs
@@ -231,7 +222,7 @@ class KerasJobSession(FunctionSession):
             progress.stopped = f"a callback stopped the training in epoch {progress.epoch}"
             progress.settings = self._callbacks.settings
         if data_ended:
-            self._draw(1)
+            begin_again(self._data, self._iterator)
             progress.passes += 1
             progress.input_began = step
             self._loop.settle()
@@ -292,16 +283,6 @@ class KerasJobSession(FunctionSession):
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
             self._progress.stopped = ""
-
-
-def _progress_in(prefix: Path) -> dict[str, Any]:
-    """Where a checkpoint was made."""
-    try:
-        content = tf.train.load_checkpoint(str(prefix)).get_tensor(_STATE_KEY)
-    except (tf.errors.OpError, ValueError) as error:
-        raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
-    progress: dict[str, Any] = unpacked(content)["progress"]
-    return progress
 
 
 def _require_trainable(model: Any) -> None:

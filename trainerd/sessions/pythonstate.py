@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,19 @@ class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
     def deserialize(self, string_value: bytes) -> None:
         """Hand the values on."""
         self._of_somebody[1](unpacked(string_value))
+
+
+def stored(prefix: Path, name: str) -> Any:
+    """The values that a checkpoint holds of the PythonValues that it tracks by this name.
+
+    Raises:
+      KeyError: it holds none, or cannot be read.
+    """
+    try:
+        content = tf.train.load_checkpoint(str(prefix)).get_tensor(f"{name}/.ATTRIBUTES/py_state")
+    except (tf.errors.OpError, ValueError) as error:
+        raise KeyError(name) from error
+    return unpacked(content)
 
 
 def is_plain(value: Any) -> bool:

@@ -13,14 +13,16 @@ import tensorflow as tf
 from trainerd.errors import UsageError
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.callbacks import Callbacks
-from trainerd.sessions.input import begin_again
-from trainerd.sessions.pythonstate import PythonValues, packed, unpacked
+from trainerd.sessions.input import begin_again, draw_seeds
+from trainerd.sessions.pythonstate import PythonValues, packed, stored
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.state import Phase
 from trainerd.supervisor.custody import Keep
 from trainerd.supervisor.schedule import Schedule
 from trainerd.supervisor.stepcustody import StepCustody
 from trainerd.supervisor.stepsession import StepCare, as_steps
+
+_STATE = "training"  # its name in a checkpoint
 
 
 class Paused(SystemExit):
@@ -103,7 +105,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self._memory = Callbacks(self._remembering, self.model, epochs=None, steps=None, calls=False)
         self._restored: Any = None
-        parts = {"model": self.model, "training": PythonValues(self._read, self._write)}
+        parts = {"model": self.model, _STATE: PythonValues(self._read, self._write)}
         if self._data is not None:
             parts["data"] = self._data.begin()
             # A trace makes all variables, which fit makes in its first step, when it is too late to restore metrics.
@@ -114,7 +116,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         with custody.begun():
             prefix = custody.find()
         if self._data is not None:
-            self._data.draw(None if prefix is None else _passes_in(prefix))
+            self._data.draw(None if prefix is None else _passes_in(Path(prefix)))
         self._care = _Fitted()
         try:
             custody.take(self._care)
@@ -263,12 +265,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             custody.part()
 
 
-def _passes_in(prefix: str) -> int:
-    """How often the data was begun again before this checkpoint; 0 where it is none of ours, which restoring tells."""
-    with contextlib.suppress(tf.errors.OpError, ValueError, KeyError, TypeError):
-        content = tf.train.load_checkpoint(prefix).get_tensor("training/.ATTRIBUTES/py_state")
-        return int(unpacked(content)["passes"])
-    return 0
+def _passes_in(prefix: Path) -> int:
+    """How often the data was begun again before a checkpoint; 0 where it is none of ours, which restoring it tells."""
+    try:
+        return int(stored(prefix, _STATE)["passes"])
+    except KeyError:
+        return 0
 
 
 class _Break:
@@ -311,9 +313,8 @@ class _Data:
         return self._iterator
 
     def draw(self, passes: int | None) -> None:
-        """Before a checkpoint of so many passes is restored, or none: see `KerasJobSession`, which does the same."""
-        for _ in range(passes if passes is not None else self.size != tf.data.INFINITE_CARDINALITY):
-            begin_again(self._dataset, self._iterator)
+        """Make ready for a checkpoint after so many passes, or none: see `draw_seeds`."""
+        draw_seeds(self._dataset, self._iterator, passes)
 
     def _iterate(self) -> Any:
         if self._iterator is None:  # fit looks at a batch before it begins

@@ -53,7 +53,7 @@ _CLOSING = (
 
 
 class _Within(NamedTuple):
-    """What is within a monitored session."""
+    """What programs look for within a monitored session."""
 
     tf_sess: ManagedSession | None
     coord: Any
@@ -153,9 +153,14 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
             except PREEMPTION as error:
                 self._recover(_CREATING, error)
                 self._close_session()
-                self._create_anew()
+                self._create_another()
 
-    def _create_anew(self) -> None:
+    def _renew(self) -> None:
+        """Have another session, begun as the first was."""
+        self._create_another()
+        self._begin()
+
+    def _create_another(self) -> None:
         """Make a session after another one. It goes back to a checkpoint: a hook that had wanted to stop may not."""
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._stops = False
@@ -202,7 +207,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
 
     @property
     def _coordinated_creator(self) -> _Within:
-        """What the way that programs go to the session and the Coordinator leads over."""
+        """TensorFlow's private way to the session and the Coordinator, which programs go all the same."""
         return _Within(None, None) if self._has_ended else _Within(self._session, self._coord)
 
     def _is_closed(self) -> bool:
@@ -224,8 +229,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         except PREEMPTION as error:
             self._recover(_CONSIDERING, error)
             self._close_session()
-            self._create_anew()
-            self._begin()
+            self._renew()
             return False
         except Exception:
             if not self._recovers:
@@ -259,8 +263,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                 raise RuntimeError(CLOSED)
             try:
                 if self._session is None:
-                    self._create_anew()
-                    self._begin()
+                    self._renew()
                 return run()
             except PREEMPTION as error:
                 self._recover(_RUNNING, error)
