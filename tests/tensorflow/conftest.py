@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -16,3 +17,18 @@ def no_clock_of_ours_goes_on() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name in CLOCKS]
+
+
+def wakeup_fd() -> int:
+    """Where Python writes the numbers of signals."""
+    descriptor = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(descriptor)
+    return descriptor
+
+
+@pytest.fixture(autouse=True)
+def signals_are_put_back() -> Iterator[None]:
+    """A run that is over hears no signals, and neither does a file that has the number of its pipe by then."""
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}, wakeup_fd()
+    yield
+    assert ({number: signal.getsignal(number) for number in signal.valid_signals()}, wakeup_fd()) == before

@@ -103,3 +103,63 @@ def wait_for(happened: Any, sv: Any, seconds: float = 20.0) -> None:
         assert time.monotonic() < deadline
         sv.should_stop()
         time.sleep(0.01)
+
+
+def train_supervised(logdir: Path, steps: int, **options: Any) -> Counter:
+    """As in the very simple scenario."""
+    found = counter(summaries=True)
+    sv = supervised(found.graph, logdir, **options)
+    with sv.managed_session() as sess:
+        for _ in range(steps):
+            if sv.should_stop():
+                break
+            sess.run(found.train_op)
+    return found
+
+
+def train_monitored(logdir: Path, last_step: int, **options: Any) -> Counter:
+    """The loop that every tutorial has."""
+    found = counter(summaries=True)
+    with found.graph.as_default():
+        hooks = [tf1.train.StopAtStepHook(last_step=last_step), *options.pop("hooks", [])]
+        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(logdir), hooks=hooks, **options) as session:
+            while not session.should_stop():
+                session.run(found.train_op)
+    return found
+
+
+class Recorder(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Writes down what is called."""
+
+    def __init__(self, name: str, calls: list[str], *, fails_in: str = "", fetches: Any = None) -> None:
+        self.name = name
+        self.calls = calls
+        self.fails_in = fails_in
+        self.fetches = fetches
+        self.results: list[Any] = []
+
+    def _call(self, method: str) -> None:
+        self.calls.append(f"{self.name}.{method}")
+        if self.fails_in == method:
+            raise ZeroDivisionError(self.name)
+
+    def begin(self) -> None:
+        assert not tf1.get_default_graph().finalized
+        self._call("begin")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        assert callable(session.run) and isinstance(coord, tf1.train.Coordinator)
+        self._call("after_create_session")
+
+    def before_run(self, run_context: Any) -> Any:
+        self._call("before_run")
+        return tf1.train.SessionRunArgs(self.fetches) if self.fetches is not None else None
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.results.append(run_values.results)
+        assert isinstance(run_values.run_metadata, tf1.RunMetadata)
+        self._call("after_run")
+
+    def end(self, session: Any) -> None:
+        assert callable(session.run)
+        self._call("end")

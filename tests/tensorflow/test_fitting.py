@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import events, saved, state
-from tests.tensorflow.test_kerasjob import X, Y, a_model, assert_same, endless, reshuffled, shuffled
+from tests.tensorflow.models import X, Y, a_model, assert_same, endless, reshuffled, shuffled
 from trainerd.errors import DataError, InUseError, UsageError
 from trainerd.state import Phase
 

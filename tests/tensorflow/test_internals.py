@@ -22,8 +22,8 @@ from trainerd.sessions.objectgraph import GRAPH_KEY, entries
 from trainerd.sessions.pipeline import describe
 from trainerd.sessions.unfinalized import unfinalized
 
-# The versions for which everything here was seen to hold. tests/tensorflow/test_events.py and test_tensorboard_page.py
-# say whether the whole still works.
+# The versions for which everything here was seen to hold. Whether the whole still works is what test_events.py,
+# test_event_writer.py and test_tensorboard_page.py say.
 VERSIONS = {"tensorflow": "2.21", "tensorboard": "2.21", "tensorboard-data-server": "0.7"}
 
 SOURCES = sorted(Path(trainerd.__file__).parent.rglob("*.py"))

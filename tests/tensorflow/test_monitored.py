@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from tests.tensorflow.graphs import Counter, counter, ending, events, saved, scalars, value
+from tests.tensorflow.graphs import Recorder, counter, ending, events, saved, scalars, train_monitored, value
 from trainerd.errors import InUseError
 from trainerd.state import Phase, read_state
 
@@ -23,61 +22,13 @@ tf1 = tf.compat.v1
 STEPS = tf1.train.StopAtStepHook
 
 
-def train(logdir: Path, last_step: int, **options: Any) -> Counter:
-    """The loop that every tutorial has."""
-    found = counter(summaries=True)
-    with found.graph.as_default():
-        hooks = [STEPS(last_step=last_step), *options.pop("hooks", [])]
-        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(logdir), hooks=hooks, **options) as session:
-            while not session.should_stop():
-                session.run(found.train_op)
-    return found
-
-
-class Recorder(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Writes down what is called."""
-
-    def __init__(self, name: str, calls: list[str], *, fails_in: str = "", fetches: Any = None) -> None:
-        self.name = name
-        self.calls = calls
-        self.fails_in = fails_in
-        self.fetches = fetches
-        self.results: list[Any] = []
-
-    def _call(self, method: str) -> None:
-        self.calls.append(f"{self.name}.{method}")
-        if self.fails_in == method:
-            raise ZeroDivisionError(self.name)
-
-    def begin(self) -> None:
-        assert not tf1.get_default_graph().finalized
-        self._call("begin")
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        assert callable(session.run) and isinstance(coord, tf1.train.Coordinator)
-        self._call("after_create_session")
-
-    def before_run(self, run_context: Any) -> Any:
-        self._call("before_run")
-        return tf1.train.SessionRunArgs(self.fetches) if self.fetches is not None else None
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.results.append(run_values.results)
-        assert isinstance(run_values.run_metadata, tf1.RunMetadata)
-        self._call("after_run")
-
-    def end(self, session: Any) -> None:
-        assert callable(session.run)
-        self._call("end")
-
-
 # ---------------------------------------------------------------------- the tutorials' loop
 
 
 def test_it_trains_saves_and_goes_on(tmp_path: Path) -> None:
-    train(tmp_path, 250)
+    train_monitored(tmp_path, 250)
     assert saved(tmp_path) == [(250, "finish"), (0, "start")] and value(tmp_path) == 500.0
-    train(tmp_path, 300)
+    train_monitored(tmp_path, 300)
     assert value(tmp_path) == 600.0
     state = read_state(tmp_path / "state.json")
     assert state is not None and state.phase is Phase.FINISHED
@@ -106,8 +57,10 @@ def test_the_messages_of_the_notebook(tmp_path: Path, caplog: pytest.LogCaptureF
     logger.propagate = True
     try:
         with caplog.at_level(logging.INFO, logger="tensorflow"):
-            train(tmp_path, 250, hooks=[tf1.train.LoggingTensorHook({"v": tf1.constant(1)}, every_n_iter=100)][:0])
-            train(tmp_path, 251)
+            train_monitored(
+                tmp_path, 250, hooks=[tf1.train.LoggingTensorHook({"v": tf1.constant(1)}, every_n_iter=100)][:0]
+            )
+            train_monitored(tmp_path, 251)
     finally:
         logger.propagate = False
     for message in (
@@ -168,7 +121,7 @@ def test_save_checkpoint_steps(tmp_path: Path) -> None:
 
 def test_with_none_for_both_nothing_is_saved_and_others_may_train_there(tmp_path: Path) -> None:
     """An evaluation, beside the training that it evaluates."""
-    train(tmp_path, 10)
+    train_monitored(tmp_path, 10)
     training, evaluation = counter(), counter()
     with training.graph.as_default():
         session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
@@ -307,7 +260,7 @@ def test_what_a_hook_raises_ends_the_run(tmp_path: Path, method: str) -> None:
         ):
             session.run(found.train_op)
     assert f"two.{method}" not in calls and (method == "end" or "two.end" not in calls)
-    train(tmp_path, 20)  # neither lock nor signals are held
+    train_monitored(tmp_path, 20)  # neither lock nor signals are held
     assert value(tmp_path) == 40.0
 
 
@@ -392,193 +345,5 @@ def test_tensorflows_own_hooks_are_taken_as_they_are(tmp_path: Path) -> None:
     assert listener.seen[0] == "begin" and listener.seen[-1] == "end 20" and "after 20" in listener.seen
     assert final.final_ops_values[0] == 40.0
     assert list(tmp_path.glob("timeline-*.json"))
-    train(tmp_path, 30)  # goes on from what TensorFlow's own hook saved
+    train_monitored(tmp_path, 30)  # goes on from what TensorFlow's own hook saved
     assert value(tmp_path) == 60.0 and (20, "adopted") in saved(tmp_path)
-
-
-# ---------------------------------------------------------------------- step functions, preemption
-
-
-def test_run_step_fn(tmp_path: Path) -> None:
-    calls: list[str] = []
-    found = counter()
-    with found.graph.as_default():
-
-        def step_fn(step_context: Any) -> Any:
-            p = step_context.session.run(found.p)[0]
-            if p >= 6.0:
-                step_context.request_stop()
-            return step_context.run_with_hooks(fetches=found.train_op), p
-
-        with trainerd.MonitoredTrainingSession(hooks=[Recorder("one", calls)]) as session:
-            seen = []
-            while not session.should_stop():
-                seen.append(session.run_step_fn(step_fn)[1])
-        assert seen == [0.0, 2.0, 4.0] and calls.count("one.before_run") == 3
-        with (
-            trainerd.MonitoredTrainingSession() as session,
-            pytest.raises(ValueError, match="may either have one `step_context` argument"),
-        ):
-            session.run_step_fn(lambda a, b: None)
-
-
-@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
-def test_a_preempted_session_is_made_anew_from_the_newest_checkpoint(tmp_path: Path, error: Any) -> None:
-    class Preempt(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.created = self.runs = 0
-
-        def after_create_session(self, session: Any, coord: Any) -> None:
-            self.created += 1
-
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            self.runs += 1
-            if self.runs == 15:
-                raise error(None, None, "preempted")
-
-    hook = Preempt()
-    train(tmp_path, 20, hooks=[hook], save_checkpoint_steps=10)
-    assert hook.created == 2 and hook.runs == 15 + 10
-    assert value(tmp_path) == 40.0
-    found = counter()
-    with (
-        found.graph.as_default(),
-        pytest.raises(error),
-        trainerd.SingularMonitoredSession(hooks=[Preempt()]) as session,
-    ):
-        while True:
-            session.run(found.train_op)
-
-
-class Told(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Keeps the Coordinator, counts the sessions, and fails while it is told of the first so many."""
-
-    def __init__(self, fails: int = 0) -> None:
-        self.coord: Any = None
-        self.created, self.fails = 0, fails
-
-    def report(self, error: Exception) -> None:
-        """As a thread does: the Coordinator wants it while it is handled."""
-        try:
-            raise error
-        except Exception as raised:
-            self.coord.request_stop(raised)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self.coord = coord
-        self.created += 1
-        if self.created <= self.fails:
-            raise tf.errors.UnavailableError(None, None, "preempted")
-
-
-def test_a_preemption_that_a_thread_reports_is_found_by_should_stop(tmp_path: Path) -> None:
-    found, hook = counter(), Told()
-    with (
-        found.graph.as_default(),
-        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[hook]) as session,
-    ):
-        session.run(found.train_op)
-        hook.report(tf.errors.AbortedError(None, None, "preempted"))
-        assert not session.should_stop() and hook.created == 2
-        session.run(found.train_op)
-        hook.report(tf.errors.AbortedError(None, None, "at the very end"))
-    assert saved(tmp_path)[0][1] == "finish"
-
-
-def test_a_preemption_while_hooks_are_told_of_a_session(tmp_path: Path) -> None:
-    found, hook = counter(), Told(fails=2)
-    with found.graph.as_default(), trainerd.MonitoredSession(hooks=[hook]) as session:
-        session.run(found.train_op)
-    assert hook.created == 3
-    with found.graph.as_default(), pytest.raises(tf.errors.UnavailableError):
-        trainerd.SingularMonitoredSession(hooks=[Told(fails=1)])
-
-
-@pytest.mark.parametrize("make", [trainerd.MonitoredSession, trainerd.SingularMonitoredSession])
-def test_a_thread_that_fails_lets_the_run_under_way_go_on_and_is_raised_at_the_end(make: Any) -> None:
-    found, hook = counter(), Told()
-    with found.graph.as_default(), pytest.raises(ZeroDivisionError, match="in a thread"), make(hooks=[hook]) as session:
-        hook.report(ZeroDivisionError("in a thread"))
-        assert session.run(found.global_step) == 0
-        if make is trainerd.MonitoredSession:
-            assert session.should_stop()
-        else:
-            with pytest.raises(ZeroDivisionError):
-                session.should_stop()
-
-
-@pytest.mark.parametrize("graph", [True, False])
-def test_the_graph_goes_with_the_checkpoints_where_it_is_wanted(tmp_path: Path, graph: bool) -> None:
-    train(tmp_path, 3, save_graph_def=graph)
-    assert (tmp_path / "graph.pbtxt").exists() == bool(list(tmp_path.glob("*.meta"))) == graph
-
-
-def test_threads_of_the_program_may_feed_the_loop(tmp_path: Path) -> None:
-    graph = tf1.Graph()
-    with graph.as_default():
-        queue = tf1.FIFOQueue(1, tf.float32, shapes=[[]])
-        enqueue, dequeue = queue.enqueue(1.0), queue.dequeue()
-        step = tf1.train.get_or_create_global_step()
-        count = tf1.assign_add(step, 1)
-        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
-
-            def feed() -> None:
-                for _ in range(5):
-                    session.run(enqueue)
-
-            thread = threading.Thread(target=feed, daemon=True)
-            thread.start()
-            for _ in range(5):
-                assert session.run([dequeue, count])[0] == 1.0
-            thread.join()
-    assert saved(tmp_path)[0] == (5, "finish")
-
-
-def test_a_creator_may_give_a_session_of_another_kind() -> None:
-    class Wrapped:
-        """As tfdbg's: it has the session's methods, and is none."""
-
-        def __init__(self, session: Any) -> None:
-            self._session = session
-            self.graph = session.graph
-
-        def run(self, *args: Any, **options: Any) -> Any:
-            return self._session.run(*args, **options)
-
-        def close(self) -> None:
-            self._session.close()
-
-    class Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
-        def create_session(self) -> Any:
-            return Wrapped(tf1.Session())
-
-    with tf1.Graph().as_default():
-        c = tf.constant(2)
-        with trainerd.MonitoredSession(Creator(), hooks=[Recorder("one", [])]) as session:
-            assert session.run(c) == 2
-
-
-def test_close_and_what_comes_after_it(tmp_path: Path) -> None:
-    found = counter()
-    with found.graph.as_default():
-        session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
-        session.run(found.train_op)
-        session.close()
-        assert session.should_stop() and session.graph is None
-        for again in (session.close, lambda: session.run(found.train_op)):
-            with pytest.raises(RuntimeError, match="Session is already closed"):
-                again()
-    assert saved(tmp_path)[0] == (1, "finish")
-
-
-def test_a_creator_of_the_programs_own() -> None:
-    class Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
-        def create_session(self) -> Any:
-            return tf1.Session()
-
-    with tf1.Graph().as_default():
-        c = tf.constant(2)
-        with trainerd.MonitoredSession(Creator()) as session:
-            assert session.run({"c": c}) == {"c": 2}
-        with trainerd.MonitoredSession(tf1.train.ChiefSessionCreator()) as session:
-            assert session.run(c) == 2

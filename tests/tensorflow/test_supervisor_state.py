@@ -15,6 +15,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import counter, saved, supervised, value, wait_for
 from trainerd.sessions.graphstate import GraphState
+from trainerd.supervisor.signals import HANDLED
 
 tf1 = tf.compat.v1
 
@@ -294,14 +295,16 @@ def test_a_service_that_the_step_waits_for_is_called_all_the_same(
 def test_it_may_be_stopped_by_another_thread(tmp_path: Path) -> None:
     found = counter()
     sv = supervised(found.graph, tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in HANDLED}
     sess = sv.prepare_or_wait_for_session()
     sess.run(found.train_op)
     thread = threading.Thread(target=sv.stop)
     thread.start()
     thread.join()
     sess.close()
-    signal.signal(signal.SIGTERM, before)
+    signal.set_wakeup_fd(-1)  # what the main thread alone can put back
+    for number, handler in before.items():
+        signal.signal(number, handler)
     assert saved(tmp_path)[0] == (1, "finish")
 
 

@@ -1,0 +1,187 @@
+"""How a KerasJob ends, what it shows and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.models import X, Y, a_model, endless, opened, shuffled, train, unknown
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.sessions.kerasjob import KerasJobSession
+from trainerd.supervisor.flag import Flag, Request
+
+
+def test_the_end_of_an_epoch_gives_its_figures() -> None:
+    model = a_model()
+    session = opened(trainerd.KerasJob(model, shuffled(), (X, Y), validation_freq=2))
+    first = session.run_until(100)
+    assert session.step == 6 and sorted(first.last()) == ["loss", "mae"]
+    assert first.then is not None and sorted(first.then()) == ["epoch", "loss", "mae"]
+    second = session.run_until(100)
+    assert second.then is not None
+    figures = second.then()
+    assert figures["epoch"] == 2 and figures["val_mae"] == pytest.approx(model.evaluate(X, Y, verbose=0)[1])
+
+
+def test_other_callbacks_make_a_stopped_training_go_on(tmp_path: Path) -> None:
+    def make(patience: int) -> trainerd.KerasJob:
+        stop = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=100.0)
+        return trainerd.KerasJob(a_model(), shuffled(), callbacks=[stop], epochs=8)
+
+    session = opened(make(1))
+    assert train(session) == "a callback stopped the training in epoch 1"
+    session.snapshot().write(tmp_path / "model.ckpt-12", lambda size: None)
+    same, patient = opened(make(1)), opened(make(5))
+    same.restore(tmp_path / "model.ckpt-12")
+    assert same.run_until(100).over == "a callback stopped the training in epoch 1" and same.step == 12
+    patient.restore(tmp_path / "model.ckpt-12")
+    train(patient)
+    assert patient.step == 36
+
+
+def test_metrics_in_progress_go_on(tmp_path: Path) -> None:
+    whole, parts = opened(trainerd.KerasJob(a_model(), shuffled())), opened(trainerd.KerasJob(a_model(), shuffled()))
+    expected = whole.run_until(5).last()
+    parts.run_until(3)
+    parts.snapshot().write(tmp_path / "model.ckpt-3", lambda size: None)
+    again = opened(trainerd.KerasJob(a_model(), shuffled()))
+    again.restore(tmp_path / "model.ckpt-3")
+    assert again.run_until(5).last() == expected
+
+
+# ---------------------------------------------------------------------- what it does not take
+
+
+class Fails(keras.callbacks.Callback):  # type: ignore[misc]
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        raise KeyError("no such figure")
+
+
+def uncompiled() -> keras.Model:
+    return keras.Sequential([keras.layers.Dense(1)])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: trainerd.KerasJob(uncompiled(), shuffled()), "is not compiled"),
+        (lambda: trainerd.KerasJob("model", shuffled()), "must be a keras.Model"),
+        (lambda: trainerd.KerasJob(a_model(run_eagerly=True), shuffled()), "without run_eagerly"),
+        (lambda: trainerd.KerasJob(a_model(), endless()), "give steps_per_epoch"),
+        (lambda: trainerd.KerasJob(a_model(), [X, Y]), "must be a tf.data.Dataset, or a tuple of arrays"),
+        (lambda: trainerd.KerasJob(a_model(), (X, Y[:5])), "same number of examples"),
+        (lambda: trainerd.KerasJob(a_model(), (X, None)), "no array of examples"),
+        (lambda: trainerd.KerasJob(a_model(), shuffled(), callbacks=["x"]), "is no keras.callbacks.Callback"),
+        (
+            lambda: trainerd.KerasJob(a_model(), shuffled(), callbacks=[keras.callbacks.BackupAndRestore("b")]),
+            "leave BackupAndRestore out",
+        ),
+        (lambda: trainerd.KerasJob(a_model(), tf.data.Dataset.from_tensors(X)), "does not trace"),
+    ],
+)
+def test_what_it_cannot_train_it_refuses(make: Callable[[], trainerd.KerasJob], words: str) -> None:
+    with pytest.raises(EntryError, match=words):
+        KerasJobSession(make())
+
+
+class Counts(keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts down from what it is told at the beginning, and is told of batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.began, self.ended = 0, 0, 0
+        self.logs: list[Any] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.left = 2
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.began += 1
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ended += 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.left = max(0, self.left - 1)
+        self.logs.append(dict(logs))
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.logs.append(dict(logs))
+
+
+def test_the_end_of_an_epoch_that_failed_is_done_again_as_it_was(tmp_path: Path) -> None:
+    def make(*more: Any, epochs: int = 3) -> tuple[trainerd.KerasJob, Counts]:
+        counts = Counts()
+        callbacks = [counts, *more]
+        return trainerd.KerasJob(a_model(), shuffled(), (X * 50, Y), callbacks=callbacks, epochs=epochs), counts
+
+    job, expected = make()
+    train(opened(job))
+    failing = opened(make(Fails())[0])
+    with pytest.raises(JobError):
+        train(failing)
+    failing.snapshot().write(tmp_path / "model.ckpt-6", lambda size: None)
+    job, counts = make(keras.callbacks.Callback())
+    again = opened(job)
+    again.restore(tmp_path / "model.ckpt-6")
+    train(again)
+    assert counts.logs == expected.logs and counts.left == 0
+    assert {"loss", "val_loss"} <= set(counts.logs[-1]) and counts.logs[-1] == counts.logs[-2]
+
+
+def test_what_is_again_as_it_was_made_is_remembered_too(tmp_path: Path) -> None:
+    first = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Counts()], epochs=9))
+    train(first, 18)
+    flag = Flag()
+    first.bind(flag)
+    flag.raise_for(Request.PAUSE)
+    first.run_until(19)  # callbacks are told of the batch, and wait for it
+    first.snapshot().write(tmp_path / "model.ckpt-18", lambda size: None)
+    counts = Counts()
+    second = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[counts], epochs=9))
+    second.restore(tmp_path / "model.ckpt-18")
+    assert counts.left == 0 and counts.began == 19 and counts.ended == 18
+    train(second, 20)
+    assert counts.began == counts.ended == 20
+
+
+def test_the_best_weights_of_a_small_type_are_kept(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    from trainerd.sessions.pythonstate import packed, unpacked
+
+    value = np.array([[1.5, -2.0]], dtype=ml_dtypes.bfloat16)
+    found = unpacked(packed({"best": [value, 3, None, np.float32(2.5)]}))["best"]
+    assert found[0].dtype == value.dtype and np.array_equal(found[0], value)
+    assert found[1:] == [3, None, 2.5] and isinstance(found[3], np.float32)
+
+
+def test_a_callback_that_fails_is_named(tmp_path: Path) -> None:
+    session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Fails()], epochs=2))
+    with pytest.raises(JobError, match="a callback's on_epoch_end failed after step 6") as caught:
+        train(session)
+    assert caught.value.sound and "no such figure" in str(caught.value.details)
+    session.snapshot().write(tmp_path / "model.ckpt-6", lambda size: None)
+    again = opened(trainerd.KerasJob(a_model(), shuffled(), epochs=2))
+    again.restore(tmp_path / "model.ckpt-6")
+    train(again)
+    assert again.step == 12
+
+
+def test_no_data_at_all_is_told() -> None:
+    session = opened(trainerd.KerasJob(a_model(), unknown().take(0)))
+    with pytest.raises(JobError, match="no batch at all"):
+        train(session)
+
+
+def test_a_checkpoint_of_another_kind_of_job_does_not_fit(tmp_path: Path) -> None:
+    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "model.ckpt-1"))
+    with pytest.raises(DataError, match="it is not of a KerasJob"):
+        opened(trainerd.KerasJob(a_model(), shuffled())).restore(tmp_path / "model.ckpt-1")

@@ -1,0 +1,229 @@
+"""What the arguments of a Supervisor mean, and TensorFlow's own programs beside it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.graphs import counter, events, saved, scalars, supervised, train_supervised, value
+from trainerd.errors import DataError, InUseError
+
+tf1 = tf.compat.v1
+
+
+def test_without_a_logdir_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = counter(summaries=True)
+    sv = supervised(found.graph, None)
+    assert sv.summary_writer is None and sv.save_path is None
+    with sv.managed_session() as sess:
+        assert sv.start_standard_services(sess) is None
+        sess.run(found.train_op)
+        with pytest.raises(RuntimeError, match="requires a summary writer"):
+            sv.summary_computed(sess, tf1.Summary())
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not sv.should_stop():
+            sess.run(found.train_op)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_save_model_secs_0_saves_only_what_is_asked_for(tmp_path: Path) -> None:
+    train_supervised(tmp_path, 20, save_model_secs=0)
+    assert saved(tmp_path) == []
+
+
+def test_without_a_saver_nothing_is_saved_and_summaries_are_written(tmp_path: Path) -> None:
+    found = counter(summaries=True)
+    sv = supervised(found.graph, tmp_path, saver=None, save_summaries_secs=0.05)
+    with sv.managed_session() as sess:
+        (tmp_path / "save").touch()
+        while len(scalars(tmp_path, "p")) < 3:
+            sess.run(found.train_op)
+            sv.summary_writer.flush()
+    assert saved(tmp_path) == []
+
+
+def test_summaries_and_the_rate_are_written_on_schedule(tmp_path: Path) -> None:
+    found = counter(summaries=True)
+    sv = supervised(found.graph, tmp_path, save_summaries_secs=0.1)
+    with sv.managed_session() as sess:
+        deadline = time.monotonic() + 20
+        while not scalars(tmp_path, "global_step/sec"):
+            sess.run(found.train_op)
+            sv.summary_writer.flush()
+            assert time.monotonic() < deadline
+    assert scalars(tmp_path, "p")[0] == (0, 0.0)
+    assert all(p == 2.0 * step for step, p in scalars(tmp_path, "p"))
+    logs = [event.session_log.status for event in events(tmp_path) if event.HasField("session_log")]
+    assert logs[0] == tf1.SessionLog.START and logs[-1] == tf1.SessionLog.STOP
+    assert any(event.graph_def for event in events(tmp_path)) and any(e.meta_graph_def for e in events(tmp_path))
+    assert (tmp_path / "graph.pbtxt").exists()
+
+
+def test_an_empty_logdir_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = counter(summaries=True)
+    with found.graph.as_default():
+        summaries = tf1.summary.merge_all()
+    sv = supervised(found.graph, "", summary_op=None)
+    with sv.managed_session() as session, pytest.raises(RuntimeError, match="requires a summary writer"):
+        sv.summary_computed(session, session.run(summaries))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_writer_without_a_logdir_gets_the_graph(tmp_path: Path) -> None:
+    found = counter(summaries=True)
+    with found.graph.as_default():
+        summaries, writer = tf1.summary.merge_all(), tf1.summary.FileWriter(str(tmp_path))
+    sv = supervised(found.graph, None, summary_op=None, summary_writer=writer)
+    with found.graph.as_default(), sv.managed_session() as session:
+        sv.summary_computed(session, session.run(summaries))
+    kinds = [event.WhichOneof("what") for event in events(tmp_path)]
+    assert kinds == ["file_version", "graph_def", "meta_graph_def", "summary", "session_log"]
+
+
+def test_the_defaults_are_those_of_the_seeds(tmp_path: Path) -> None:
+    found = counter(summaries=True)
+    sv = supervised(found.graph, tmp_path)
+    assert (sv.save_model_secs, sv.save_summaries_secs, sv.is_chief) == (600, 120, True)
+    assert sv.save_path == str(tmp_path / "model.ckpt")
+    assert sv.global_step is not None and sv.summary_op is not None and sv.saver is not None
+    assert sv.init_op is not None and sv.ready_op is not None and sv.ready_for_local_init_op is None
+    assert sv.init_feed_dict is None and sv.session_manager is not None
+    assert isinstance(sv.coord, tf1.train.Coordinator)
+    assert found.graph.finalized
+    with pytest.raises(RuntimeError, match="finalized"), found.graph.as_default():
+        tf.constant(1)
+
+
+def test_ops_of_the_collections_are_taken(tmp_path: Path) -> None:
+    found = counter(summaries=True)
+    with found.graph.as_default():
+        mine = tf1.summary.scalar("mine", 1.0)
+        tf1.add_to_collection(tf1.GraphKeys.SUMMARY_OP, mine)
+        ready = tf1.report_uninitialized_variables([found.p])
+        tf1.add_to_collection(tf1.GraphKeys.READY_OP, ready)
+        sv = trainerd.Supervisor(logdir=str(tmp_path))
+    assert sv.summary_op is mine and sv.ready_op is ready
+
+
+def test_init_ops_are_fed_and_what_is_left_uninitialized_is_told() -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        fed = tf1.placeholder(tf.float32, [])
+        v = tf1.Variable(fed, name="v")
+        sv = trainerd.Supervisor(init_feed_dict={fed: 3.0})
+        with sv.managed_session() as sess:
+            assert sess.run(v) == 3.0
+    graph = tf1.Graph()
+    with graph.as_default():
+        tf1.Variable(1.0, name="forgotten")
+        sv = trainerd.Supervisor(init_op=tf.no_op())
+        with pytest.raises(RuntimeError, match="Variables not initialized: forgotten"), sv.managed_session():
+            pass
+
+
+def test_no_session_without_a_graph() -> None:
+    with pytest.raises(RuntimeError, match="incompatible with eager execution"):
+        trainerd.Supervisor()
+
+
+def test_one_that_is_not_the_chief_starts_no_services(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default(), pytest.raises(RuntimeError, match="Only chief supervisor"):
+        trainerd.Supervisor(is_chief=False, logdir=str(tmp_path)).start_standard_services(None)
+    ref = counter(use_resource=False)
+    with ref.graph.as_default(), pytest.raises(ValueError, match="must have their device set"):
+        trainerd.Supervisor(is_chief=False)
+
+
+# ---------------------------------------------------------------------- queues
+
+
+def test_queue_runners_feed_the_loop(tmp_path: Path) -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        queue = tf1.FIFOQueue(5, tf.int64)
+        numbers = tf1.train.limit_epochs(tf.constant([1, 2, 3], tf.int64), num_epochs=2)
+        runner = tf1.train.QueueRunner(queue, [queue.enqueue_many([numbers])])
+        tf1.train.add_queue_runner(runner)
+        total = tf1.Variable(0, dtype=tf.int64, name="total")
+        step = tf1.train.get_or_create_global_step()
+        with tf.control_dependencies([tf1.assign_add(step, 1)]):
+            train_op = tf1.assign_add(total, queue.dequeue())
+    sv = supervised(graph, tmp_path)
+    with sv.managed_session() as sess:
+        while not sv.should_stop():
+            sess.run(train_op)
+    assert value(tmp_path, "total") == 12
+
+
+# ---------------------------------------------------------------------- TensorFlow's own beside ours
+
+
+def test_tensorflows_own_programs_go_on_from_our_checkpoints_and_we_from_theirs(tmp_path: Path) -> None:
+    train_supervised(tmp_path, 10)
+    found = counter()
+    with found.graph.as_default():
+        saver = tf1.train.Saver()
+        with tf1.Session() as sess:
+            saver.restore(sess, tf.train.latest_checkpoint(str(tmp_path)))
+            for _ in range(5):
+                sess.run(found.train_op)
+            saver.save(sess, str(tmp_path / "model.ckpt"), global_step=found.global_step)
+    train_supervised(tmp_path, 1)
+    assert value(tmp_path) == 32.0 and saved(tmp_path)[:2] == [(16, "finish"), (15, "adopted")]
+
+
+def test_the_graph_is_beside_the_checkpoint(tmp_path: Path) -> None:
+    train_supervised(tmp_path, 10)
+    with tf1.Graph().as_default(), tf1.Session() as sess:
+        tf1.train.import_meta_graph(str(tmp_path / "model.ckpt-10.meta")).restore(sess, str(tmp_path / "model.ckpt-10"))
+        assert sess.run("tf_p/Read/ReadVariableOp:0")[0] == 20.0
+
+
+def test_a_checkpoint_of_theirs_that_is_damaged_is_left_alone(tmp_path: Path) -> None:
+    train_supervised(tmp_path, 10)
+    for suffix in ("index", "data-00000-of-00001"):
+        content = (tmp_path / f"model.ckpt-10.{suffix}").read_bytes()
+        (tmp_path / f"model.ckpt-20.{suffix}").write_bytes(content[:-5])
+    train_supervised(tmp_path, 1)
+    assert saved(tmp_path)[0][0] == 11 and (tmp_path / "model.ckpt-20.index").exists()
+
+
+def test_a_damaged_checkpoint_is_not_believed(tmp_path: Path) -> None:
+    train_supervised(tmp_path, 10)
+    train_supervised(tmp_path, 10)
+    data = tmp_path / "model.ckpt-20.data-00000-of-00001"
+    data.write_bytes(bytes(reversed(data.read_bytes())))
+    train_supervised(tmp_path, 1)
+    assert value(tmp_path) == 22.0 and (tmp_path / "quarantine").exists()
+    for path in tmp_path.glob("model.ckpt-*.data*"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(DataError, match="none of the"):
+        train_supervised(tmp_path, 1)
+
+
+def test_one_program_at_a_time(tmp_path: Path) -> None:
+    found, other = counter(), counter()
+    first, second = supervised(found.graph, tmp_path), supervised(other.graph, tmp_path)
+    with first.managed_session(), pytest.raises(InUseError), second.managed_session():
+        pass
+    train_supervised(tmp_path, 1)
+
+
+def test_a_supervisor_may_be_used_again(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    for _ in range(2):
+        with sv.managed_session() as sess:
+            assert not sv.should_stop()
+            for _ in range(10):
+                sess.run(found.train_op)
+    assert value(tmp_path) == 40.0
