@@ -227,3 +227,14 @@ def test_a_supervisor_may_be_used_again(tmp_path: Path) -> None:
             for _ in range(10):
                 sess.run(found.train_op)
     assert value(tmp_path) == 40.0
+
+
+def test_a_global_step_may_have_the_shape_of_a_vector(tmp_path: Path) -> None:
+    with tf1.Graph().as_default():
+        global_step = tf1.Variable([123], name="global_step", use_resource=True)
+        train_op = tf1.assign_add(global_step, [1])
+        sv = trainerd.Supervisor(logdir=str(tmp_path), global_step=global_step)
+        with sv.managed_session() as session:
+            for _ in range(2):
+                session.run(train_op)
+    assert saved(tmp_path)[0] == (125, "finish")

@@ -82,7 +82,7 @@ class GraphSession:
         """The global step."""
         if self._global_step is None or self._session is None:
             return self.runs
-        return int(self.run(self._global_step))
+        return int(self.run(self._global_step).item())  # some programs' has the shape [1]
 
     def run(self, fetches: Any) -> Any:
         """Run an op of a service's, which is no step."""
