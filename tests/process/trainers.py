@@ -133,4 +133,4 @@ def saved(rundir: RunDirectory) -> list[int]:
 
 def first_steps(text: str) -> list[int]:
     """The first step of each start that a log tells of."""
-    return [int(n) for n in re.findall(r"training; the first step was (\d+)", text)]
+    return [int(n) for n in re.findall(r"training(?:; the first step was| from step) (\d+)", text)]

@@ -16,7 +16,7 @@ import pytest
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, first_steps, saved, wait_for
 from tests.torture.conftest import Tell, amount
-from tests.torture.disks import power
+from tests.torture.disks import Disk, power
 
 MORE = "[checkpoint]\nsave_model_secs = 0.05\nkeep_last = 3\n"
 
@@ -62,6 +62,14 @@ def lives(start: Start, kills: int, end: int, seed: int) -> tuple[Trainer, int]:
     return run, end
 
 
+def calm(start: Start, project: Path, entry: str, end: int) -> dict[str, str]:
+    """The variables at the end of a run that nothing interrupts."""
+    write_config(project, entry=f"jobs:{entry}", logdir="calm", more="[checkpoint]\nsave_model_secs = 0\n")
+    run = start("run", "--max-steps", str(end), rundir=project / "calm")
+    assert run.end(3600) == 0, run.text
+    return variables(run.rundir.prefix(end))
+
+
 def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(
     start: Start, project: Path, record_property: Tell
 ) -> None:
@@ -69,16 +77,16 @@ def test_a_run_that_is_killed_at_random_ends_as_one_that_never_was(
     kills = amount(25, 1000)
     write_config(project, entry="jobs:exact", more=MORE)
     run, end = lives(start, kills, end=4000 * kills, seed=1)
-    write_config(project, entry="jobs:exact", logdir="calm", more=MORE)
-    calm = start("run", "--max-steps", str(end), rundir=project / "calm")
-    assert calm.end(3600) == 0, calm.text
-    ours, theirs = (variables(rundir.prefix(end)) for rundir in (run.rundir, calm.rundir))
-    assert len(ours) >= 8 and ours == theirs
+    ours = variables(run.rundir.prefix(end))
+    assert len(ours) >= 8 and ours == calm(start, project, "exact", end)
     record_property("kills", kills)
     record_property("steps", end)
 
 
-@pytest.mark.parametrize("entry", ["graph", "graph_loop", "steps_loop", "keras_endless"])
+OTHER_KINDS = ["graph", "graph_loop", "steps_loop", "keras_endless"]
+
+
+@pytest.mark.parametrize("entry", OTHER_KINDS)
 def test_other_kinds_of_entries_end_as_they_would_have(
     start: Start, project: Path, record_property: Tell, entry: str
 ) -> None:
@@ -86,44 +94,56 @@ def test_other_kinds_of_entries_end_as_they_would_have(
     kills = amount(3, 100)
     write_config(project, entry=f"jobs:{entry}", more=MORE)
     run, end = lives(start, kills, end=3000 * kills, seed=3)
-    write_config(project, entry=f"jobs:{entry}", logdir="calm", more=MORE)
-    calm = start("run", "--max-steps", str(end), rundir=project / "calm")
-    assert calm.end(3600) == 0, calm.text
-    ours, theirs = (variables(rundir.prefix(end)) for rundir in (run.rundir, calm.rundir))
-    assert len(ours) >= 4 and ours == theirs
+    ours = variables(run.rundir.prefix(end))
+    assert len(ours) >= 4 and ours == calm(start, project, entry, end)
     record_property(f"kills of {entry}", kills)
+
+
+def cut_short(start: Start, project: Path, disk: Disk, entry: str, cuts: int, longest: float) -> int:
+    """Cut a run's power so many times, each at a moment of so many seconds. How many checkpoints were announced."""
+    write_config(project, entry=f"jobs:{entry}", logdir=str(disk.folder / "run"), more=MORE)
+    newest, promises, chance = 0, 0, random.Random(2)
+    for _ in range(cuts):
+        run = start("run", rundir=disk.folder / "run")
+        until_it_trains(run)
+        assert first_steps(run.text) == [newest + 1], run.text
+        time.sleep(chance.uniform(0.05, longest))
+        promised = announced(run.text)
+        disk.cut_power()
+        run.signal(signal.SIGKILL)
+        run.end()
+        disk.unmount()
+        disk.mount()
+        verified = saved(run.rundir)
+        assert not promised or verified[0] >= max(promised), "an announced checkpoint is gone"
+        assert set(promised[-2:]) <= set(verified), "an announced checkpoint is not whole"
+        promises += len(promised)
+        newest = verified[0] if verified else 0
+    end = newest + 10
+    run = start("run", "--max-steps", str(end), rundir=disk.folder / "run")
+    assert run.end() == 0 and first_steps(run.text) == [newest + 1], run.text
+    assert variables(run.rundir.prefix(end)) == calm(start, project, entry, end)
+    return promises
 
 
 def test_every_announced_step_survives_a_power_cut(
     start: Start, project: Path, tmp_path: Path, record_property: Tell, as_root: None
 ) -> None:
-    cuts, promises, chance = amount(10, 200), 0, random.Random(2)
+    cuts = amount(10, 200)
     with power(tmp_path) as disk:
-        write_config(project, entry="jobs:exact", logdir=str(disk.folder / "run"), more=MORE)
-        newest = 0
-        for _ in range(cuts):
-            run = start("run", rundir=disk.folder / "run")
-            until_it_trains(run)
-            assert first_steps(run.text) == [newest + 1], run.text
-            time.sleep(chance.uniform(0.05, 0.4))
-            promised = announced(run.text)
-            disk.cut_power()
-            run.signal(signal.SIGKILL)
-            run.end()
-            disk.unmount()
-            disk.mount()
-            verified = saved(run.rundir)
-            assert not promised or verified[0] >= max(promised), "an announced checkpoint is gone"
-            assert set(promised[-2:]) <= set(verified), "an announced checkpoint is not whole"
-            promises += len(promised)
-            newest = verified[0] if verified else 0
-        run = start("run", "--max-steps", str(newest + 10), rundir=disk.folder / "run")
-        assert run.end() == 0 and first_steps(run.text) == [newest + 1], run.text
-        kept = variables(run.rundir.prefix(newest + 10))
-    write_config(project, entry="jobs:exact", logdir="calm", more="[checkpoint]\nsave_model_secs = 0\n")
-    calm = start("run", "--max-steps", str(newest + 10), rundir=project / "calm")
-    assert calm.end(3600) == 0, calm.text
-    assert kept == variables(calm.rundir.prefix(newest + 10))
+        promises = cut_short(start, project, disk, "exact", cuts, longest=0.4)
     assert promises >= cuts, "hardly anything was announced"
     record_property("power cuts", cuts)
     record_property("announced checkpoints", promises)
+
+
+@pytest.mark.parametrize("entry", OTHER_KINDS)
+def test_so_does_every_step_that_other_kinds_of_entries_announce(
+    start: Start, project: Path, tmp_path: Path, record_property: Tell, as_root: None, entry: str
+) -> None:
+    cuts = amount(1, 50)
+    with power(tmp_path) as disk:
+        promises = cut_short(start, project, disk, entry, cuts, longest=0.8)
+    assert promises >= 1, "nothing was announced"
+    record_property(f"power cuts of {entry}", cuts)
+    record_property(f"announced checkpoints of {entry}", promises)
