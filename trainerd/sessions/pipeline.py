@@ -5,7 +5,9 @@ A dataset does not tell its inputs in public: tests/tensorflow/test_internals.py
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -30,8 +32,20 @@ _SETTINGS = (
     "drop_remainder",
 )
 
-_FETCH_AHEAD = {"Prefetch", "ParallelMap", "ParallelBatch", "ParallelInterleave"}
-_LET_GO = {"Batch", "PaddedBatch", "Filter"}
+# What runs ahead of what it gives: these, and `map`, which TensorFlow parallelizes by itself.
+_RUN_AHEAD = {"Prefetch", "ParallelMap", "ParallelBatch", "ParallelInterleave"}
+# What keeps the iterator below it at its end. Found by trying: every other stage lets go of it.
+_HOLD_ON = _RUN_AHEAD | {
+    "Map",
+    "Interleave",
+    "Cache",
+    "Scan",
+    "Unique",
+    "GroupByWindow",
+    "AssertCardinality",
+    "Options",
+}
+_BATCHES = {"Batch", "PaddedBatch", "Window", "Rebatch"}
 
 
 def describe(dataset: tf.data.Dataset) -> str:
@@ -49,33 +63,54 @@ def describe(dataset: tf.data.Dataset) -> str:
 def warn_of_lost_order(dataset: tf.data.Dataset) -> None:
     """Say where a saved position does not hold how many seeds a shuffle has drawn.
 
-    TensorFlow saves that number with the shuffle's iterator, and `batch` and `filter` let go of it at its end. Where
-    something fetches ahead above them, the end comes while there still are elements to be given; and a `repeat` above
-    that begins the shuffle again, after a restore with another number. The orders of the next epochs are others then.
+    TensorFlow saves that number with the shuffle's iterator, which most stages let go of at its end. Where a stage has
+    come to that end while it still has something to give, and the position is saved then, a `repeat` above begins the
+    shuffle again with another number after a restore: the orders of the next epochs are others.
     """
-    for names in _paths(dataset):
-        for shuffle in (place for place, name in enumerate(names) if name == "Shuffle"):
-            above = names[:shuffle]
-            if "Repeat" not in above:
+    maps_run_ahead = dataset.options().experimental_optimization.map_parallelization is not False
+    for path in _paths(dataset):
+        for place, stage in enumerate(path):
+            if not _is_reshuffled(stage) or not any(_name(each) == "Repeat" for each in path[:place]):
                 continue
-            within = above[len(above) - above[::-1].index("Repeat") :]
-            ahead = next((place for place, name in enumerate(within) if name in _FETCH_AHEAD), None)
-            if ahead is not None and (lost := [name for name in within[ahead + 1 :] if name in _LET_GO]):
+            above = itertools.takewhile(lambda each: _name(each) != "Repeat", reversed(path[:place]))
+            if early := _first_early(above, maps_run_ahead):
                 log.warning(
-                    "the dataset's repeat comes after %s, which fetches ahead of %s and shuffle: after a pause near "
-                    "the end of an epoch the next ones have another order. Call repeat() before it.",
-                    within[ahead],
-                    lost[0],
+                    "the dataset's repeat comes after %s, which is done with shuffle before an epoch ends: after a "
+                    "pause near that end the next epochs have another order. Call repeat() before it%s.",
+                    early,
+                    ", or give it drop_remainder=True" if early in _BATCHES else "",
                     extra={"event": "lost-order"},
                 )
                 return
 
 
-def _paths(dataset: tf.data.Dataset) -> list[list[str]]:
-    """The names of the stages from the last one to each source. A shuffle in one order always goes by another name."""
-    fixed = getattr(dataset, "_reshuffle_each_iteration", None) is False
-    name = _name(dataset) + " in one order" * fixed
-    return [[name, *path] for each in dataset._inputs() for path in _paths(each)] or [[name]]
+def _first_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> str | None:
+    """The first, from a shuffle upwards, that is done with it before it ends, where something has let go of it."""
+    is_let_go = False
+    for stage in stages:
+        name = _name(stage)
+        is_let_go = is_let_go or name not in _HOLD_ON
+        runs_ahead = name in _RUN_AHEAD or (name == "Map" and maps_run_ahead)
+        if is_let_go and (runs_ahead or name == "Concatenate" or _has_a_smaller_last(stage)):
+            return name
+    return None
+
+
+def _has_a_smaller_last(dataset: tf.data.Dataset) -> bool:
+    """Whether a stage may give a smaller last batch, with which it comes to the end of what is below it."""
+    if _name(dataset) not in _BATCHES or _setting(dataset, "drop_remainder"):
+        return False
+    size, count = _setting(dataset, "batch_size") or _setting(dataset, "size"), int(dataset._inputs()[0].cardinality())
+    return count < 0 or not size or count % size != 0 or _setting(dataset, "shift") not in (None, size)
+
+
+def _is_reshuffled(dataset: tf.data.Dataset) -> bool:
+    return _name(dataset) == "Shuffle" and getattr(dataset, "_reshuffle_each_iteration", None) is not False
+
+
+def _paths(dataset: tf.data.Dataset) -> list[list[tf.data.Dataset]]:
+    """The stages from the last one to each source."""
+    return [[dataset, *path] for each in dataset._inputs() for path in _paths(each)] or [[dataset]]
 
 
 def _name(dataset: tf.data.Dataset) -> str:
