@@ -19,7 +19,7 @@ import trainerd
 from trainerd.events.history import _VOID, read_events
 from trainerd.sessions import sstable
 from trainerd.sessions.objectgraph import GRAPH_KEY, entries
-from trainerd.sessions.pipeline import describe
+from trainerd.sessions.pipeline import dataset_of, describe
 from trainerd.sessions.unfinalized import unfinalized
 
 # The versions for which everything here was seen to hold. Whether the whole still works is what test_events.py,
@@ -142,6 +142,7 @@ PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)(?<!\bsuper\(\))\.(_[a-z]\w*)")
 KNOWN = {
     ("events/eventfile.py", "_resource"),
     ("sessions/input.py", "_iterator_resource"),
+    ("sessions/pipeline.py", "_dataset"),
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
     ("sessions/callables.py", "_make_callable_from_options"),
@@ -214,3 +215,11 @@ def test_the_entries_of_a_checkpoints_index_can_be_made(tmp_path: Path) -> None:
     )
     tf.raw_ops.SaveV2(prefix=str(tmp_path / "a"), tensor_names=["x"], shape_and_slices=[""], tensors=[tf.constant(1)])
     assert set(sstable.read((tmp_path / "a.index").read_bytes())) == {b"", b"x"}
+
+
+def test_an_iterator_tells_its_dataset() -> None:
+    dataset = tf.data.Dataset.range(10).shuffle(5)
+    assert describe(dataset_of(iter(dataset))) == describe(dataset), (
+        "a tf.data.Iterator keeps its dataset elsewhere: trainerd/sessions/pipeline.py looks for it there. Look into "
+        "tensorflow/python/data/ops/iterator_ops.py for where OwnedIterator has it now."
+    )

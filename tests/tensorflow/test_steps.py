@@ -399,3 +399,19 @@ def test_one_program_at_a_time(tmp_path: Path) -> None:
     with one.managed_session(), pytest.raises(InUseError), two.managed_session():
         pass
     assert json.loads((tmp_path / "state.json").read_text())["phase"] == "finished"
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_repeat_that_comes_too_late_is_told_once(
+    tmp_path: Path, late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    total = tf.Variable(0, dtype=tf.int64)
+    numbers = tf.data.Dataset.range(10).shuffle(10)
+    numbers = numbers.take(8).prefetch(2).repeat() if late else numbers.repeat().prefetch(2)
+    checkpoint = tf.train.Checkpoint(total=total, numbers=iter(numbers))
+    sv = trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path), save_model_secs=0.01)
+    with sv.managed_session() as session:
+        for _ in range(3):
+            session.run(lambda: total.assign_add(next(checkpoint.numbers)))
+            checkpoint.numbers = iter(numbers)
+    assert caplog.text.count("the next epochs have another order") == late

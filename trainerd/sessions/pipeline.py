@@ -84,6 +84,11 @@ def warn_of_lost_order(dataset: tf.data.Dataset) -> None:
                 return
 
 
+def dataset_of(iterator: tf.data.Iterator) -> tf.data.Dataset:
+    """What an iterator reads, which it keeps alive."""
+    return iterator._dataset
+
+
 def _first_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> str | None:
     """The first, from a shuffle upwards, that is done with it before it ends, where something has let go of it."""
     is_let_go = False

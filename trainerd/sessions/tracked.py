@@ -13,6 +13,7 @@ from trainerd.errors import DataError, EntryError, JobError
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import hidden_variables, stored_hidden
 from trainerd.sessions.objectgraph import GRAPH_KEY, tracked_objects
+from trainerd.sessions.pipeline import dataset_of, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
 PATIENCE = 1000  # runs in which a program makes all its variables
@@ -176,6 +177,9 @@ class TrackedModel:
         objects = tracked_objects(self._checkpoint)
         if self._snapshotter is None or not _same_objects(objects, self._objects):
             self._snapshotter = Snapshotter(self._checkpoint, self._with_hidden(), refuse_nan=False)
+            if not self._objects:  # a program may make its iterator anew each epoch: that is told once
+                for iterator in (each for each in objects if isinstance(each, tf.data.Iterator)):
+                    warn_of_lost_order(dataset_of(iterator))
             self._objects = objects
         return self._snapshotter
 
