@@ -118,7 +118,7 @@ def test_summaries_metrics_and_the_evaluation_are_written(tmp_path: Path) -> Non
 
 def test_the_end_of_the_input_ends_it(tmp_path: Path) -> None:
     outcome = Run(tmp_path, graph_job(repeats=False)).train()
-    assert outcome.phase is Phase.FINISHED and outcome.input_ended
+    assert outcome.phase is Phase.FINISHED and outcome.by_job
     assert final(tmp_path)["global_step"] == 30
 
 

@@ -244,6 +244,12 @@ def test_the_summary_says_what_to_do_next(phase: Phase, parts: list[str]) -> Non
         assert part in text
 
 
+def test_where_the_job_ended_it_no_option_is_named_to_train_for_longer() -> None:
+    outcome = Outcome(Phase.FINISHED, "5 epochs are done", by_job=True)
+    text = "\n".join(summary(outcome, STATE, Config(entry="a:b", logdir="r"), None, None))
+    assert "tensorboard" in text and "--max-steps" not in text and "--forever" not in text
+
+
 @pytest.mark.parametrize(("max_steps", "option"), [(None, "--forever"), (5000, "--max-steps 5000")])
 def test_what_is_past_the_configs_end_goes_on_only_when_told_so(max_steps: int | None, option: str) -> None:
     config, state = Config(entry="a:b", logdir="r", max_steps=1000), replace(STATE, max_steps=max_steps)

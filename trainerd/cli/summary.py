@@ -27,7 +27,7 @@ def summary(outcome: Outcome, state: State, config: Config, config_path: Path | 
     if outcome.phase is Phase.PAUSED:
         commands[f"run{_further(config, state)}"] = "go on at the next step"
         commands[f"start{_further(config, state)}"] = "go on in the background"
-    elif not outcome.input_ended:
+    elif not outcome.by_job:
         commands[f"run --max-steps {2 * max(state.step, 1)}"] = "train for longer"
         commands["run --forever"] = "train until it is paused"
         commands["start --forever"] = "the same in the background"

@@ -89,10 +89,10 @@ class Loop:
 
     def _over(self, steps: Steps) -> Outcome | None:
         if steps.over:
-            return Outcome(Phase.FINISHED, steps.over)
+            return Outcome(Phase.FINISHED, steps.over, by_job=True)
         if steps.ended:
             why = f"the dataset ended after step {self._session.step}; end it with .repeat() to train for longer"
-            return Outcome(Phase.FINISHED, why, input_ended=True)
+            return Outcome(Phase.FINISHED, why, by_job=True)
         return self._reached()
 
     def _reached(self) -> Outcome | None:

@@ -10,11 +10,17 @@ from trainerd.state import Phase
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training ended: the phase that it left the run in, why, for a person, and whether the data was used up."""
+    """How training ended.
+
+    Attributes:
+      phase: what it left the run in.
+      why: for a person.
+      by_job: whether the job itself ended it, with its data or its epochs: then no option has it train for longer.
+    """
 
     phase: Phase
     why: str
-    input_ended: bool = False
+    by_job: bool = False
 
 
 def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:
