@@ -212,7 +212,7 @@ class TrainerProcess:
             raise JobError(f"the program's session failed at step {step}", step=step, sound=True, details=details)
         if host.outcome is None and self._flag.wants(Request.PAUSE):
             return self._paused_early()
-        return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session")
+        return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
 
     def _load(self) -> Session | Program:
         """Import the job, and TensorFlow with it."""

@@ -44,7 +44,7 @@ tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
 _FOR_EVER = 2**62
-_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended")
+_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 
 
 @dataclass(frozen=True)
