@@ -36,11 +36,11 @@ def test_other_callbacks_make_a_stopped_training_go_on(tmp_path: Path) -> None:
         return trainerd.KerasJob(a_model(), shuffled(), callbacks=[stop], epochs=8)
 
     session = opened(make(1))
-    assert train(session) == "a callback stopped the training in epoch 1"
+    assert train(session) == "a callback stopped the training in epoch 2"
     session.snapshot().write(tmp_path / "model.ckpt-12", lambda size: None)
     same, patient = opened(make(1)), opened(make(5))
     same.restore(tmp_path / "model.ckpt-12")
-    assert same.run_until(100).over == "a callback stopped the training in epoch 1" and same.step == 12
+    assert same.run_until(100).over == "a callback stopped the training in epoch 2" and same.step == 12
     patient.restore(tmp_path / "model.ckpt-12")
     train(patient)
     assert patient.step == 36

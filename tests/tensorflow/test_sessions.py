@@ -388,3 +388,24 @@ def test_an_evaluate_that_raises_leaves_a_sound_state() -> None:
     with pytest.raises(JobError, match="evaluate failed after step 0") as caught:
         FunctionSession(trainerd.Job(lambda: None, evaluate=evaluate)).evaluate()
     assert caught.value.sound and "no test data" in caught.value.details
+
+
+def test_the_position_of_another_dataset_is_named_as_that(tmp_path: Path) -> None:
+    numbers = tf.data.Dataset.range(100).shuffle(100)
+
+    def opened(dataset: tf.data.Dataset) -> FunctionSession:
+        total = tf.Variable(0, dtype=tf.int64)
+        session = FunctionSession(
+            trainerd.Job(
+                lambda batch: {"total": total.assign_add(tf.reduce_sum(batch))}, dataset=dataset, state={"t": total}
+            )
+        )
+        session.bind(Flag())
+        return session
+
+    session = opened(numbers.batch(10).repeat())
+    session.run_until(3)
+    prefix = tmp_path / "model.ckpt-3"
+    session.snapshot().write(prefix, lambda size: None)
+    with pytest.raises(DataError, match=r"holds the position of a dataset with other stages\. Put the dataset back"):
+        opened(numbers.repeat().batch(10)).restore(prefix)

@@ -24,7 +24,9 @@ def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: 
     try:
         file = path.open(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise NotRunningError(f"there is no log at {path}: {error.strerror}") from None
+        raise NotRunningError(
+            f"there is no log at {path}: {error.strerror}. A program of your own logs where it says, not there."
+        ) from None
     with file:
         for line in deque(file, maxlen=lines):
             click.echo(line, nl=False)

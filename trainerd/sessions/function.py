@@ -124,6 +124,12 @@ class FunctionSession:
                 status.expect_partial()  # a position that is there is left alone, knowingly
             restore_hidden(prefix, self._hidden)
         except (AssertionError, ValueError, KeyError, tf.errors.OpError) as error:
+            if "dataset iterator" in str(error):
+                raise DataError(
+                    f"{prefix} does not fit the job: it holds the position of a dataset with other stages. Put the "
+                    'dataset back; or set input_position = "restart" to begin this one anew at every start; or use '
+                    f"another `logdir`.\n{str(error).splitlines()[0]}"
+                ) from error
             raise DataError(
                 f"{prefix} does not fit the job: its files are sound, but its variables are others than the job's. "
                 f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"

@@ -201,7 +201,7 @@ class KerasJobSession(FunctionSession):
                 "beginning in mid-epoch",
                 done,
                 wanted,
-                progress.epoch,
+                progress.epoch + 1,
                 extra={"event": "data-ended"},
             )
         # Where the end fails it is saved as it was before: the metrics then are those of a validation, and callbacks
@@ -217,9 +217,9 @@ class KerasJobSession(FunctionSession):
         is_told = (now := self._timer()) - self._told_at >= TELL_SECS
         self._told_at = now if is_told else self._told_at
         level = logging.INFO if is_told else logging.DEBUG  # small epochs come by the dozen in a second
-        log.log(level, "epoch %d ended at step %d: %s", progress.epoch, step, text, extra={"event": "epoch"})
+        log.log(level, "epoch %d ended at step %d: %s", progress.epoch + 1, step, text, extra={"event": "epoch"})
         if self._model.stop_training:
-            progress.stopped = f"a callback stopped the training in epoch {progress.epoch}"
+            progress.stopped = f"a callback stopped the training in epoch {progress.epoch + 1}"
             progress.settings = self._callbacks.settings
         if data_ended:
             begin_again(self._data, self._iterator)

@@ -130,7 +130,8 @@ class Upkeep:
             raise DataError(
                 f"the dataset is not the one whose position was saved at step {found.step}:\n{lines}\n"
                 "Its batches would not be those that come next. Put it back; or start once with --accept-changes (or "
-                f"`touch {self._rundir.accept_changes}` before the start) to go on from that position all the same; "
+                f"`touch {self._rundir.accept_changes}` before the start) to go on from that position all the same, "
+                "which TensorFlow can where the stages are the same; "
                 'or set input_position = "restart" to begin the dataset anew at every start.'
             )
 
