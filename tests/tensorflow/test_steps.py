@@ -193,6 +193,18 @@ def test_what_takes_the_place_of_an_object_is_saved(tmp_path: Path) -> None:
                 session.run(lambda c=checkpoint, t=total: t.assign_add(next(c.batches)))
 
 
+def test_an_object_may_be_replaced_right_after_a_resume(tmp_path: Path) -> None:
+    """Before anything was saved in this start."""
+    for _ in range(2):
+        total = tf.Variable(0, dtype=tf.int64)
+        checkpoint = tf.train.Checkpoint(total=total, batches=iter(tf.data.Dataset.range(100)))
+        with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path)).managed_session() as session:
+            for _ in range(2):
+                session.run(lambda c=checkpoint, t=total: t.assign_add(next(c.batches)))
+                checkpoint.batches = iter(tf.data.Dataset.range(100))
+    assert saved(tmp_path)[0] == (4, "finish")
+
+
 def test_steps_are_for_the_loops_thread_and_counted(tmp_path: Path) -> None:
     count, failed = Count(), []
 
