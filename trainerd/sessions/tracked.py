@@ -68,7 +68,11 @@ class TrackedModel:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was restored has its variables.
+        """Whether all that was restored has its variables; see `settle`."""
+        return self.settle()
+
+    def settle(self) -> bool:
+        """Whether all that was restored has its variables. Once it has, the program may put others in their places.
 
         Raises:
           DataError: it does not after a thousand runs: then the program is another.

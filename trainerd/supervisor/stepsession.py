@@ -187,7 +187,7 @@ class StepSession:
     def _traced(self, function: _Function) -> None:
         if not function.is_traced:
             self._model.variables_made()
-            _ = self._model.is_whole  # once it is, the program may put other objects in their places
+            self._model.settle()
             function.is_traced = True
 
 
