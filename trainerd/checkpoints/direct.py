@@ -5,7 +5,8 @@ disk later: several times the processor's work, all of it taken from the trainin
 is not read again before the next start, so nothing is gained by its being cached either.
 
 A disk takes whole blocks from addresses that are multiples of a block. What has another place in a block of memory
-than in a block of the file is copied to a small buffer first.
+than in a block of the file is copied to a small buffer first. Many pieces are given to the disk at once: each call has
+its price, and the thread would wait for each.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 BLOCK = 4096  # memory, offsets and sizes are multiples of it, for any disk
 IN_PLACE = 1 << 20  # bytes: what is as large as that is not copied, where it lies right
+LOT = 1 << 24  # bytes that are given to the disk in one go
 _BUFFER = 1 << 20  # bytes
 
 
@@ -44,7 +46,9 @@ class DirectFile:
         self.size = 0
         self._memory = mmap.mmap(-1, _BUFFER)
         self._view = memoryview(self._memory)
-        self._filled = 0
+        self._filled = 0  # of the buffer
+        self._listed = 0  # of the buffer, in `_parts` too
+        self._parts: list[memoryview] = []  # what is next, of the buffer and from elsewhere
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             self._descriptor = os.open(path, flags | os.O_DIRECT, 0o666)
@@ -58,7 +62,7 @@ class DirectFile:
         """Append bytes; `content` is contiguous, with items of a byte.
 
         Where there is much of it, and its address is as many bytes past a block as the file's size, most of it is
-        not copied.
+        not copied: it must stay as it is until the file is finished.
 
         Raises:
           OSError: they cannot be written.
@@ -67,8 +71,7 @@ class DirectFile:
             begin = -self.size % BLOCK
             end = len(content) - (len(content) - begin) % BLOCK
             self._copy(content[:begin])
-            self._write_out(content[begin:end])
-            self.size += end - begin
+            self._take(content[begin:end])
             content = content[end:]
         self._copy(content)
 
@@ -85,7 +88,7 @@ class DirectFile:
         os.ftruncate(self._descriptor, self.size)
 
     def _copy(self, content: memoryview) -> None:
-        """Append to the buffer, and write it out where it is full."""
+        """Append to the buffer, and write out what there is where it is full."""
         self.size += len(content)
         while len(content):
             part = content[: _BUFFER - self._filled]
@@ -95,20 +98,34 @@ class DirectFile:
             if self._filled == _BUFFER:
                 self._write_out()
 
-    def _write_out(self, content: bytes | memoryview = b"") -> None:
-        """Write the buffer and then `content` to the disk: whole blocks, as long as it is written to directly."""
-        begin, first = 0, self._filled
-        while begin < first + len(content):
-            parts = [self._view[begin:first], memoryview(content)[max(0, begin - first) :]]
+    def _take(self, content: memoryview) -> None:
+        """Append whole blocks from where they lie, and write out what there is where it is much."""
+        self.size += len(content)
+        self._list_buffer()
+        self._parts.append(content)
+        if sum(map(len, self._parts)) >= LOT:
+            self._write_out()
+
+    def _list_buffer(self) -> None:
+        if self._listed < self._filled:
+            self._parts.append(self._view[self._listed : self._filled])
+            self._listed = self._filled
+
+    def _write_out(self) -> None:
+        """Write what there is to the disk: whole blocks, as long as it is written to directly."""
+        self._list_buffer()
+        while self._parts:
             try:
-                begin += os.writev(self._descriptor, [part for part in parts if part])
+                written = os.writev(self._descriptor, self._parts)
             except OSError as error:
                 if error.errno != errno.EINVAL or not self._is_direct():
                     raise
                 self._write_buffered()  # it was opened so, but is not written so
-            if begin % BLOCK and self._is_direct():
+                continue
+            self._parts = _without(self._parts, written)
+            if written % BLOCK and self._is_direct():
                 self._write_buffered()  # what is left is not aligned any more
-        self._filled = 0
+        self._filled = self._listed = 0
 
     def _is_direct(self) -> bool:
         return bool(fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & os.O_DIRECT)
@@ -125,8 +142,19 @@ class DirectFile:
     ) -> None:
         os.close(self._descriptor)
         with contextlib.suppress(BufferError):  # an error that is on its way holds on to it
+            self._parts.clear()
             self._view.release()
             self._memory.close()
+
+
+def _without(parts: list[memoryview], size: int) -> list[memoryview]:
+    """What is left of these without their first bytes."""
+    left = []
+    for part in parts:
+        if size < len(part):
+            left.append(part[size:])
+        size = max(0, size - len(part))
+    return left
 
 
 def address(content: memoryview) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
-from trainerd.checkpoints.direct import BLOCK, IN_PLACE, DirectFile, address
+from trainerd.checkpoints.direct import BLOCK, IN_PLACE, LOT, DirectFile, address
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.sessions import sstable
 from trainerd.sessions.oserrors import as_os_errors
@@ -34,7 +34,49 @@ LARGE = 1 << 18  # bytes: from there on a tensor is worth an entry made in Pytho
 _WORTHWHILE = 1 << 23  # bytes of large tensors: below it SaveV2 is as fast
 _PIECE = 1 << 20  # bytes that are looked at in one go: they stay in the processor's cache meanwhile
 _ALIGNMENT = 64  # bytes: of TensorFlow's own memory, and a multiple of every number's size
-_LOT = 1 << 24  # bytes that are given to the disk in one go: fewer calls
+
+
+@dataclass(frozen=True)
+class Form:
+    """What all tensors of a type and shape have in common.
+
+    It is found once: asking each tensor at each checkpoint is slow in Python, and taken from the loop.
+
+    Attributes:
+      dtype: the type.
+      size: bytes; of strings, what is in them.
+      entry: what a BundleEntryProto says of type and shape. Serialized protocol buffers are merged by joining them.
+    """
+
+    dtype: tf.DType
+    size: int
+    entry: bytes = b""
+
+    @classmethod
+    def of(cls, dtype: tf.DType, shape: tf.TensorShape) -> Form | None:
+        """That of every tensor of a type and shape; None where they differ."""
+        if dtype == tf.string or not shape.is_fully_defined():
+            return None
+        entry = BundleEntryProto(dtype=dtype.as_datatype_enum, shape=shape.as_proto())
+        return cls(dtype, int(shape.num_elements() * dtype.size), entry.SerializeToString())
+
+    @cached_property
+    def numpy(self) -> type:
+        """NumPy's type of a number."""
+        found: type = self.dtype.as_numpy_dtype
+        return found
+
+    @cached_property
+    def may_hold_nan(self) -> bool:
+        """Whether its type has one."""
+        return bool(self.dtype.is_floating or self.dtype.is_complex)
+
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether it is worth being written here, and its memory is its content, byte by byte."""
+        dtype = self.dtype
+        is_plain = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
+        return bool(self.size >= LARGE and is_plain and dtype.size > 0)
 
 
 @dataclass(frozen=True)
@@ -45,32 +87,27 @@ class Item:
       key: its name in the file.
       slices: the part of a larger tensor that it is.
       tensor: its value.
-      known_size: its bytes, where they are known beforehand; see `known_size`.
+      known: its form, where that is known beforehand.
     """
 
     key: str
     slices: str
     tensor: tf.Tensor
-    known_size: int | None = None
+    known: Form | None = None
 
     @cached_property
-    def size(self) -> int:
-        """Bytes; of strings, what is in them."""
-        if self.known_size is not None:
-            return self.known_size
+    def form(self) -> Form:
+        """What it has in common with others."""
+        if self.known is not None:
+            return self.known
         if self.tensor.dtype == tf.string:
-            return int(tf.reduce_sum(tf.strings.length(self.tensor)))
-        return known_size(self.tensor.dtype, self.tensor.shape) or 0
+            return Form(tf.string, int(tf.reduce_sum(tf.strings.length(self.tensor))))
+        return Form.of(self.tensor.dtype, self.tensor.shape) or Form(self.tensor.dtype, 0)
 
     @property
     def is_large(self) -> bool:
         """Whether it is written here, and not by SaveV2."""
-        return not self.slices and self.size >= LARGE and _is_plain(self.tensor.dtype)
-
-    @property
-    def may_hold_nan(self) -> bool:
-        """Whether its type has one."""
-        return bool(self.tensor.dtype.is_floating or self.tensor.dtype.is_complex)
+        return not self.slices and self.form.is_large
 
     def look_at(self, memory: NDArray[np.uint8], *, refuse_nan: bool) -> Iterator[memoryview]:
         """A part of its memory, a piece at a time.
@@ -78,23 +115,13 @@ class Item:
         Raises:
           UnsoundError: a piece holds a NaN that must not be saved.
         """
-        numbers = memory.view(self.tensor.dtype.as_numpy_dtype)
-        checked, each = refuse_nan and self.may_hold_nan, numbers.itemsize
+        numbers: NDArray[Any] = memory.view(self.form.numpy)
+        checked, each = refuse_nan and self.form.may_hold_nan, numbers.itemsize
         for begin in range(0, len(memory), _PIECE):
             piece = memory[begin : begin + _PIECE]
             if checked and _has_nan(numbers[begin // each : (begin + _PIECE) // each]):
                 raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
             yield piece.data
-
-
-def known_size(dtype: tf.DType, shape: tf.TensorShape) -> int | None:
-    """The bytes of every tensor of a type and shape; None where they differ.
-
-    Asking each tensor at each checkpoint is slow in Python, and taken from the loop.
-    """
-    if dtype == tf.string or not shape.is_fully_defined():
-        return None
-    return int(shape.num_elements() * dtype.size)
 
 
 def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, refuse_nan: bool) -> dict[str, str]:
@@ -108,7 +135,7 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
       UnsoundError: a tensor holds a NaN that must not be saved.
     """
     large = [item for item in items if item.is_large]
-    if sum(item.size for item in large) < _WORTHWHILE:
+    if sum(item.form.size for item in large) < _WORTHWHILE:
         _save(prefix, items, moved, refuse_nan)
         return {}
     small = [item for item in items if not item.is_large]
@@ -174,28 +201,21 @@ class _Appending:
             place = 0
         offset, crc, begin = self._file.size, 0, 0
         while begin < len(memory):
-            lot = memory[begin : begin + _LOT - (place + begin) % BLOCK]
+            lot = memory[begin : begin + LOT - (place + begin) % BLOCK]
             for piece in item.look_at(lot, refuse_nan=refuse_nan):
                 crc = crc32c(piece, crc)
                 self.digest.update(piece)
                 self._moved(len(piece))
             self._file.write(lot.data)
             begin += len(lot)
-        entry = BundleEntryProto(
-            dtype=item.tensor.dtype.as_datatype_enum,
-            shape=item.tensor.shape.as_proto(),
-            offset=offset,
-            size=item.size,
-            crc32c=sstable.masked(crc),
-        )
-        content: bytes = entry.SerializeToString()
-        return content
+        place_and_sum = BundleEntryProto(offset=offset, size=item.form.size, crc32c=sstable.masked(crc))
+        return item.form.entry + bytes(place_and_sum.SerializeToString())
 
 
 def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], refuse_nan: bool) -> None:
     """Write with SaveV2."""
     for item in items:
-        if refuse_nan and item.may_hold_nan:
+        if refuse_nan and item.form.may_hold_nan:
             for piece in item.look_at(_memory(item.tensor), refuse_nan=True):
                 moved(len(piece))
     with as_os_errors(), tf.device("CPU:0"):
@@ -205,12 +225,6 @@ def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], ref
             shape_and_slices=[item.slices for item in items],
             tensors=[item.tensor for item in items],
         )
-
-
-@cache
-def _is_plain(dtype: tf.DType) -> bool:
-    """Whether a tensor's memory is its content, byte by byte."""
-    return bool(dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool) and dtype.size > 0
 
 
 def _memory(tensor: tf.Tensor) -> NDArray[np.uint8]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 import xxhash
 
 from trainerd.sessions import bundle
-from trainerd.sessions.bundle import Item
+from trainerd.sessions.bundle import Form, Item
 from trainerd.sessions.objectgraph import GRAPH_KEY, Entry, entries
 
 
@@ -37,7 +37,7 @@ class TensorSnapshot:
     @property
     def size(self) -> int:
         """About how many bytes its files will have: those of the tensors."""
-        return sum(item.size for item in self.items)
+        return sum(item.form.size for item in self.items)
 
     def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
         """Write `prefix.index` and `prefix.data-00000-of-00001`. May be called on any thread."""
@@ -71,9 +71,9 @@ class Snapshotter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a dataset's options, which its iterator knows all the same
             self._read = tf.function(self._all_values, autograph=False).get_concrete_function()
-        sizes = [bundle.known_size(tensor.dtype, tensor.shape) for tensor in self._read.structured_outputs]
+        forms = [Form.of(tensor.dtype, tensor.shape) for tensor in self._read.structured_outputs]
         slices = [*(entry.slices for entry in self._entries), *("" for _ in self._hidden)]
-        self._items = list(zip(self.keys, slices, sizes, strict=True))
+        self._items = list(zip(self.keys, slices, forms, strict=True))
 
     def _all_values(self) -> list[tf.Tensor]:
         self._entries, self._object_graph = entries(self._checkpoint)
@@ -100,6 +100,6 @@ class Snapshotter:
         for index, entry in enumerate(self._entries):
             if entry.python_state is not None:
                 values[index] = tf.constant(entry.python_state.serialize())
-        items = [Item(key, slices, value, size) for (key, slices, size), value in zip(self._items, values, strict=True)]
-        graph = Item(GRAPH_KEY, "", tf.constant(self._object_graph), len(self._object_graph))
+        items = [Item(key, slices, value, form) for (key, slices, form), value in zip(self._items, values, strict=True)]
+        graph = Item(GRAPH_KEY, "", tf.constant(self._object_graph), Form(tf.string, len(self._object_graph)))
         return TensorSnapshot(step, [*items, graph], self._refuse_nan)
