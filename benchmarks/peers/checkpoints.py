@@ -89,7 +89,7 @@ class Measured:
     # ------------------------------------------------------------------ the sides
 
     def ours(self) -> dict[str, float]:
-        """A snapshot, written and made durable in the background."""
+        """A snapshot, written and made durable in the background, and the one before deleted."""
         seen: dict[str, float] = {}
 
         def save() -> None:
@@ -99,11 +99,11 @@ class Measured:
 
             def write() -> None:
                 self.store.publish(snapshot, About("bench"))
-                seen["durable"] = time.perf_counter() - begun
+                seen["over"] = time.perf_counter() - begun
 
             self.writer.submit(write)
 
-        added = self.added(save, lambda: "durable" in seen)
+        added = self.added(save, lambda: "over" in seen)
         self.writer.raise_first_error()
         return {"ours": added, **seen}
 
@@ -124,9 +124,11 @@ class Measured:
 
     def quiet(self) -> dict[str, float]:
         """Nothing trains: a publish beside a raw write of as many bytes, a memcpy, and reading with and without us."""
+        seen: list[float] = []
         begun = time.perf_counter()
-        self.store.publish(self.session.snapshot(), About("bench"))
-        durable = time.perf_counter() - begun
+        self.store.publish(
+            self.session.snapshot(), About("bench"), lambda saved: seen.append(time.perf_counter() - begun)
+        )
         size = sum(path.stat().st_size for path in self.rundir.path.glob("*.data-*"))
         content = np.random.default_rng(1).integers(0, 255, size, np.uint8)
         begun = time.perf_counter()
@@ -152,7 +154,7 @@ class Measured:
         manifest.verify(manifest.read(self.rundir.manifest(step)), self.rundir.path)
         self.session.restore(prefix)
         verified = time.perf_counter() - begun
-        return {"publish": durable, "raw": raw, "memcpy": memcpy, "read": read, "verified": verified}
+        return {"publish": seen[0], "raw": raw, "memcpy": memcpy, "read": read, "verified": verified}
 
 
 def main(mebibytes: int, rounds: int, folder: Path) -> None:

@@ -42,6 +42,21 @@ def test_a_publish_leaves_data_manifest_and_state_file(odd_rundir: RunDirectory)
     assert 'model_checkpoint_path: "model.ckpt-7"' in odd_rundir.checkpoint_state.read_text()
 
 
+def test_a_checkpoint_is_announced_before_others_are_deleted(rundir: RunDirectory) -> None:
+    """A file system may take as long to delete a large file as to write it."""
+    store = publish(rundir, 5)
+    store.policy = Policy(1)
+    seen: list[tuple[int, list[int], str]] = []
+    store.publish(
+        FakeSnapshot(6, 12.0),
+        About("test"),
+        lambda saved: seen.append((saved.step, rundir.steps(), rundir.checkpoint_state.read_text())),
+    )
+    [(step, there, named)] = seen
+    assert step == 6 and there == [6, 5] and 'model_checkpoint_path: "model.ckpt-6"' in named
+    assert rundir.steps() == [6]
+
+
 def test_progress_can_be_asked_for_at_any_moment_of_a_save(rundir: RunDirectory) -> None:
     made, over = CheckpointStore(rundir, policy=Policy(2)), threading.Event()
     seen = set()

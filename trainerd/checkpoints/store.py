@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from trainerd import text
@@ -88,8 +88,15 @@ class CheckpointStore:
     def policy(self, policy: Policy) -> None:
         self._keeper.policy = policy
 
-    def publish(self, snapshot: Snapshot, about: About) -> LastCheckpoint:
-        """Make a checkpoint of a snapshot. When this returns it is on disk.
+    def publish(
+        self, snapshot: Snapshot, about: About, announce: Callable[[LastCheckpoint], None] = lambda saved: None
+    ) -> LastCheckpoint:
+        """Make a checkpoint of a snapshot, and delete those that retention gives up.
+
+        Args:
+          snapshot: the state.
+          about: what its manifest says of it.
+          announce: called as soon as it is on disk; deleting others may take as long again.
 
         Raises:
           NoRoomError: there is too little space for it.
@@ -109,8 +116,8 @@ class CheckpointStore:
                 raise
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
-            self._follow_up(step)
-        return LastCheckpoint(
+            given_up = self._name(step)
+        saved = LastCheckpoint(
             step=step,
             path=str(self._rundir.prefix(step)),
             reason=about.reason,
@@ -118,6 +125,9 @@ class CheckpointStore:
             bytes=manifest.size,
             at=self._clock(),
         )
+        announce(saved)
+        self._delete(given_up, step)
+        return saved
 
     def _enter(self, stage: str) -> None:
         self._stage_name = stage
@@ -240,22 +250,33 @@ class CheckpointStore:
         listed = tuple(sorted(set(self._rundir.steps()).difference(without)))
         write_atomic(self._rundir.checkpoint_state, StateFile(named, listed).to_bytes(self._rundir.basename))
 
-    def _follow_up(self, current: int) -> None:
-        """Name the checkpoint that exists now in `checkpoint`, and delete those that retention gives up.
+    def _name(self, current: int) -> list[int]:
+        """Name the checkpoint that exists now in `checkpoint`. Returns those that retention gives up.
 
-        They are not listed any more while they are deleted: writing that file once instead of twice saves two fsyncs.
-        Where that fails and the next start finds this checkpoint all the same, it is logged, and done after the next
-        save. Where the run had gone back, the start would believe the old `checkpoint`: then the save has failed.
+        They are not listed there any more: writing that file once instead of twice saves two fsyncs. Where it cannot
+        be written and the next start finds this checkpoint all the same, it is logged, and done after the next save.
+        Where the run had gone back, the start would believe the old `checkpoint`: then the save has failed.
         """
         try:
             given_up = self._keeper.deletable(current)
             self._write_state_file(current, without=given_up)
-            if [step for step in given_up if not self._keeper.delete(step)]:  # pinned meanwhile
-                self._write_state_file(current)
         except (OSError, StorageError) as error:
             if catalogue.resume_order(self._rundir)[0] != current:
                 raise
-            log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
+            self._warn_untidy(current, error)
+            return []
+        return given_up
+
+    def _delete(self, given_up: Sequence[int], current: int) -> None:
+        """Delete checkpoints, after the current one was saved."""
+        try:
+            if [step for step in given_up if not self._keeper.delete(step)]:  # pinned meanwhile
+                self._write_state_file(current)
+        except (OSError, StorageError) as error:
+            self._warn_untidy(current, error)
+
+    def _warn_untidy(self, current: int, error: Exception) -> None:
+        log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
 
     def adopt(self, verify: Callable[[Path], int | None]) -> None:
         """Give a manifest to each checkpoint that a program wrote with a Saver of its own: beside ours, or over one.

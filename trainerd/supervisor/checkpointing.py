@@ -273,7 +273,7 @@ class Checkpointing:
 
     def _write(self, save: Save, snapshot: Snapshot, about: About) -> None:
         try:
-            self._announce(save, self.store.publish(snapshot, about))
+            self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))
         except UnsoundError as error:
             save.error = error
             self._unsound = save
