@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
@@ -82,7 +83,8 @@ def read_holder(rundir: RunDirectory) -> Holder | None:
 def _in_use(rundir: RunDirectory) -> str:
     holder = read_holder(rundir)
     who = f"process {holder.pid}" if holder else "another process"
+    logdir = f"--logdir {shlex.quote(str(rundir.path))}"
     return (
-        f"{who} trains in {rundir.path}. `trainerd status` shows it, `trainerd pause` stops it; for a second run "
-        "set another `logdir`."
+        f"{who} trains in {rundir.path}. `trainerd status {logdir}` shows it, `trainerd pause {logdir}` stops it; for "
+        "a second run set another `logdir`."
     )

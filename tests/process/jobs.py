@@ -51,6 +51,13 @@ def exact() -> trainerd.Job:
     )
 
 
+def cached() -> trainerd.Job:
+    """A shuffle whose order is lost with the memory that it is cached in."""
+    p = tf.Variable(0.0, dtype=tf.float64)
+    dataset = tf.data.Dataset.range(10).shuffle(10).cache().batch(3).repeat()
+    return trainerd.Job(lambda batch: {"p": p.assign_add(2.0)}, dataset=dataset, state={"p": p})
+
+
 def forgetful() -> trainerd.Job:
     """A part of what decides the next step is not in the state."""
     w, momentum = tf.Variable(1.0), tf.Variable(0.0)

@@ -124,6 +124,14 @@ def test_a_keras_model_is_checked_and_proved_without_touching_its_files(start: S
     assert (project / "epochs.csv").read_text() == "mine\n"
 
 
+def test_what_works_and_is_warned_of_is_not_called_well(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:cached")
+    check = start("check")
+    assert check.end() == 0, check.text
+    assert check.text.count("warning: the dataset has a shuffle that is cached") == 1, check.text
+    assert "All is well" not in check.text and "It works; mind the warning above. " in check.text, check.text
+
+
 def test_a_graph_is_proved(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:graph")
     prove = start("prove", "--steps", "40", "--interruptions", "3")

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import tempfile
 from pathlib import Path
+from typing import TextIO
 
 import click
 
 from trainerd.cli import options
 from trainerd.daemon import quiet
 from trainerd.supervisor.rehearsal import rehearse
+
+
+class _Warnings(logging.StreamHandler[TextIO]):
+    """Prints warnings, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setLevel(logging.WARNING)
+        self.setFormatter(logging.Formatter("warning: %(message)s"))
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        self.count += 1
+        super().emit(record)
 
 
 @click.command("check")
@@ -20,6 +38,8 @@ def command(config_path: Path | None) -> None:
 
     The run directory is not touched.
     """
+    warnings = _Warnings()
+    logging.getLogger("trainerd").addHandler(warnings)
     config = options.load_config(config_path)
     click.echo(f"config: {config.path or 'the digits job that ships'}: no mistakes")
     click.echo(f"logdir: {config.rundir}")
@@ -31,4 +51,5 @@ def command(config_path: Path | None) -> None:
     click.echo(f"job: {config.entry}: builds and traces")
     for line in rehearse(session, config.parsed_target()):
         click.echo(line)
-    click.echo(f"All is well. `{options.command_line('run', config_path)}` trains it.")
+    verdict = "It works; mind the warning above" if warnings.count else "All is well"
+    click.echo(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")
