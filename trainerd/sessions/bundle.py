@@ -109,19 +109,14 @@ class Item:
         """Whether it is written here, and not by SaveV2."""
         return not self.slices and self.form.is_large
 
-    def look_at(self, memory: NDArray[np.uint8], *, refuse_nan: bool) -> Iterator[memoryview]:
-        """A part of its memory, a piece at a time.
+    def require_no_nan(self, piece: NDArray[np.uint8]) -> None:
+        """Look through a part of its memory.
 
         Raises:
-          UnsoundError: a piece holds a NaN that must not be saved.
+          UnsoundError: it holds a NaN.
         """
-        numbers: NDArray[Any] = memory.view(self.form.numpy)
-        checked, each = refuse_nan and self.form.may_hold_nan, numbers.itemsize
-        for begin in range(0, len(memory), _PIECE):
-            piece = memory[begin : begin + _PIECE]
-            if checked and _has_nan(numbers[begin // each : (begin + _PIECE) // each]):
-                raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
-            yield piece.data
+        if self.form.may_hold_nan and _has_nan(piece.view(self.form.numpy)):
+            raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
 
 
 def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, refuse_nan: bool) -> dict[str, str]:
@@ -202,9 +197,11 @@ class _Appending:
         offset, crc, begin = self._file.size, 0, 0
         while begin < len(memory):
             lot = memory[begin : begin + LOT - (place + begin) % BLOCK]
-            for piece in item.look_at(lot, refuse_nan=refuse_nan):
-                crc = crc32c(piece, crc)
-                self.digest.update(piece)
+            for piece in _pieces(lot):
+                crc = crc32c(piece.data, crc)  # first: of the three it waits the least for memory
+                self.digest.update(piece.data)
+                if refuse_nan:
+                    item.require_no_nan(piece)
                 self._moved(len(piece))
             self._file.write(lot.data)
             begin += len(lot)
@@ -216,7 +213,8 @@ def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], ref
     """Write with SaveV2."""
     for item in items:
         if refuse_nan and item.form.may_hold_nan:
-            for piece in item.look_at(_memory(item.tensor), refuse_nan=True):
+            for piece in _pieces(_memory(item.tensor)):
+                item.require_no_nan(piece)
                 moved(len(piece))
     with as_os_errors(), tf.device("CPU:0"):
         tf.raw_ops.SaveV2(
@@ -239,6 +237,10 @@ def _memory(tensor: tf.Tensor) -> NDArray[np.uint8]:
     except ValueError:  # nor the types of eight bits and less, of which nothing large is made
         found = tensor.numpy()
     return np.ascontiguousarray(found).reshape(-1).view(np.uint8)
+
+
+def _pieces(memory: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
+    return (memory[begin : begin + _PIECE] for begin in range(0, len(memory), _PIECE))
 
 
 def _has_nan(numbers: NDArray[Any]) -> bool:
