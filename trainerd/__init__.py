@@ -1,6 +1,7 @@
 """trainerd: a daemon and a library that train a TensorFlow model for days or months.
 
-Importing this package does not import TensorFlow. What is trained with it is imported when it is first asked for.
+Importing this package does not import TensorFlow. What is in it is imported when it is first asked for, so that a
+command costs what it needs.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 from trainerd.errors import TrainerdError
-from trainerd.job import GraphJob, Job, KerasJob
 
 if TYPE_CHECKING:
     from trainerd import hooks as hooks
     from trainerd import keras as keras
+    from trainerd.job import GraphJob, Job, KerasJob
     from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
     from trainerd.supervisor.monitored import MonitoredSession, MonitoredTrainingSession, SingularMonitoredSession
     from trainerd.supervisor.supervisor import Supervisor
@@ -36,6 +37,9 @@ __all__ = [
 _LATER = {
     "hooks": "trainerd.hooks",
     "keras": "trainerd.keras",
+    "GraphJob": "trainerd.job",
+    "Job": "trainerd.job",
+    "KerasJob": "trainerd.job",
     "ChiefSessionCreator": "trainerd.supervisor.creators",
     "MonitoredSession": "trainerd.supervisor.monitored",
     "MonitoredTrainingSession": "trainerd.supervisor.monitored",
@@ -46,7 +50,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs TensorFlow when it is first asked for."""
+    """Import what is first asked for."""
     if name in _LATER:
         module = importlib.import_module(_LATER[name])
         found: object = module if module.__name__ == f"trainerd.{name}" else getattr(module, name)

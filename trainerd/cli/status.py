@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from trainerd.checkpoints import catalogue
 from trainerd.cli import options
 from trainerd.errors import NotRunningError
 from trainerd.lock import read_holder
@@ -47,6 +46,8 @@ def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
     state = read_state(rundir.state)
     running = read_holder(rundir) is not None
     if state is None and not running:
+        from trainerd.checkpoints import catalogue  # half as slow again, and seldom wanted
+
         saved = catalogue.newest(rundir)
         if saved is None:
             raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `{run}` does.")
