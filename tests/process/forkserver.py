@@ -1,13 +1,15 @@
 """Starts trainers fast: imports TensorFlow once, and forks a process for each before any op is run.
 
 A process of its own, spoken to in lines of JSON. `{"run": [...arguments], "cwd": ..., "output": path}` is answered
-with a pid, `{"reap": pid}` with an exit code as the shell gives it, negative for a signal.
+with a pid, as is one with `{"program": file, ...}`; `{"reap": pid}` with an exit code as the shell gives it, negative
+for a signal.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Become the `trainerd` command. Never returns."""
+    """Become the `trainerd` command, or `python` with a program. Never returns."""
     os.setsid()
     os.chdir(request["cwd"])
     output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -23,6 +25,10 @@ def _become(request: dict[str, Any]) -> None:
     for descriptor, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, target)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "program" in request:
+        sys.path[0], sys.argv = request["cwd"], [request["program"]]
+        runpy.run_path(request["program"], run_name="__main__")
+        sys.exit()
     from trainerd.cli import main
 
     code = 70
@@ -50,7 +56,7 @@ def _serve() -> None:
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        if "run" in request:
+        if "reap" not in request:
             pid = os.fork()
             if pid == 0:
                 _become(request)

@@ -7,6 +7,7 @@ folder.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -14,9 +15,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.process.trainers import Forkserver, Trainer
 from trainerd.lock import read_holder
 from trainerd.rundir import RunDirectory
 
@@ -56,8 +59,22 @@ def scripts() -> Iterator[tuple[str, str]]:
 JOBS, PROGRAMS, SCRIPTS = list(jobs()), list(programs()), list(scripts())
 
 
-def run(command: list[str], folder: Path) -> str:
-    """Run a command with this Python's trainerd on the path. All that it printed; it must succeed."""
+def fork(server: Forkserver, folder: Path, request: dict[str, Any]) -> str:
+    """Run a command or a program without importing TensorFlow again. All that it printed; it must succeed."""
+    output = folder / "printed"
+    output.write_text("")
+    pid = server.ask({"cwd": str(folder), "output": str(output), **request})
+    trainer = Trainer(server, pid, RunDirectory(folder), output)
+    try:
+        assert trainer.end(DEADLINE_SECS) == 0, trainer.text
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+    return trainer.text
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Run a command with this Python's trainerd on the path; it must succeed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         command,
@@ -71,7 +88,6 @@ def run(command: list[str], folder: Path) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 @pytest.fixture
@@ -88,26 +104,29 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize(("file", "text"), [job[1:] for job in JOBS], ids=[job[0] for job in JOBS])
-def test_a_job_of_the_documentation_can_be_trained(tmp_path: Path, file: str, text: str) -> None:
+def test_a_job_of_the_documentation_can_be_trained(
+    forkserver: Forkserver, tmp_path: Path, file: str, text: str
+) -> None:
     (tmp_path / file).write_text(text, encoding="utf-8")
     (tmp_path / "trainerd.toml").write_text(f'entry = "{Path(file).stem}:job"\nlogdir = "run"\n', encoding="utf-8")
-    printed = run([sys.executable, "-m", "trainerd", "check"], tmp_path)
-    assert "All is well." in printed
+    assert "All is well." in fork(forkserver, tmp_path, {"run": ["check"]})
 
 
 @pytest.mark.parametrize(("file", "files"), [p[1:] for p in PROGRAMS], ids=["-".join(p[:2]) for p in PROGRAMS])
-def test_a_program_of_the_documentation_runs_and_goes_on(tmp_path: Path, file: str, files: dict[str, str]) -> None:
+def test_a_program_of_the_documentation_runs_and_goes_on(
+    forkserver: Forkserver, tmp_path: Path, file: str, files: dict[str, str]
+) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     steps = []
     for _ in range(2):
-        run([sys.executable, file], tmp_path)
+        fork(forkserver, tmp_path, {"program": file})
         [newest] = [max(RunDirectory(lock.parent).steps()) for lock in tmp_path.rglob("lock") if "pre" not in str(lock)]
         steps.append(newest)
     assert steps[1] == (steps[0] if "model.fit" in files[file] else 2 * steps[0]) > 0  # fit knows when it is done
 
 
-def test_a_function_of_the_documentation_is_run_by_the_daemon(tmp_path: Path) -> None:
+def test_a_function_of_the_documentation_is_run_by_the_daemon(forkserver: Forkserver, tmp_path: Path) -> None:
     [text] = [
         match["text"]
         for page in PAGES
@@ -116,7 +135,7 @@ def test_a_function_of_the_documentation_is_run_by_the_daemon(tmp_path: Path) ->
     ]
     (tmp_path / "program.py").write_text(text, encoding="utf-8")
     (tmp_path / "trainerd.toml").write_text('entry = "program:main"\nlogdir = "run"\nmax_steps = 50\n')
-    run([sys.executable, "-m", "trainerd", "run"], tmp_path)
+    fork(forkserver, tmp_path, {"run": ["run"]})
     assert max(RunDirectory(tmp_path / "run").steps()) == 50
 
 
