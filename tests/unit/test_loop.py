@@ -397,6 +397,19 @@ def test_training_goes_on_while_a_save_is_under_way(rundir: RunDirectory) -> Non
     assert json.loads((rundir.path / "model.ckpt-10.data-00000-of-00001").read_text()) == 20.0
 
 
+def test_who_is_answered_sees_the_checkpoint_and_no_save(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 30, "checkpoint": {"save_model_secs": 0}})
+
+    def ask() -> None:
+        rundir.save.write_text("id")
+        run.flag.raise_for(Request.SAVE)
+
+    run.at_step(10, ask)
+    run.train()
+    told = next(state for state in run.states if state.answer is not None)
+    assert told.saving is None and told.last_checkpoint is not None and told.last_checkpoint.step == 10
+
+
 def test_who_asks_while_a_save_is_under_way_gets_one_that_begins_after(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_secs": 0}}, writer=WriterByHand(held=True))
 

@@ -303,7 +303,7 @@ class Checkpointing:
             saved.path,
             extra={"event": "checkpoint", "step": saved.step, "reason": saved.reason},
         )
-        self._reporter.hold(last_checkpoint=saved)
+        self._reporter.hold(last_checkpoint=saved, saving=None)
         self._answer(save.ids, saved.step, None)
 
     def _fail(self, save: Save, error: StorageError) -> None:
