@@ -12,6 +12,7 @@ from trainerd.errors import ConfigError
 from trainerd.files import storage
 
 CHECKPOINT_BASENAME = "model.ckpt"
+_STEP = "(?:0|[1-9][0-9]*)"  # as a file's name has it: one name for a step
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,15 @@ class RunDirectory:
     def deletions(self) -> list[int]:
         """The steps whose deletion was cut short."""
         names = [entry.name for entry in self.path.glob(".deleting-*.json") if entry.is_file()]
-        return sorted(int(match[1]) for name in names if (match := re.fullmatch(r"\.deleting-(\d+)\.json", name)))
+        return sorted(int(m[1]) for name in names if (m := re.fullmatch(rf"\.deleting-({_STEP})\.json", name)))
+
+    def aside(self, step: int) -> Path:
+        """Where the checkpoint of a step is while another one of the same step takes its place."""
+        return self.path / f".replacing-{step}"
+
+    def asides(self) -> list[int]:
+        """The steps whose replacement was cut short."""
+        return sorted(int(folder.name.removeprefix(".replacing-")) for folder in self._folders("replacing"))
 
     def staging(self, step: int) -> Path:
         """Where the checkpoint of a step is written before it is published."""
@@ -114,9 +123,12 @@ class RunDirectory:
 
     def stagings(self) -> list[Path]:
         """Every staging folder there is: after a start, what a killed save left."""
+        return self._folders("saving")
+
+    def _folders(self, what: str) -> list[Path]:
         if not self.path.is_dir():
             return []
-        found = (entry for entry in self.path.glob(".saving-*") if re.fullmatch(r"\.saving-\d+", entry.name))
+        found = (entry for entry in self.path.glob(f".{what}-*") if re.fullmatch(rf"\.{what}-{_STEP}", entry.name))
         return sorted(entry for entry in found if entry.is_dir() and not entry.is_symlink())
 
     def steps(self) -> list[int]:
@@ -124,7 +136,7 @@ class RunDirectory:
         return self._steps_of("json")
 
     def _steps_of(self, suffix: str) -> list[int]:
-        pattern = re.compile(re.escape(self.basename) + r"-(\d+)\." + suffix)
+        pattern = re.compile(rf"{re.escape(self.basename)}-({_STEP})\.{suffix}")
         with storage(f"look into {self.path}", missing_ok=True):
             matches = (pattern.fullmatch(name) for name in os.listdir(self.path))
             return sorted((int(match[1]) for match in matches if match), reverse=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from trainerd.errors import StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSnapshot
 
-OPERATIONS = 15
+OPERATIONS = 18
 NEW = 99.0  # what is in the new checkpoint of step 6, so that it can be told from the old one
 
 
@@ -83,12 +85,42 @@ def test_a_publish_that_ends_anywhere_harms_nothing(rundir: RunDirectory, nth: i
     if found.step == 6:
         assert found.reason == "new"
     manifest.verify(manifest.read(rundir.manifest(5)), rundir.path)
+    manifest.verify(manifest.read(rundir.manifest(6)), rundir.path)  # the old one, or the new one
     known = re.compile(r"checkpoint|model\.ckpt-(\d+)\.(json|index|data-00000-of-00001)")
     for name in os.listdir(rundir.path):
         match = known.fullmatch(name)
         assert match and (match[1] is None or int(match[1]) in rundir.steps()), f"{name} was left"
     write(rundir, 7)
     assert catalogue.resume_order(rundir)[0] == 7
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("fault", ["SIGKILL", "EIO"])
+def test_the_only_checkpoint_is_saved_again_or_stays(rundir: RunDirectory, fault: str, pinned: bool) -> None:
+    for nth in range(OPERATIONS):
+        shutil.rmtree(rundir.path)
+        rundir.create()
+        write(rundir, 6)
+        if pinned:
+            rundir.pin(6).touch()
+        calls = iter(range(1000))
+
+        def strike(stage: str, nth: int = nth, calls: Iterator[int] = calls) -> None:
+            if next(calls) == nth:
+                if fault == "SIGKILL":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with contextlib.suppress(AssertionError):  # it may be over before its nth operation
+            (_killed if fault == "SIGKILL" else _failed)(rundir, strike)
+        store = CheckpointStore(rundir)
+        store.clean()
+        found = restore.newest_verified(rundir, store)
+        assert found is not None and found.step == 6
+        kept = rundir.replaced.is_dir()
+        assert kept == (pinned and found.reason == "new")
+        assert (6 in rundir.pinned()) == (pinned and not kept)
+        assert not rundir.asides() and not rundir.stagings()
 
 
 def _failed(rundir: RunDirectory, strike: Callable[[str], None]) -> bool:

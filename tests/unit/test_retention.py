@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from trainerd.best import Best
-from trainerd.checkpoints import manifest, retention
+from trainerd.checkpoints import manifest, restore, retention
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Point, Policy
+from trainerd.checkpoints.statefile import StateFile
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSnapshot
@@ -90,6 +91,40 @@ def test_what_must_stay_stays_whatever_the_policy(seed: int) -> None:
 def test_what_is_not_a_best(text: str) -> None:
     with pytest.raises(ValueError, match="min NAME"):
         Best.parse(text)
+
+
+def gone_back(rundir: RunDirectory) -> CheckpointStore:
+    """A run that went from 300 back to 100, and on to 150 and 250; 200 would be of another past."""
+    first = CheckpointStore(rundir, policy=Policy(9))
+    for step in (100, 200, 300):
+        save(first, step)
+    rundir.checkpoint_state.write_bytes(StateFile(100, (100, 200, 300)).to_bytes(rundir.basename))
+    second = CheckpointStore(rundir, policy=Policy(9))
+    second.resumed(100)
+    return second
+
+
+def test_what_a_run_left_behind_goes_as_it_is_passed(rundir: RunDirectory) -> None:
+    second = gone_back(rundir)
+    save(second, 150)
+    assert rundir.steps() == [300, 200, 150, 100]
+    save(second, 250)
+    assert rundir.steps() == [300, 250, 150, 100]
+    save(second, 310)
+    assert rundir.steps() == [310, 250, 150, 100]
+    save(second, 310)
+    assert manifest.read(rundir.manifest(310)).before == 250, "saved again, it has the same past"
+
+
+def test_a_start_does_not_fall_back_to_what_the_run_left_behind(rundir: RunDirectory) -> None:
+    second = gone_back(rundir)
+    rundir.pin(200).touch()
+    save(second, 150)
+    save(second, 250)
+    rundir.prefix(250).with_name("model.ckpt-250.index").write_bytes(b"damaged")
+    found = restore.newest_verified(rundir, CheckpointStore(rundir))
+    assert found is not None and found.step == 150
+    assert 200 in rundir.steps(), "it is pinned"
 
 
 def save(store: CheckpointStore, step: int, **metrics: float) -> None:

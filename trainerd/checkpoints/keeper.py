@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -41,18 +42,21 @@ class Keeper:
 
     def finish_deletions(self) -> None:
         """At a start: finish what was cut short."""
+        for step in self._rundir.asides():
+            self.settle(step)
         for step in self._rundir.deletions():
             self._finish_deletion(step)
 
-    def deletable(self, current: int, *, upcoming: bool = False, stays: Sequence[int] = ()) -> list[int]:
-        """The steps that may go; where `current` is still to come, what must outlive it is named."""
+    def deletable(
+        self, current: int, *, upcoming: bool = False, before: int | None = None, stays: Sequence[int] = ()
+    ) -> list[int]:
+        """The steps that may go; where `current` is still to come, what is before it and must outlive it is named."""
         steps = [step for step in self._rundir.steps() if not (upcoming and step == current)]
         found = {step: manifest for step in steps if (manifest := self.manifest(step)) is not None}
-        points = [Point(step, manifest.trained_secs, manifest.metrics) for step, manifest in found.items()]
+        points = [Point(step, m.trained_secs, m.metrics, m.before) for step, m in found.items()]
         pinned = self._rundir.pinned() | set(stays)
-        return retention.deletable(
-            points + [Point(current)] * upcoming, current=current, policy=self.policy, pinned=pinned
-        )
+        points += [Point(current, before=before)] * upcoming
+        return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
 
     def manifest(self, step: int) -> Manifest | None:
         """A manifest, read once; None where it is damaged: the next start moves it to quarantine."""
@@ -86,14 +90,59 @@ class Keeper:
         log.debug("deleted the checkpoint of step %d", step, extra={"event": "delete", "step": step})
         return True
 
+    def set_aside(self, step: int) -> None:
+        """Another checkpoint of this step is to be published: this one waits, until `settle`, for that to be done."""
+        self._enter("retract")
+        self.settle(step)
+        aside = self._rundir.aside(step)
+        aside.mkdir()
+        self._enter("retract")
+        self.move(step, aside)
+        self._enter("retract")
+        fsync_directory(aside)
+        fsync_directory(self._rundir.path)
+
+    def settle(self, step: int) -> None:
+        """What was set aside goes where it belongs: back, if no other checkpoint of that step was published.
+
+        If one was, it is deleted; a pinned one is kept in a folder of its own.
+        """
+        aside = self._rundir.aside(step)
+        if step not in self._rundir.asides():
+            return
+        self._enter("retract")
+        if not self._rundir.manifest(step).exists():
+            self._put_back(step, aside)
+        elif (aside / self._rundir.pin(step).name).exists():
+            self._move_into(sorted(aside.iterdir()), self._rundir.replaced)
+            log.warning("step %d was pinned, and is reached again: the old one is in %s", step, self._rundir.replaced)
+        shutil.rmtree(aside)
+
+    def _put_back(self, step: int, aside: Path) -> None:
+        """Its files, and then its manifest: from there on it exists again."""
+        name, manifest = self._rundir.prefix(step).name, aside / self._rundir.manifest(step).name
+        self._manifests.pop(step, None)
+        with contextlib.suppress(DamagedError, DataError):
+            if all((aside / file).exists() for file in manifests.read(manifest).files):
+                for path in self._rundir.path.glob(f"{name}.*"):  # of the one that was not published
+                    path.unlink()
+        files = sorted(path for path in aside.iterdir() if path != manifest)
+        for path in [*files, *([manifest] if os.path.lexists(manifest) else [])]:
+            fsync_directory(self._rundir.path)
+            path.replace(self._rundir.path / path.name)
+        fsync_directory(self._rundir.path)
+
     def move(self, step: int, folder: Path) -> None:
         """Move all files of a checkpoint into a folder, its manifest first."""
+        manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
+        if os.path.lexists(manifest):
+            self._move_into([manifest], folder)
+            fsync_directory(self._rundir.path)
+        self._move_into(sorted(self._rundir.path.glob(f"{name}.*")), folder)
+
+    def _move_into(self, paths: Sequence[Path], folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
             raise OSError(errno.ELOOP, "it is a link to another folder")
-        manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
-        if os.path.lexists(manifest):
-            manifest.rename(folder / manifest.name)
-            fsync_directory(self._rundir.path)
-        for path in sorted(self._rundir.path.glob(f"{name}.*")):
+        for path in paths:
             path.rename(folder / path.name)

@@ -53,6 +53,8 @@ class Manifest:
       trained_secs: for how long the run had trained by then, in all its starts.
       fingerprint: what it was trained with; see `trainerd.fingerprint`.
       files: each file's name, in the run directory, to its record.
+      before: the step of the checkpoint before it; None where there was none, or that is not known. What lies between
+        the two was left behind when the run went back.
     """
 
     step: int
@@ -62,6 +64,7 @@ class Manifest:
     trained_secs: float
     fingerprint: Fingerprint
     files: dict[str, FileRecord]
+    before: int | None = None
 
     @property
     def size(self) -> int:
@@ -110,6 +113,7 @@ def read(path: Path) -> Manifest:
             trained_secs=float(content["trained_secs"]),
             fingerprint=content["fingerprint"],
             files={name: FileRecord(**record) for name, record in content["files"].items()},
+            before=None if content.get("before") is None else int(content["before"]),
         )
     except OSError as error:
         raise _damage_or_trouble(error, path) from error

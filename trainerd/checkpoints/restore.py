@@ -34,9 +34,17 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
             extra={"event": "disbelieved"},
         )
     damaged: dict[int, str] = {}
-    for step in catalogue.resume_order(rundir):
+    order = catalogue.resume_order(rundir)
+    past = order[0] if order else None
+    left = set[int]()  # behind, when the run went back: their steps belong to others now
+    for step in order:
+        if step in left:
+            continue
         try:
             found = manifest.read(rundir.manifest(step))
+            if step == past and found.before is not None:
+                past = found.before
+                left = {other for other in order if found.before < other < step}
             manifest.verify(found, rundir.path)
         except DamagedError as error:
             damaged[step] = str(error)
@@ -52,7 +60,7 @@ def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str], *, fore
     """Raise where checkpoints exist: a run is never started again from step 0 over somebody's work."""
     if damaged:
         others = ", ".join(str(step) for step in rundir.steps() if step not in damaged)
-        later = f"Of later steps there are {others}: name one in {rundir.checkpoint_state}.\n" if others else ""
+        later = f"Of other steps there are {others}: name one in {rundir.checkpoint_state}.\n" if others else ""
         reasons = "\n".join(f"  step {step}: {why}" for step, why in damaged.items())
         raise DataError(
             f"none of the {len(damaged)} checkpoints in {rundir.path} verifies:\n{reasons}\n"

@@ -12,11 +12,15 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Point:
-    """What retention looks at in one checkpoint: its step, the seconds trained up to it, and its metrics."""
+    """What retention looks at in one checkpoint.
+
+    Its step, the seconds trained up to it, its metrics, and the step of the one before it, where that is known.
+    """
 
     step: int
     trained_secs: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    before: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,13 +46,25 @@ def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: 
     Args:
       points: what has a checkpoint, in any order.
       current: the one that was just published, or resumed from; it always stays. Those after it are from before the
-        run went back to an earlier point: they are kept until training passes them.
+        run went back to an earlier point: they are kept until training passes them, and go then.
       policy: what is kept.
       pinned: the steps that a person pinned.
     """
-    line = sorted((point for point in points if point.step <= current), key=lambda point: point.step)
+    left = left_behind(points, current)
+    passed = sorted((point for point in points if point.step <= current), key=lambda point: point.step)
+    line = [point for point in passed if point.step not in left]
     kept = {current} | set(pinned) | _newest(line, policy) | _spaced(line, policy) | _best(line, policy)
-    return [point.step for point in line if point.step not in kept]
+    return [point.step for point in passed if point.step not in kept]
+
+
+def left_behind(points: Sequence[Point], current: int) -> set[int]:
+    """The steps before `current` that are not of its past: the run went back before them, and has passed them since."""
+    befores = {point.step: point.before for point in points}
+    left, step = set[int](), current
+    while (before := befores.get(step)) is not None:
+        left |= {other for other in befores if before < other < step}
+        step = before
+    return left
 
 
 def _newest(line: Sequence[Point], policy: Policy) -> set[int]:

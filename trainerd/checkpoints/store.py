@@ -77,6 +77,7 @@ class CheckpointStore:
         self._at = at
         self._stage_name = ""
         self._moved = 0
+        self._before: int | None = None
         self._keeper = Keeper(rundir, policy or Policy(), self._enter)
 
     @property
@@ -87,6 +88,10 @@ class CheckpointStore:
     @policy.setter
     def policy(self, policy: Policy) -> None:
         self._keeper.policy = policy
+
+    def resumed(self, step: int) -> None:
+        """The run goes on from the checkpoint of this step: those after it are left behind as they are passed."""
+        self._before = step
 
     def publish(
         self, snapshot: Snapshot, about: About, announce: Callable[[LastCheckpoint], None] = lambda saved: None
@@ -112,11 +117,13 @@ class CheckpointStore:
                 manifest = self._stage(snapshot, staging, at, about)
                 self._publish(manifest, staging)
             except OSError:
+                self._keeper.settle(step)
                 self._forget_half_published(staging)
                 raise
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
             given_up = self._name(step)
+        self._before = step
         saved = LastCheckpoint(
             step=step,
             path=str(self._rundir.prefix(step)),
@@ -148,7 +155,8 @@ class CheckpointStore:
         if self.has_room(needed):
             return
         # As if this save were there already. The one that a start would use stays, whatever comes of this one.
-        for step in self._keeper.deletable(snapshot.step, upcoming=True, stays=order[:1]):
+        before = self._step_before(snapshot.step)
+        for step in self._keeper.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
             log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
             self._keeper.delete(step)
             if self.has_room(needed):
@@ -182,14 +190,15 @@ class CheckpointStore:
         self._moved += size
 
     def clean(self) -> None:
-        """Remove what a save or a deletion that was killed left behind."""
+        """Remove what a save or a deletion that was killed left behind, and put back what it had set aside."""
+        with storage(f"clean {self._rundir.path}"):
+            self._keeper.finish_deletions()
         for staging in self._rundir.stagings():
             log.info("removing what an interrupted save left: %s", staging.name, extra={"event": "clean"})
             with storage(f"clean {staging}"):
                 self._forget_half_published(staging)
                 shutil.rmtree(staging)
         with storage(f"clean {self._rundir.path}"):
-            self._keeper.finish_deletions()
             for temporary in self._rundir.path.glob(".*.tmp"):
                 if temporary.is_file() and not temporary.is_symlink():
                     temporary.unlink()
@@ -213,29 +222,32 @@ class CheckpointStore:
             known = digests.get(path.name)
             records[path.name] = FileRecord(path.stat().st_size, known) if known else FileRecord.of(path, self._count)
         manifest = Manifest(
-            snapshot.step, at, about.reason, dict(about.metrics), about.trained_secs, dict(about.fingerprint), records
+            step=snapshot.step,
+            at=at,
+            reason=about.reason,
+            metrics=dict(about.metrics),
+            trained_secs=about.trained_secs,
+            fingerprint=dict(about.fingerprint),
+            files=records,
+            before=self._step_before(snapshot.step),
         )
         self._enter("describe")
         write_durable(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())
         return manifest
 
+    def _step_before(self, step: int) -> int | None:
+        """Of the checkpoint before one of this step; the same as before where it is saved again."""
+        if self._before == step:
+            again = self._keeper.manifest(step)
+            return again.before if again is not None else None
+        return self._before if self._before is not None and self._before < step else None
+
     def _publish(self, manifest: Manifest, staging: Path) -> None:
         """Rename a staged checkpoint into the run directory: its files, then its manifest, then `checkpoint`."""
         folder = self._rundir.path
         final = self._rundir.manifest(manifest.step)
-        if final.exists():
-            # Training went back and passed this step again: the old checkpoint ceases to exist first.
-            self._enter("retract")
-            if manifest.step in self._rundir.pinned():
-                self._keeper.move(manifest.step, self._rundir.replaced)
-                log.warning(
-                    "step %d was pinned, and is reached again: the old one is in %s",
-                    manifest.step,
-                    self._rundir.replaced,
-                )
-            else:
-                final.unlink()
-            fsync_directory(folder)
+        if final.exists():  # the run went back, or what it saves changed without a step
+            self._keeper.set_aside(manifest.step)
         for name in manifest.files:
             self._enter("rename")
             (staging / name).replace(folder / name)
@@ -268,8 +280,9 @@ class CheckpointStore:
         return given_up
 
     def _delete(self, given_up: Sequence[int], current: int) -> None:
-        """Delete checkpoints, after the current one was saved."""
+        """Delete checkpoints, after the current one was saved; one of the same step that it replaced, too."""
         try:
+            self._keeper.settle(current)
             if [step for step in given_up if not self._keeper.delete(step)]:  # pinned meanwhile
                 self._write_state_file(current)
         except (OSError, StorageError) as error:

@@ -114,6 +114,7 @@ class Upkeep:
 
     def resumed(self, found: Manifest) -> None:
         """The session has been restored from this checkpoint."""
+        self.store.resumed(found.step)
         self.checkpointing.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
 
