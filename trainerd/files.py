@@ -122,6 +122,20 @@ def read_regular(path: Path) -> bytes:
         return file.read()
 
 
+def open_to_append(path: Path) -> int:
+    """A descriptor of a regular file, made where it is not there; never of what a link leads to, nor a wait at a FIFO.
+
+    Raises:
+      OSError: it cannot be opened; ELOOP for a link, ENXIO for what is no file.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ENXIO, "it is no file", str(path))
+    return descriptor
+
+
 def free_bytes(path: Path) -> int:
     """How many bytes this process may write on the file system that holds `path`."""
     found = os.statvfs(path)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from trainerd import text
 
 
 @dataclass(frozen=True)
@@ -17,13 +18,13 @@ class Target:
     value: float
 
     @classmethod
-    def parse(cls, text: str) -> Target:
+    def parse(cls, said: str) -> Target:
         """Read "NAME >= NUMBER" or "NAME <= NUMBER".
 
         Raises:
           ValueError: it is neither.
         """
-        match = re.fullmatch(r"\s*([\w/.-]+)\s*(>=|<=)\s*(\S+)\s*", text)
+        match = re.fullmatch(r"\s*([\w/.-]+)\s*(>=|<=)\s*(\S+)\s*", said)
         if not match:
             raise ValueError('expected "NAME >= NUMBER" or "NAME <= NUMBER"')
         return cls(match[1], match[2] == ">=", float(match[3]))
@@ -32,13 +33,9 @@ class Target:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.value:g}"
 
     def mistake(self, metrics: Iterable[str]) -> str | None:
-        """Why it will never be met: the job has no such metric, when all that it has are these. None where it has."""
-        names = sorted(metrics)
-        if self.metric in names:
-            return None
-        near = difflib.get_close_matches(self.metric, names, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(names) or 'none'}."
-        return f"the job has no metric {self.metric!r}, so {str(self)!r} is never reached. {hint}"
+        """Why it will never be met, when all that the job has are these metrics. None where it may be."""
+        missing = text.no_metric(self.metric, metrics)
+        return missing and f"{missing} {str(self)!r} is never reached."
 
     def is_met_by(self, metrics: dict[str, float]) -> bool:
         """Whether these metrics reach it."""

@@ -1,8 +1,10 @@
-"""Numbers as a person reads them."""
+"""Numbers and names as a person reads them."""
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
 
 def size(count: float) -> str:
@@ -12,6 +14,16 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def no_metric(wanted: str, metrics: Iterable[str]) -> str | None:
+    """What to say where a job has no such metric, when all that it has are these. None where it has."""
+    names = sorted(metrics)
+    if wanted in names:
+        return None
+    near = difflib.get_close_matches(wanted, names, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(names) or 'none'}."
+    return f"the job has no metric {wanted!r}. {hint}"
 
 
 def figure(value: float) -> str:

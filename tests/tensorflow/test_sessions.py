@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from trainerd.best import Best
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.errors import ConfigError, DataError, EntryError, JobError
 from trainerd.sessions.contract import Session
@@ -128,7 +129,9 @@ def test_a_rehearsal_finds_a_target_that_is_never_reached() -> None:
     session = FakeSession(figures=lambda step: {"loss": 0.5})
     with pytest.raises(ConfigError, match=r"no metric 'val_los'.*Did you mean 'val_loss'"):
         list(rehearse(session, Target.parse("val_los <= 1")))
-    assert list(rehearse(FakeSession(figures=lambda step: {"loss": 0.5}), Target.parse("val_loss <= 0.1")))
+    with pytest.raises(ConfigError, match=r"checkpoint\.best: .* Did you mean 'val_loss'"):
+        list(rehearse(session, best=Best.parse("min val_los")))
+    assert list(rehearse(session, Target.parse("val_loss <= 0.1"), Best.parse("min val_loss")))
 
 
 # ---------------------------------------------------------------------- TensorFlow 2 functions

@@ -217,7 +217,15 @@ def ten_thousand_entries(rundir: RunDirectory, outside: Path) -> None:
         (rundir.path / f"model.ckpt-{number}.notes").touch()
 
 
+def names_that_are_no_steps(rundir: RunDirectory, outside: Path) -> None:
+    for name in ("model.ckpt-07.json", "model.ckpt-\u0664\u0662.json", ".deleting-05.json", "model.ckpt-060.pin"):
+        (rundir.path / name).touch()
+    (rundir.path / ".replacing-060").mkdir()
+    rundir.aside(41).symlink_to(outside)
+
+
 HOSTILE = [
+    names_that_are_no_steps,
     fifo_for_a_manifest,
     fifo_for_the_state_file,
     folder_for_the_state_file,

@@ -42,6 +42,15 @@ def test_one_measurement_that_is_off_counts_half() -> None:
     assert saved(cadence, at=30.0, seconds=1.1, steps=8) == pytest.approx(20.0)
 
 
+def test_a_save_that_failed_tells_nothing() -> None:
+    cadence = Cadence(0.01, Mark(0, 0.0))
+    assert saved(cadence, at=10.0, seconds=1.0, steps=5) == pytest.approx(50.0)
+    for at in (61.0, 62.0, 63.0):
+        cadence.begins(Mark(round(10 * at), at))
+        cadence.failed(Mark(round(10 * at), at))
+    assert not cadence.is_saving and cadence.secs == pytest.approx(50.0)
+
+
 def test_without_a_step_before_nothing_can_be_said() -> None:
     cadence = Cadence(0.01, Mark(5, 3.0))
     cadence.begins(Mark(5, 3.0))

@@ -274,3 +274,11 @@ def test_a_symlink_is_not_followed(rundir: RunDirectory, tmp_path: Path) -> None
     index.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="missing"):
         restore.newest_verified(rundir, made)
+
+
+def test_a_name_that_is_no_step_is_passed_over(rundir: RunDirectory) -> None:
+    for name in ("model.ckpt-07.json", "model.ckpt-\u0664.json", ".deleting-05.json"):
+        (rundir.path / name).touch()
+    assert catalogue.newest(rundir) is None
+    CheckpointStore(rundir).clean()
+    assert rundir.steps() == rundir.deletions() == []

@@ -16,7 +16,7 @@ from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli import main, steer
+from trainerd.cli import main, pause, steer
 from trainerd.cli.display import render
 from trainerd.cli.group import COMMANDS
 from trainerd.cli.summary import summary
@@ -94,6 +94,18 @@ def test_commands_that_steer_say_when_nothing_runs(cli: Cli) -> None:
     assert cli("logs")[0] == 69
     code, text = cli("pause", "--wait")
     assert code == 0 and "nothing to pause" in text
+
+
+def test_a_pause_does_not_believe_what_an_earlier_process_wrote(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the disk is full to the last byte, the process that paused could not write its own state."""
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    State(phase=Phase.PAUSED, pid=1, step=7).write(rundir.state)
+    monkeypatch.setattr(pause, "read_holder", lambda rundir: Holder(2**22 + 1, 0.0, 0.0))
+    code, text = cli("pause", "--wait", "--logdir", str(rundir.path))
+    assert code == 70 and "died" in text and "paused at" not in text
 
 
 def test_init_writes_a_job_and_never_replaces_one(cli: Cli) -> None:

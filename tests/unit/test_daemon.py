@@ -16,6 +16,7 @@ import pytest
 from tests.unit.conftest import FakeTime
 from trainerd import lock
 from trainerd.config import WatchdogConfig
+from trainerd.daemon import logs
 from trainerd.daemon.logs import LogFile
 from trainerd.daemon.systemd import Notifier, status_line
 from trainerd.daemon.watchdog import Watchdog
@@ -38,6 +39,19 @@ def test_a_lock_has_one_holder(odd_rundir: RunDirectory) -> None:
         assert holder is not None and holder.pid == os.getpid()
     with lock.hold(odd_rundir):
         pass
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_a_log_that_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path, outside = tmp_path / "trainerd.log", tmp_path / "outside"
+    outside.touch()
+    os.mkfifo(path) if kind == "fifo" else path.symlink_to(outside)
+    with (
+        pytest.raises(StorageError, match="cannot open the log"),
+        logs.logging_to(path, level="info", state=State, capture=False),
+    ):
+        pass
+    assert not outside.read_bytes()
 
 
 @pytest.mark.parametrize("content", ["", "garbage", "123", '{"pid": 1}', "[]", '{"pid": "x"}'])

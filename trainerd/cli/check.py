@@ -49,7 +49,7 @@ def command(config_path: Path | None) -> None:
         from trainerd.sessions import load
     session = load.open_session(config)
     click.echo(f"job: {config.entry}: builds and traces")
-    for line in rehearse(session, config.parsed_target()):
+    for line in rehearse(session, config.parsed_target(), config.parsed_best()):
         click.echo(line)
     verdict = "It works; mind the warning above" if warnings.count else "All is well"
     click.echo(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainerd.errors import NotRunningError
-from trainerd.files import storage
+from trainerd.files import open_to_append, storage
 from trainerd.lock import Holder, read_holder
 from trainerd.rundir import RunDirectory
 from trainerd.state import Answer, Phase, read_state
@@ -34,7 +34,7 @@ def require_running(rundir: RunDirectory) -> Holder:
 def append(path: Path, line: str) -> None:
     """Append a line to a file that asks for something, making it where it is not there."""
     with storage(f"write {path}"):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        descriptor = open_to_append(path)
         try:
             # Whatever the umask, the trainer must be able to read it; who does not own the file need not care.
             with contextlib.suppress(PermissionError):

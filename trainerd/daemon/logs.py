@@ -8,12 +8,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from logging_journald import JournaldTransport, check_journal_stream
 
-from trainerd.files import storage
+from trainerd.files import open_to_append, storage
 from trainerd.state import State
 
 MAX_BYTES = 10_000_000
@@ -35,6 +36,9 @@ class LogFile(RotatingFileHandler):
         super().__init__(path, maxBytes=MAX_BYTES, backupCount=BACKUPS, encoding="utf-8")
         self.setFormatter(_formatter())
         self._redirect()
+
+    def _open(self) -> TextIOWrapper:
+        return os.fdopen(open_to_append(Path(self.baseFilename)), "a", encoding=self.encoding)
 
     def doRollover(self) -> None:
         """Start a new file, and have what is printed follow."""

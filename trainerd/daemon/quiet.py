@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainerd.files import open_to_append
+
 
 def hush_tensorflow() -> None:
     """Have TensorFlow's C++ part say errors only, among the lines of a run, unless its user has chosen a level."""
@@ -17,7 +19,7 @@ def hush_tensorflow() -> None:
 def stderr_to(path: Path) -> Iterator[None]:
     """Append what is written to standard error, from C++ too, to a file while the block runs."""
     kept = os.dup(2)
-    target = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    target = open_to_append(path)
     os.dup2(target, 2)
     os.close(target)
     try:

@@ -96,7 +96,7 @@ class Watchdog:
             Phase.SAVING: self.config.save_secs,
             Phase.PAUSING: self.config.save_secs,
         }.get(self._phase, self._interval / 2)
-        return now - self._moved_at() < deadline
+        return not deadline or now - self._moved_at() < deadline
 
     def wants_time(self, now: float) -> bool:
         """Whether systemd's timer of a start or a stop must wait: something long is under way, and it moves."""

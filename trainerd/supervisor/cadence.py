@@ -48,6 +48,10 @@ class Cadence:
         lost = max(0.0, mark.now - began.now - (mark.step - began.step) * self._per_step)
         self.cost = lost if self.cost is None else (1 - _WEIGHT) * self.cost + _WEIGHT * lost
 
+    def failed(self, mark: Mark) -> None:
+        """The save that began last was over without having been made: it tells nothing of what one costs."""
+        self._began, self.quiet_since = None, mark
+
     @property
     def secs(self) -> float:
         """The interval."""

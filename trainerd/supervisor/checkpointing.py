@@ -66,6 +66,7 @@ class Checkpointing:
       flag: raised when a save that ended wants the loop's attention.
       writer: the thread that writes.
       timer: seconds on a clock that is never set.
+      elsewhere: the seconds that the loop has spent on evaluations and summaries so far.
 
     Attributes:
       hang_secs: after how many seconds without progress a save counts as hung; may be set again at any time.
@@ -83,6 +84,7 @@ class Checkpointing:
         *,
         writer: Background | None = None,
         timer: Callable[[], float] = time.monotonic,
+        elsewhere: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.store = store
         self.hang_secs = 300.0
@@ -94,6 +96,7 @@ class Checkpointing:
         self._flag = flag
         self._writer = writer or Background("trainerd-checkpoint")
         self._timer = timer
+        self._elsewhere = elsewhere
         self._last: LastCheckpoint | None = None
         self._now: Save | None = None
         self._next: Save | None = None  # asked for while another was under way; its snapshot is not taken yet
@@ -128,8 +131,12 @@ class Checkpointing:
 
     def begin(self, mark: Mark) -> None:
         """Training begins at this boundary."""
-        self.cadence.quiet_since = mark
+        self.cadence.quiet_since = Mark(mark.step, self._training_time())
         self._began_at = mark.now
+
+    def _training_time(self) -> float:
+        """The timer, without the time that evaluations and summaries took: no save is to blame for that."""
+        return self._timer() - self._elsewhere()
 
     # ------------------------------------------------------------------ on the loop's thread, at a boundary
 
@@ -160,7 +167,7 @@ class Checkpointing:
             return
         self._left_out = None
         self._needs, self.retry_at = 0, math.inf
-        self.cadence.begins(Mark(step, self._timer()))
+        self.cadence.begins(Mark(step, self._training_time()))
         self._reporter.update(saving=step)
         self._changes = session.changes
         snapshot, now = session.snapshot(), self._timer()
@@ -185,7 +192,8 @@ class Checkpointing:
           JobError: it was of a state that must not be saved.
         """
         if self.cadence.is_saving and not self._is_busy:
-            self.cadence.ended(Mark(session.step, self._timer()))
+            mark = Mark(session.step, self._training_time())
+            self.cadence.ended(mark) if self._now and self._now.error is None else self.cadence.failed(mark)
         self._require_sound()
         if self._next is not None and not self._is_busy:
             waiting, self._next = self._next, None

@@ -68,7 +68,7 @@ class Loop:
                 self._record(steps)
             if steps.then is not None:
                 self._upkeep.recording.between(self._session, steps.then)
-                self._upkeep.check_target()
+                self._upkeep.check_names()
             if (outcome := self._over(steps)) is not None:
                 return outcome
             self._upkeep.run_due()
@@ -83,7 +83,7 @@ class Loop:
         log.info("training; the first step was %d", before + 1, extra={"event": "training"})
         self._reporter.update()
         if not self._session.has_evaluation and not self._session.has_epochs:
-            self._upkeep.check_target()
+            self._upkeep.check_names()
 
     # ------------------------------------------------------------------ what is over
 

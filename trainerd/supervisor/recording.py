@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from trainerd.errors import StorageError
@@ -55,6 +56,10 @@ class Recording:
       events: what TensorBoard reads.
       timer: seconds on a clock that is never set, for the rate.
       clock: seconds since 1970 (UTC), for TensorBoard's axis of time.
+
+    Attributes:
+      metrics_steps: steps between two points of the curves; 0 for none by steps.
+      took: seconds that evaluations and summaries have taken of the loop.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Recording:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.metrics_steps = 0
+        self.took = 0.0
         self._reporter = reporter
         self._events = events
         self._timer = timer
@@ -132,7 +138,7 @@ class Recording:
         """Have the job measure itself, once for each step at most."""
         if not session.has_evaluation or self._evaluated_step == session.step:
             return
-        with self._reporter.phase(Phase.EVALUATING):
+        with self._evaluating():
             figures = as_validation(session.evaluate())
         self._evaluated_step = session.step
         self._reporter.update(metrics=self._reporter.state.metrics | figures)
@@ -142,15 +148,24 @@ class Recording:
 
     def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do what it does at this boundary, such as the end of an epoch, and keep its figures."""
-        with self._reporter.phase(Phase.EVALUATING):
+        with self._evaluating():
             figures = then()
         self._reporter.update(metrics=self._reporter.state.metrics | dict(figures))
         self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
 
     def summarize(self, session: Model) -> None:
         """Write the summaries."""
-        with self._reporter.phase(Phase.EVALUATING):
+        with self._evaluating():
             self._guard(lambda: self._events.summaries(session))
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        begun = self._timer()
+        try:
+            with self._reporter.phase(Phase.EVALUATING):
+                yield
+        finally:
+            self.took += self._timer() - begun
 
     def close(self) -> None:
         """Write what is left."""

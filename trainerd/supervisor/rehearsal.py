@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+from trainerd.best import Best
 from trainerd.checkpoints import restore
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.snapshot import UnsoundError
@@ -19,12 +20,12 @@ from trainerd.supervisor.recording import as_validation
 from trainerd.target import Target
 
 
-def rehearse(session: Session, target: Target | None = None) -> Iterator[str]:
+def rehearse(session: Session, target: Target | None = None, best: Best | None = None) -> Iterator[str]:
     """Run two steps, evaluate, save, and restore.
 
     Args:
       session: what would be trained.
-      target: whose metric there must be.
+      target, best: whose metrics there must be.
 
     Yields:
       A line for each thing that worked.
@@ -38,8 +39,9 @@ def rehearse(session: Session, target: Target | None = None) -> Iterator[str]:
         figures = session.evaluate()
         metrics |= as_validation(figures)
         yield f"evaluate: {_figures(figures)}"
-    if target is not None and (mistake := target.mistake(metrics)):
-        raise ConfigError(f"target: {mistake}")
+    for key, wanted in (("target", target), ("checkpoint.best", best)):
+        if wanted is not None and (mistake := wanted.mistake(metrics)):
+            raise ConfigError(f"{key}: {mistake}")
     session.write_summaries()
     with tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch:
         yield from _save_and_restore(session, RunDirectory(Path(scratch)))

@@ -72,8 +72,10 @@ class Upkeep:
     ) -> None:
         self.config = config
         self.store = CheckpointStore(rundir, timer=timer)
-        self.checkpointing = Checkpointing(rundir, self.store, reporter, flag, writer=writer, timer=timer)
         self.recording = Recording(reporter, events, timer=timer)
+        self.checkpointing = Checkpointing(
+            rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recording.took
+        )
         self.ticker = Ticker(flag, rundir, timer=timer)
         self._session = session
         self._rundir = rundir
@@ -227,7 +229,7 @@ class Upkeep:
             service.schedule = schedules.get(service.name, service.schedule)
         self._reporter.hold(save_model_secs=self._save_secs() or None)
         self.store.policy = _policy(config)
-        self.checkpointing.hang_secs = config.watchdog.save_secs
+        self.checkpointing.hang_secs = config.watchdog.save_secs or math.inf
         self.recording.metrics_steps = config.summary.metrics_steps
 
     def _save_secs(self) -> float:
@@ -254,14 +256,13 @@ class Upkeep:
 
     def _evaluate(self) -> None:
         self.recording.evaluate(self._session)
-        self.check_target()
+        self.check_names()
 
-    def check_target(self) -> None:
-        """Warn where the target names a metric that the job does not have: the run would never end."""
-        target = self.config.parsed_target()
-        mistake = target.mistake(self._reporter.state.metrics) if target is not None else None
-        if mistake:
-            self._reporter.warn(f"target: {mistake}")
+    def check_names(self) -> None:
+        """Warn where the config names a metric that the job does not have: the run would never end, or keep no best."""
+        for key, wanted in (("target", self.config.parsed_target()), ("best", self.config.parsed_best())):
+            if wanted is not None and (mistake := wanted.mistake(self._reporter.state.metrics)):
+                self._reporter.warn(f"{key}: {mistake}")
 
     def _save_on_schedule(self) -> None:
         """By the clock a save that is under way will do; each of so many steps is one that a person counts on."""
