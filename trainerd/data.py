@@ -41,13 +41,14 @@ def shuffled_indices(
             raise EntryError(f"shuffled_indices: {name} must be 1 or more, and is {value}.")
     if seed < 0:
         raise EntryError(f"shuffled_indices: the seed must be 0 or more, and is {seed}.")
-    if epochs is not None and size * epochs > tf.int64.max // 2:
-        raise EntryError(f"shuffled_indices: {epochs} epochs of {size} are too many; leave `epochs` out.")
-    end = tf.int64.max // 2 if epochs is None else size * epochs
     step = batch_size or 1
     # Where each epoch has elements of its own, they are counted as if its last were as long as the others.
     length = -(-size // step) * step
-    starts = tf.data.Dataset.range(0, end if runs_on else end // size * length, step)
+    if epochs is not None and length * epochs > tf.int64.max // 2:
+        raise EntryError(f"shuffled_indices: {epochs} epochs of {size} are too many; leave `epochs` out.")
+    end = tf.int64.max // 2 if epochs is None else size * epochs
+    all_epochs = tf.int64.max // 2 // length if epochs is None else epochs
+    starts = tf.data.Dataset.range(0, end if runs_on else all_epochs * length, step)
 
     def counts_from(start: tf.Tensor) -> tf.Tensor:
         if batch_size is None:
@@ -57,22 +58,37 @@ def shuffled_indices(
         first = start // length * size + start % length
         return tf.range(first, tf.minimum(first + batch_size, (start // length + 1) * size))
 
+    last = _sound(size - 1)
+
+    def shuffled(offset: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        # tf.random.experimental.index_shuffle is this op, for one seed alone. Small seeds give orders much alike.
+        return tf.raw_ops.RandomIndexShuffle(
+            index=offset,
+            seed=tf.stack([_mixed(epoch, 3 * seed + part) for part in range(3)], axis=-1),
+            max_index=tf.constant(last, tf.int64),
+            rounds=_ROUNDS,
+        )
+
     def place(start: tf.Tensor) -> tf.Tensor:
         counts = counts_from(start)
         epoch, offset = counts // size, counts % size
-        # tf.random.experimental.index_shuffle is this op, for one seed alone. Small seeds give orders much alike.
-        found = tf.raw_ops.RandomIndexShuffle(
-            index=offset,
-            seed=tf.stack([_mixed(epoch, 3 * seed + part) for part in range(3)], axis=-1),
-            max_index=tf.constant(size - 1, tf.int64),
-            rounds=_ROUNDS,
-        )
+        found = shuffled(offset, epoch)
+        if last != size - 1:  # who would get the element too many gets what that one gets
+            found = tf.where(
+                found == last, shuffled(tf.fill(tf.shape(offset), tf.constant(last, tf.int64)), epoch), found
+            )
         has_ends = epochs is not None or not runs_on
         return tf.ensure_shape(found, counts.shape if batch_size is None or has_ends else [batch_size])
 
     options = tf.data.Options()
     options.autotune.enabled = False  # it fetches ahead, and what is fetched ahead is a part of the position
     return starts.map(place).with_options(options)
+
+
+def _sound(last: int) -> int:
+    """A greatest index for which the op is a permutation: it is none at 4^8, 4^9 and so on, where a bit is missing."""
+    is_unsound = last >= 1 << 16 and last & (last - 1) == 0 and last.bit_length() % 2 == 1
+    return last + 1 if is_unsound else last
 
 
 def _mixed(number: tf.Tensor, seed: int) -> tf.Tensor:

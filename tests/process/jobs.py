@@ -51,6 +51,12 @@ def exact() -> trainerd.Job:
     )
 
 
+def brief() -> trainerd.Job:
+    """Its dataset ends after five batches."""
+    p = tf.Variable(0.0, dtype=tf.float64)
+    return trainerd.Job(lambda batch: {"p": p.assign_add(2.0)}, dataset=tf.data.Dataset.range(5), state={"p": p})
+
+
 def cached() -> trainerd.Job:
     """A shuffle whose order is lost with the memory that it is cached in."""
     p = tf.Variable(0.0, dtype=tf.float64)

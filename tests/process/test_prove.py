@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ def test_an_exact_job_is_proved(start: Start, project: Path) -> None:
     assert "paused at step" in prove.text and "killed at step" in prove.text
     assert "compared: 60 steps" in prove.text and "their batches and loss, x" in prove.text
     assert not (project / "run").exists()
+
+
+def test_a_run_that_ends_by_its_dataset_is_interrupted_before_that(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:brief")
+    prove = start("prove", "--steps", "60", "--interruptions", "2")
+    assert prove.end(120) == 0 and "without a stop: 5 steps" in prove.text, prove.text
+    assert re.search(r"paused at step [1-4]: goes on after step [1-4]\n", prove.text), prove.text
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,19 @@ def test_each_epoch_has_each_index_once(size: int, batch_size: int | None) -> No
         assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
+@pytest.mark.parametrize("size", [2**k + more for k in (8, 10, 16, 17, 18, 20) for more in (0, 1, 2)])
+def test_at_powers_of_two_too(size: int) -> None:
+    batches = shuffled_indices(size, seed=3, batch_size=1 + size // 3, epochs=2)
+    epochs = np.concatenate(list(batches.as_numpy_iterator())).reshape(2, size)
+    assert (np.sort(epochs) == np.arange(size)).all()
+
+
+def test_a_batch_may_be_larger_than_all_there_is() -> None:
+    dataset = shuffled_indices(100, seed=1, batch_size=256, runs_on=False)
+    for batch in dataset.take(3).as_numpy_iterator():
+        assert sorted(batch) == list(range(100))
+
+
 def test_batches_run_on_from_one_epoch_into_the_next_and_are_the_same_indices() -> None:
     one_by_one = [int(index) for index in shuffled_indices(10, seed=1).take(24)]
     batches = shuffled_indices(10, seed=1, batch_size=8).take(3)

@@ -324,8 +324,8 @@ def test_a_target_that_no_metric_can_reach_is_warned_of(rundir: RunDirectory, fi
     run = Run(rundir, keys, session=FakeSession(figures=figures))
     run.train()
     assert "no metric 'val_los'" in run.states[-1].warnings[0] and len(run.states[-1].warnings) == 1
-    keys |= {"target": None, "max_steps": 45, "checkpoint": {"best": "max acuracy"}}
-    best = Run(rundir, keys, session=FakeSession(figures=figures))
+    of_best = {"max_steps": 45, "checkpoint": {"best": "max acuracy"}, "evaluate": {"evaluate_steps": 10}}
+    best = Run(rundir, of_best, session=FakeSession(figures=figures))
     best.train()
     assert "best: the job has no metric 'acuracy'" in best.states[-1].warnings[0]
     good = Run(rundir, keys | {"max_steps": 60, "target": "loss >= 10"})

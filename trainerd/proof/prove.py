@@ -40,6 +40,7 @@ class Proof:
         self._seed = seed
         self._variables = 0
         self._done = 0  # interruptions
+        self._end = steps  # the dataset may have fewer
 
     def lines(self) -> Iterator[str]:
         """Prove it.
@@ -55,7 +56,10 @@ class Proof:
         yield self._without_a_stop("whole")
         yield from self._interrupted("broken")
         if not self._done:
-            raise ProofError("the run was at its end before it was interrupted. Prove more steps: --steps.")
+            raise ProofError(
+                f"the run was at its end, after step {self._end}, before it was interrupted. Prove more steps: --steps, "
+                "and a dataset that has them."
+            )
         difference = self._difference("whole", "broken")
         if difference is not None:
             yield "not the same; looking whether two runs without a stop are"
@@ -96,20 +100,21 @@ class Proof:
         live(config, None)
         if not (self._path(name) / "trace").exists():
             raise ProofError("the dataset has no batch: not one step could be run.")
-        return f"without a stop: {self._reached(name)} steps in {text.seconds(time.monotonic() - begun)}"
+        self._end = self._reached(name)
+        return f"without a stop: {self._end} steps in {text.seconds(time.monotonic() - begun)}"
 
     def _interrupted(self, name: str) -> Iterator[str]:
         config = self._start_over(name)
-        for interruption in plan(self._steps, self._interruptions, self._seed):
+        for interruption in plan(self._end, self._interruptions, self._seed):
             live(config, interruption)
             yield self._line(name, interruption)
-            if self._reached(name) >= self._steps:
+            if self._reached(name) >= self._end:
                 break
         live(config, None)
         yield f"to the end: {self._reached(name)} steps"
 
     def _line(self, name: str, interruption: Interruption) -> str:
-        if self._reached(name) >= self._steps:
+        if self._reached(name) >= self._end:
             return f"{interruption.kind} at step {interruption.step}: the run had ended"
         self._done += 1
         return f"{_HOW[interruption.kind]} at step {interruption.step}: goes on after step {self._reached(name)}"
