@@ -138,6 +138,38 @@ def test_arrays_and_several_steps_an_execution(tmp_path: Path) -> None:
     assert saved(tmp_path)[0][0] == 40 + 30
 
 
+@pytest.mark.parametrize("stop", [1, 2])
+def test_an_epochs_last_execution_may_have_fewer_steps(tmp_path: Path, stop: int) -> None:
+    def program(folder: Path, *before: Any) -> keras.Model:
+        keras.utils.set_random_seed(7)
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=4)
+        supervise = trainerd.keras.Supervise(str(folder))
+        model.fit(supervise.data(reshuffled()), epochs=3, verbose=0, shuffle=False, callbacks=[*before, supervise])
+        assert supervise.step == 18
+        return model
+
+    whole = program(tmp_path / "whole")
+    with pytest.raises(trainerd.keras.Paused):
+        program(tmp_path / "parts", At(stop, terminate))
+    assert saved(tmp_path / "parts")[0][0] == (4 if stop == 1 else 6)
+    assert_same(program(tmp_path / "parts"), whole)
+
+
+@pytest.mark.parametrize("how", ["class_weight", "map", "prefetch"])
+def test_data_that_fit_does_not_read_itself_is_refused(tmp_path: Path, how: str) -> None:
+    """Its position would stay at the beginning, and nobody would know."""
+    model = keras.Sequential([keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    supervise = trainerd.keras.Supervise(str(tmp_path))
+    data = supervise.data(tf.data.Dataset.from_tensor_slices((X, np.zeros(60, np.int32))).batch(10))
+    data = data.map(lambda x, y: (2.0 * x, y)) if how == "map" else data.prefetch(1) if how == "prefetch" else data
+    options = {"class_weight": {0: 1.0, 1: 5.0}} if how == "class_weight" else {}
+    with pytest.raises(UsageError, match=r"give supervise\.data\(dataset\) to fit"), supervise:
+        model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[supervise], **options)
+    assert not saved(tmp_path)
+
+
 # ---------------------------------------------------------------------- the flag
 
 

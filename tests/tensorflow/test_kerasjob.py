@@ -71,6 +71,54 @@ def test_callbacks_are_called_as_fit_calls_them() -> None:
         assert one.params == {**other.params, "verbose": 0}
 
 
+class Guided(keras.Sequential):  # type: ignore[misc]
+    """A step as Keras's guide writes it: what it gives holds the results of all metrics."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return self.of_step(y, self(x), loss)
+
+    def of_step(self, y: Any, predicted: Any, loss: Any) -> dict[str, Any]:
+        for metric in self.metrics:
+            metric.update_state(loss) if metric.name == "loss" else metric.update_state(y, predicted)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+class TwoLosses(Guided):
+    """A step that gives figures of its own, and leaves the model's metrics as they are."""
+
+    def of_step(self, y: Any, predicted: Any, loss: Any) -> dict[str, Any]:
+        return {"d_loss": loss, "g_loss": 2.0 * loss}
+
+
+class OneLoss(Guided):
+    """A step that gives the loss, and keeps a metric beside."""
+
+    def of_step(self, y: Any, predicted: Any, loss: Any) -> dict[str, Any]:
+        self.metrics[-1].update_state(y, predicted)
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("kind", [Guided, TwoLosses, OneLoss])
+def test_what_a_step_of_the_models_own_gives_is_what_callbacks_are_told(kind: Any) -> None:
+    def model() -> keras.Model:
+        keras.utils.set_random_seed(7)
+        made = kind([keras.layers.Dense(1)])
+        made.compile(keras.optimizers.Adam(0.01), "mse", metrics=None if kind is TwoLosses else ["mae"])
+        return made
+
+    fitted, mine = model(), model()
+    history = fitted.fit(shuffled(), epochs=3, verbose=0, shuffle=False)
+    train(opened(trainerd.KerasJob(mine, shuffled(), epochs=3)))
+    assert_same(fitted, mine)
+    assert mine.history.history.keys() == history.history.keys()
+    for name, figures in history.history.items():
+        assert mine.history.history[name] == pytest.approx(figures), name
+
+
 def callbacks_that_watch(folder: Path) -> list[Any]:
     return [
         keras.callbacks.EarlyStopping("val_loss", patience=2, min_delta=0.05, restore_best_weights=True),

@@ -119,7 +119,7 @@ def test_own_services_are_called_between_two_steps(tmp_path: Path) -> None:
             while len(seen) < 5:
                 sess.run(found.train_op)
     assert not looper.is_alive()
-    assert set(threads) == {threading.main_thread()}
+    assert set(threads) == {looper}
     assert [step for step, _ in scalars(tmp_path, "mine")] == seen
 
 

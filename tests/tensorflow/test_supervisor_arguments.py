@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -162,6 +163,31 @@ def test_queue_runners_feed_the_loop(tmp_path: Path) -> None:
         while not sv.should_stop():
             sess.run(train_op)
     assert value(tmp_path, "total") == 12
+
+
+@pytest.mark.parametrize("starts_them", ["the supervisor", "the program", "a thread of its own"])
+def test_a_summary_may_read_what_fills_later(tmp_path: Path, starts_them: str) -> None:
+    """The first summary is no part of starting the services: what fills the queue is started after them."""
+    graph = tf1.Graph()
+    with graph.as_default():
+        queue = tf1.FIFOQueue(5, tf.float32, shapes=[[]])
+        enqueue, x = queue.enqueue(1.0), queue.dequeue()
+        if starts_them != "a thread of its own":
+            tf1.train.add_queue_runner(tf1.train.QueueRunner(queue, [enqueue]))
+        tf1.summary.scalar("x", x)
+        train_op = tf.group(tf1.assign_add(tf1.train.get_or_create_global_step(), 1), x)
+    sv = supervised(graph, tmp_path)
+    with sv.managed_session(start_standard_services=starts_them == "the supervisor") as sess:
+        if starts_them == "the program":
+            sv.start_standard_services(sess)
+            sv.start_queue_runners(sess)
+        if starts_them == "a thread of its own":
+            sv.start_standard_services(sess)
+            sv.coord.register_thread(thread := threading.Thread(target=lambda: [sess.run(enqueue) for _ in range(15)]))
+            thread.start()
+        for _ in range(10):
+            sess.run(train_op)
+    assert [e.step for e in events(tmp_path) if any(v.tag == "x" for v in e.summary.value)]
 
 
 # ---------------------------------------------------------------------- TensorFlow's own beside ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -285,11 +286,61 @@ def test_a_service_that_the_step_waits_for_is_called_all_the_same(
     with graph.as_default():
         queue = tf1.FIFOQueue(5, tf.float32, shapes=[[]])
         enqueue, dequeue = queue.enqueue(1.0), queue.dequeue()
+        close = queue.close(cancel_pending_enqueues=True)
         tf1.train.get_or_create_global_step()
     sv = supervised(graph, tmp_path)
     with sv.managed_session() as sess:
-        sv.loop(0.01, sess.run, args=(enqueue,))
-        assert [sess.run(dequeue) for _ in range(3)] == [1.0] * 3
+        sv.loop(0.01, unless_closed, args=(sess, enqueue))
+        assert [sess.run(dequeue) for _ in range(10)] == [1.0] * 10
+        sv.request_stop()
+        sess.run(close)
+
+
+def unless_closed(sess: Any, enqueue: Any) -> None:
+    with contextlib.suppress(tf.errors.CancelledError):
+        sess.run(enqueue)
+
+
+def test_a_service_that_waits_for_steps_runs_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("trainerd.supervisor.boundary.STUCK_SECS", 0.3)
+    graph = tf1.Graph()
+    with graph.as_default():
+        queue = tf1.FIFOQueue(8, tf.float32, shapes=[[]])
+        enqueue, close = queue.enqueue_many([tf.ones([4])]), queue.close(cancel_pending_enqueues=True)
+        step = tf1.train.get_or_create_global_step()
+        train_op = tf.group(tf1.assign_add(step, 1), queue.dequeue())
+    sv = supervised(graph, tmp_path)
+    with sv.managed_session() as sess:
+        sv.loop(None, unless_closed, args=(sess, enqueue))
+        for _ in range(100):
+            sess.run(train_op)
+        assert sess.run(step) == 100
+        sv.request_stop()
+        sess.run(close)
+    assert "beside them from now on" in caplog.text
+
+
+def test_a_service_has_all_that_the_loop_has(tmp_path: Path) -> None:
+    """It runs on a thread of its own while the loop waits: what it saves is of one step."""
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    seen: list[tuple[int, float]] = []
+
+    def save(sess: Any) -> None:
+        path = sv.saver.save(sess, sv.save_path, global_step=sv.global_step)
+        step, p = sess.run([found.global_step, found.p])
+        assert path == f"{sv.save_path}-{step}"
+        seen.append((int(step), float(p[0])))
+
+    with sv.managed_session() as sess:
+        sv.loop(0.01, save, args=(sess,))
+        while len(seen) < 5 and not sv.should_stop():
+            sess.run(found.train_op)
+    assert all(p == 2.0 * step for step, p in seen)
+    steps = {step for step, _ in saved(tmp_path)}
+    assert {step for step, _ in seen[-3:]} <= steps | {0}
 
 
 def test_it_may_be_stopped_by_another_thread(tmp_path: Path) -> None:

@@ -291,16 +291,20 @@ class CheckpointStore:
     def _warn_untidy(self, current: int, error: Exception) -> None:
         log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
 
-    def adopt(self, verify: Callable[[Path], int | None]) -> None:
+    def adopt(self, verify: Callable[[Path], int | None]) -> dict[str, str]:
         """Give a manifest to each checkpoint that a program wrote with a Saver of its own: beside ours, or over one.
 
         Args:
           verify: called with a prefix; gives the global step that is in it, if one is; raises DamagedError where it
             cannot be read whole.
 
+        Returns:
+          Why each of them cannot be, by its name.
+
         Raises:
           StorageError: a manifest cannot be written.
         """
+        unreadable: dict[str, str] = {}
         pattern = re.compile(re.escape(self._rundir.basename) + r"-(\d+)\.index")
         foreign = [int(m[1]) for m in map(pattern.fullmatch, self._rundir.foreign_checkpoints()) if m]
         for step in [*foreign, *filter(self._is_rewritten, self._rundir.steps())]:
@@ -310,11 +314,12 @@ class CheckpointStore:
                 if step not in foreign and held not in (None, step):
                     raise DamagedError(f"it holds step {held}")
             except DamagedError as error:
-                log.warning("%s is left alone: %s", prefix, error, extra={"event": "adopt"})
+                unreadable[prefix.name] = str(error)
                 continue
             with storage(f"adopt {prefix}"):
                 self._write_adopted(step, prefix)
             log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})
+        return unreadable
 
     def _is_rewritten(self, step: int) -> bool:
         """Whether the index of a checkpoint is there and another than the one that its manifest tells of."""

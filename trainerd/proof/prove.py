@@ -57,8 +57,8 @@ class Proof:
         yield from self._interrupted("broken")
         if not self._done:
             raise ProofError(
-                f"the run was at its end, after step {self._end}, before it was interrupted. Prove more steps: --steps, "
-                "and a dataset that has them."
+                f"the run was at its end, after step {self._end}, before it was interrupted. Prove more steps: "
+                "--steps, and a dataset that has them."
             )
         difference = self._difference("whole", "broken")
         if difference is not None:

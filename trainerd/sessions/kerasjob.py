@@ -94,7 +94,8 @@ class KerasJobSession(FunctionSession):
         self._row: dict[str, float] = {}
         self._is_begun = self._has_trained = False
         state = {"model": job.model, _STATE: PythonValues(self._read_progress, self._write_progress)}
-        super().__init__(wrap(Job(_step_of(job.model), dataset=self._data, state=state)), **options)
+        self._names = set[str]()  # what the step gives
+        super().__init__(wrap(Job(_step_of(job.model, self._names), dataset=self._data, state=state)), **options)
 
     # ------------------------------------------------------------------ the contract
 
@@ -235,7 +236,7 @@ class KerasJobSession(FunctionSession):
     def _logs(self) -> dict[str, Any]:
         """The metrics of the epoch so far, as `fit` gives them to callbacks."""
         of_metrics = as_numbers(self._model.get_metrics_result())
-        return of_metrics if not self._row or set(of_metrics) >= set(self._row) else dict(self._row)
+        return of_metrics if not self._row or set(of_metrics) == self._names else dict(self._row)
 
     def _is_validated(self) -> bool:
         if self._keras.validation_data is None:
@@ -299,15 +300,27 @@ def _require_trainable(model: Any) -> None:
         raise EntryError("KerasJob: the model was made under a tf.distribute strategy, which trainerd does not know.")
 
 
-def _step_of(model: Any) -> Any:
-    """The model's own step, made to a function as `fit` does. What it gives beside numbers stays in its metrics."""
+def _step_of(model: Any, names: set[str]) -> Any:
+    """The model's own step, made to a function as `fit` does. What it gives beside numbers stays in its metrics.
+
+    `names` gets those of all that it gives.
+    """
     step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
 
     def train_step(data: Any) -> dict[str, tf.Tensor]:
-        figures = {name: tf.convert_to_tensor(value) for name, value in step(data).items()}
+        figures = {name: tf.convert_to_tensor(value) for name, value in _flat(step(data)).items()}
+        names.update(figures)
         return {name: value for name, value in figures.items() if value.shape.rank == 0}
 
     return tf.function(train_step, autograph=False)
+
+
+def _flat(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Logs within logs, such as those of all compiled metrics, are logs like any other, as they are to `fit`."""
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        found |= _flat(value) if isinstance(value, Mapping) else {name: value}
+    return found
 
 
 def _data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:

@@ -5,14 +5,43 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.lendable import Lendable
 
 IDLE_SECS = 1.0
 STUCK_SECS = 10.0
+_PATIENCE_SECS = 0.1
+
+
+@dataclass
+class _Visit:
+    """What another thread wants to do between two steps.
+
+    Attributes:
+      function: that.
+      thread: which one.
+      granted, done: set when it may begin, and when it has ended.
+      is_settled: whether it was granted, or withdrawn.
+      is_alone: whether the loop did not wait for its end.
+    """
+
+    function: Callable[[], Any]
+    thread: int = field(default_factory=threading.get_ident)
+    granted: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+    is_settled: bool = False
+    is_alone: bool = False
+
+    def pay(self) -> None:
+        """Do it, on this thread."""
+        try:
+            self.function()
+        finally:
+            self.done.set()
 
 
 class Boundary:
@@ -36,14 +65,15 @@ class Boundary:
         self, flag: Flag, serve: Callable[[set[Request]], None], *, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self.flag = flag
-        self.lock = threading.RLock()
+        self.lock = Lendable()
         self.thread = threading.get_ident()
         self._serve = serve
         self._timer = timer
         self.is_held = False
         self._server: int | None = None  # the thread that serves the flag just now
         self._raised_at: float | None = None
-        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._visits: deque[_Visit] = deque()
+        self._settling = threading.Lock()
 
     @property
     def is_mine(self) -> bool:
@@ -59,37 +89,37 @@ class Boundary:
             self._raised_at = None
             try:
                 self._serve(self.flag.take())
-                self._call_all()
+                self._receive()
             finally:
                 self._server = None
 
-    def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> None:
-        """Have a function called at the next boundary, and wait until it was. For other threads than the loop's.
+    def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
+        """Call a function between two steps, on this thread, which is not the loop's: the loop waits meanwhile.
 
-        Where there is none for long, the step that is under way may wait for this very function, to fill a queue: then
-        it is called at once, on this thread.
+        But not for ever: a function that fills a queue may wait for a step to empty it. And where there is no boundary
+        for long, the step that is under way may wait for this very function: then it is called all the same.
 
         Args:
           function: what to call; what it raises, this raises.
           is_over: whether there will be no boundary any more; then it is not called.
+
+        Returns:
+          Whether it was called between two steps, from its beginning to its end, or not at all.
         """
-        future: Future[Any] = Future()
-        self._calls.append((function, future))
-        begun = self._timer()
-        while not future.done():
-            if self._timer() - begun > STUCK_SECS and future.cancel():
-                function()
-                return
+        visit, begun = _Visit(function), self._timer()
+        self._visits.append(visit)
+        self.flag.raise_for(Request.TICK)
+        while not visit.granted.wait(_PATIENCE_SECS):
+            is_stuck = self._timer() - begun > STUCK_SECS
+            if (is_stuck or is_over()) and self._settle(visit):
+                if is_stuck:
+                    visit.pay()
+                return not is_stuck
             self.flag.raise_for(Request.TICK)
-            try:
-                future.result(timeout=0.1)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if is_over() and future.cancel():
-                    return
-                self.serve_if_idle()
-        future.result()
+            self.serve_if_idle()
+        if not visit.done.is_set():  # it may have been this thread that served
+            visit.pay()
+        return not visit.is_alone
 
     def serve_if_idle(self) -> None:
         """Serve the flag on this thread, where the loop has not come by for a second and no step runs."""
@@ -104,12 +134,22 @@ class Boundary:
             finally:
                 self.lock.release()
 
-    def _call_all(self) -> None:
-        waiting: Sequence[Any] = [self._calls.popleft() for _ in range(len(self._calls))]
-        for function, future in waiting:
-            if not future.set_running_or_notify_cancel():
+    def _settle(self, visit: _Visit) -> bool:
+        """Grant a visit, or withdraw it. Whether neither was done before."""
+        with self._settling:
+            was_settled, visit.is_settled = visit.is_settled, True
+        return not was_settled
+
+    def _receive(self) -> None:
+        """Let those who wait for a boundary have this one, one after the other."""
+        for visit in [self._visits.popleft() for _ in range(len(self._visits))]:
+            if not self._settle(visit):
                 continue
-            try:
-                future.set_result(function())
-            except BaseException as error:  # the thread that waits for it raises it
-                future.set_exception(error)
+            if visit.thread == threading.get_ident():
+                visit.granted.set()
+                visit.pay()
+                continue
+            self.lock.lend(visit.thread)
+            visit.granted.set()
+            visit.is_alone = not visit.done.wait(STUCK_SECS)
+            self.lock.lend(None)

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.checkpoints import catalogue, manifest
-from trainerd.checkpoints.manifest import DamagedError
+from trainerd.checkpoints import foreign
 from trainerd.rundir import RunDirectory
+from trainerd.sessions.graph import read_whole
 
 tf1 = tf.compat.v1
 
@@ -43,10 +43,15 @@ class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[mi
         self._config = config
 
     def create_session(self) -> Any:
-        """Make it."""
+        """Make it.
+
+        Raises:
+          DataError: there are checkpoints, and none can be read.
+        """
         prefix = self._prefix
         if prefix is None and self._checkpoint_dir:
-            prefix = newest_readable(Path(self._checkpoint_dir).absolute())
+            found = foreign.newest_readable(RunDirectory(Path(self._checkpoint_dir).absolute()), read_whole)
+            prefix = None if found is None else str(found)
         return self.create_session_from(prefix)
 
     def finalized_scaffold(self) -> Any:
@@ -94,20 +99,6 @@ class WorkerSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[m
         return _manager(self._scaffold).wait_for_session(
             self._master, config=self._config, max_wait_secs=self._max_wait_secs
         )
-
-
-def newest_readable(folder: Path) -> str | None:
-    """The newest checkpoint that verifies, of a run that another process may be training. Nothing is changed."""
-    rundir = RunDirectory(folder)
-    for step in catalogue.resume_order(rundir):
-        try:
-            manifest.verify(manifest.read(rundir.manifest(step)), folder)
-        except DamagedError as error:
-            tf1.logging.warning("%s is passed over: %s", rundir.prefix(step), error)
-            continue
-        return str(rundir.prefix(step))
-    latest: str | None = tf.train.latest_checkpoint(str(folder))
-    return latest
 
 
 def _manager(scaffold: Any) -> Any:

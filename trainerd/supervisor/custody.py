@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import re
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainerd.checkpoints import foreign
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
 from trainerd.errors import StorageError
@@ -169,29 +169,32 @@ class Custody(ABC):
             return None
         deadline = time.monotonic() + wait_secs
         while True:
-            if (own := self._programs_own(self._rundir)) is not None:
-                self._own = Path(own)
-                return own
-            self._upkeep.store.adopt(read_whole)
+            unreadable: dict[str, str] = {}
+            self._own = self._programs_own(self._rundir, unreadable)
+            if self._own is not None:
+                return str(self._own)
+            unreadable |= self._upkeep.store.adopt(read_whole)
             self._found = self._upkeep.find(foreign=True)
             if self._found is not None:
+                foreign.tell(self._rundir, unreadable)
                 return str(self._rundir.prefix(self._found.step))
+            foreign.refuse_to_start_over(self._rundir, unreadable)
             if time.monotonic() >= deadline:
                 return None
             tf1.logging.info("Waiting for checkpoint to be available.")
             waiting(poll_secs)
 
-    def _programs_own(self, rundir: RunDirectory) -> str | None:
+    def _programs_own(self, rundir: RunDirectory, unreadable: dict[str, str]) -> Path | None:
         """The prefix that `checkpoint` names, where the program saved it last, under a name that is not ours."""
-        latest = tf.train.latest_checkpoint(str(rundir.path))
-        if latest is None or re.fullmatch(re.escape(rundir.basename) + r"-\d+", Path(latest).name):
+        named = foreign.named(rundir)
+        if named is None or foreign.is_ours(rundir, named):
             return None
         try:
-            read_whole(Path(latest))
+            read_whole(named)
         except DamagedError as error:
-            tf1.logging.warning("%s is passed over: %s", latest, error)
+            unreadable[named.name] = str(error)
             return None
-        return str(latest)
+        return named
 
     def take(self, session: Any) -> Any:
         """Look after this session from now on, in which the model is restored or initialized."""

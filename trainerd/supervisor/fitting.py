@@ -154,7 +154,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A boundary."""
-        done = batch + 1 + self._first_batch - self._batch  # more than one with steps_per_execution
+        if self._data is not None and not self._data.is_read:
+            self._refuse_data()
+        # More than one with steps_per_execution, of which an epoch's last execution may have fewer than fit says.
+        done = batch + 1 + self._first_batch - self._batch
+        if steps := self.params.get("steps"):
+            done = min(done, steps - self._batch)
         self._batch += done
         self.step += done
         if self._data is not None:
@@ -194,6 +199,15 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _first_batch = 0
     _is_within = False
     _break: object = None
+
+    def _refuse_data(self) -> None:
+        error = UsageError(
+            "fit reads something that is made of supervise.data(...), and not that itself, so its position is not "
+            "known. Make all of the dataset first, and what `class_weight` is for too, as sample weights in a `map`; "
+            "then give supervise.data(dataset) to fit."
+        )
+        self._leave(error)
+        raise error
 
     def _at_boundary(self) -> None:
         """Do what is due.
@@ -285,6 +299,7 @@ class _Data:
     Keras makes an iterator whenever it begins an epoch, and there is no other way to have it go on with one.
 
     Attributes:
+      is_read: whether `fit` has asked for its iterator since training began.
       was_read: whether it has given a batch since it was begun.
       size: how many batches it has; negative where that is not known.
       passes: how often it was begun again.
@@ -293,7 +308,7 @@ class _Data:
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
         self._iterator: Any = None
-        self.was_read = False
+        self.is_read = self.was_read = False
         self.passes = 0
         self.size = int(dataset.cardinality())
         if self.size != tf.data.INFINITE_CARDINALITY:  # of others a tracked iterator tells
@@ -304,7 +319,8 @@ class _Data:
 
     def begin(self) -> Any:
         """Training begins. The iterator, which may be moved before `fit` asks for it."""
-        self._iterator, self.was_read, self.passes = iter(self._dataset), False, 0
+        self._iterator, self.passes = iter(self._dataset), 0
+        self.is_read = self.was_read = False
         begin_order(self._dataset, begins_again=True)
         return self._iterator
 
@@ -315,6 +331,7 @@ class _Data:
     def _iterate(self) -> Any:
         if self._iterator is None:  # fit looks at a batch before it begins
             return iter(self._dataset)
+        self.is_read = True
         self.begin_again()
         return self._iterator
 

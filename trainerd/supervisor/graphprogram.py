@@ -109,6 +109,11 @@ class GraphProgram:
             )
 
     @property
+    def has_queues(self) -> bool:
+        """Whether a part of the graph may wait until something fills a queue."""
+        return any("QueueDequeue" in op.type for op in self.graph.get_operations())
+
+    @property
     def queue_runners(self) -> list[Any]:
         """Those of the graph."""
         return list(self.graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
@@ -135,7 +140,7 @@ class GraphProgram:
         if not self._writer:
             raise RuntimeError(NO_WRITER)
         if global_step is None and self.global_step is not None:
-            global_step = tf1.train.global_step(session, self.global_step)
+            global_step = int(session.run(self.global_step).item())  # on whatever thread
         self._events.computed(summary, global_step)
 
     def _require_devices(self) -> None:

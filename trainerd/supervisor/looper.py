@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,14 @@ import tensorflow as tf
 
 from trainerd.supervisor.boundary import Boundary
 
+log = logging.getLogger(__name__)
+
 
 class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
     """Calls a function periodically until the coordinator stops, as `tf.compat.v1.train.LooperThread` does.
 
-    The thread keeps the time. The function is called between two steps, so that what it fetches is of one step.
+    The function is called between two steps, so that what it fetches is of one step, unless it waits for steps, or
+    they for it: then it is called beside them from then on.
 
     Args:
       coord: the Coordinator; told of what the function raises.
@@ -40,5 +44,9 @@ class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
         """Call it once."""
         if self._boundary is None:
             self._call()  # type: ignore[no-untyped-call]
-        else:
-            self._boundary.call(self._call, self._is_over)
+        elif not self._boundary.call(self._call, self._is_over):
+            self._boundary = None
+            log.warning(
+                "a function of Supervisor.loop and the steps wait for each other, or it takes very long: it is called "
+                "beside them from now on"
+            )

@@ -32,7 +32,8 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
         care = getattr(sess, "care", None)
         is_plain = global_step is not None and not args and not options
         if is_plain and care is not None and Path(save_path).absolute() == care.save_path:
-            step = global_step if isinstance(global_step, int) else tf.compat.v1.train.global_step(sess, global_step)
+            # Not `tf.compat.v1.train.global_step`: on a service's thread it takes the graph's tensor for an eager one.
+            step = global_step if isinstance(global_step, int) else int(sess.run(global_step))
             if care.model is not None and step == care.model.step:
                 path: str = care.save()
                 return path

@@ -27,6 +27,7 @@ class StepProgram:
     ready_op = ready_for_local_init_op = init_op = init_feed_dict = local_init_op = session_manager = None
 
     queue_runners: Sequence[Any] = ()
+    has_queues = False
 
     def __init__(
         self,

@@ -312,9 +312,11 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             return None
         self._custody.start_services(self._save_model_secs or 0, 0)
         if self._save_summaries_secs and (self._summary_writer or isinstance(self._program, StepProgram)):
-            self._custody.summarize()
             schedule = Schedule(secs=self._save_summaries_secs)
-            self._custody.add_service("summaries", self._custody.summarize, schedule)
+            has_queues = self._program.has_queues  # which are filled later: a summary of them must wait
+            if not has_queues:
+                self._custody.summarize()
+            self._custody.add_service("summaries", self._custody.summarize, schedule, at_next_step=has_queues)
             if self._program.global_step is not None:
                 self._custody.add_service("steps", self._custody.count_steps, schedule)
         return []

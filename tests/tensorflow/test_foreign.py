@@ -1,0 +1,128 @@
+"""Checkpoints that a program's own Saver wrote, and `checkpoint` in every shape: what a session goes on from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.graphs import counter
+from trainerd.checkpoints import statefile
+from trainerd.errors import DataError
+
+tf1 = tf.compat.v1
+
+
+def saved_by_tensorflow(folder: Path, step: int, *, name: str = "model.ckpt") -> None:
+    """As a program of TensorFlow's alone leaves it: a Saver's files, and `checkpoint`."""
+    found = counter()
+    with tf1.Session(graph=found.graph) as sess, found.graph.as_default():
+        folder.mkdir(exist_ok=True)
+        sess.run(tf1.global_variables_initializer())
+        sess.run(tf1.assign(found.global_step, step))
+        tf1.train.Saver().save(sess, str(folder / name), step)
+
+
+def supervisor(folder: Path) -> int:
+    found, seen = counter(), list[int]()
+    with trainerd.Supervisor(graph=found.graph, logdir=str(folder)).managed_session() as sess:
+        seen.append(int(sess.run(found.global_step)))
+    return seen[0]
+
+
+def training(folder: Path) -> int:
+    found, seen = counter(), list[int]()
+    with found.graph.as_default(), trainerd.MonitoredTrainingSession(checkpoint_dir=str(folder)) as sess:
+        seen.append(int(sess.run(found.global_step)))
+    return seen[0]
+
+
+def evaluator(folder: Path) -> int:
+    found, seen = counter(), list[int]()
+    with found.graph.as_default(), trainerd.SingularMonitoredSession(checkpoint_dir=str(folder)) as sess:
+        seen.append(int(sess.run(found.global_step)))
+    return seen[0]
+
+
+every_session = pytest.mark.parametrize("start", [supervisor, training, evaluator])
+Start = Callable[[Path], int]
+
+
+@every_session
+@pytest.mark.parametrize("name", ["model.ckpt", "mine"])
+def test_it_is_gone_on_from(tmp_path: Path, start: Start, name: str) -> None:
+    folder = tmp_path / "rün ✓"
+    saved_by_tensorflow(folder, 7, name=name)
+    assert start(folder) == 7
+
+
+@every_session
+@pytest.mark.parametrize("name", ["model.ckpt", "mine"])
+@pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
+def test_where_it_cannot_be_read_nothing_begins_anew(tmp_path: Path, start: Start, name: str, part: str) -> None:
+    saved_by_tensorflow(tmp_path, 7, name=name)
+    damaged = tmp_path / f"{name}-7.{part}"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    with pytest.raises(DataError, match=f"{name}-7"):
+        start(tmp_path)
+
+
+@every_session
+@pytest.mark.parametrize("content", [b"", b"\xff\x00garbage", b'model_checkpoint_path: "../other/foo-5"\n'])
+def test_a_checkpoint_file_that_says_nothing_is_not_believed(tmp_path: Path, start: Start, content: bytes) -> None:
+    saved_by_tensorflow(tmp_path / "run", 7, name="mine")
+    saved_by_tensorflow(tmp_path / "other", 5, name="foo")
+    (tmp_path / "run" / "checkpoint").write_bytes(content)
+    with pytest.raises(DataError, match="checkpoint: it is not understood"):
+        start(tmp_path / "run")
+
+
+@every_session
+def test_a_fifo_in_its_place_hangs_nothing(tmp_path: Path, start: Start) -> None:
+    assert supervisor(tmp_path) == 0
+    (tmp_path / "checkpoint").unlink()
+    os.mkfifo(tmp_path / "checkpoint")
+    assert start(tmp_path) == 0
+
+
+@every_session
+def test_a_file_to_begin_with_is_no_checkpoint_of_this_run(tmp_path: Path, start: Start) -> None:
+    saved_by_tensorflow(tmp_path, 7, name="pretrained")
+    (tmp_path / "checkpoint").unlink()
+    assert start(tmp_path) == 0
+
+
+def test_what_tensorflows_own_hook_saves_is_gone_on_from(tmp_path: Path) -> None:
+    """It writes over the checkpoint of the step at which it begins, whose manifest then tells of another file."""
+
+    def run(steps: int, hooks: list[Any] | None = None, **options: Any) -> int:
+        found = counter()
+        with (
+            found.graph.as_default(),
+            trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks, **options) as sess,
+        ):
+            begun = int(sess.run(found.global_step))
+            for _ in range(steps):
+                sess.run(found.train_op)
+        return begun
+
+    assert run(10) == 0
+    for begun in (10, 20, 30):
+        hook = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=5)
+        assert run(10, [hook], save_checkpoint_secs=None) == begun
+    assert run(0) == 40
+
+
+def test_names_in_other_alphabets_are_understood(tmp_path: Path) -> None:
+    folder = tmp_path / "ünï'\\ \"日本"
+    folder.mkdir()
+    for named in ("mine-5", str(folder / "mine-5")):
+        state = tf1.train.generate_checkpoint_state_proto(str(folder), named)
+        path = folder / "checkpoint"
+        path.write_text(str(state))
+        assert statefile.named(path) == "mine-5"

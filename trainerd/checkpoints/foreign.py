@@ -1,0 +1,109 @@
+"""Checkpoints that a program wrote with a Saver of its own: they have no manifest, and may have any name.
+
+What `checkpoint` names of them is honoured, as TensorFlow does, but only in the run directory and if it reads whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from trainerd.checkpoints import catalogue, manifest, statefile
+from trainerd.checkpoints.manifest import DamagedError
+from trainerd.errors import DataError
+from trainerd.rundir import RunDirectory
+
+log = logging.getLogger(__name__)
+
+Verify = Callable[[Path], int | None]
+
+
+def named(rundir: RunDirectory) -> Path | None:
+    """The prefix that `checkpoint` names, where there is such a checkpoint; it need not read whole."""
+    name = statefile.named(rundir.checkpoint_state)
+    if name is None or not (rundir.path / f"{name}.index").is_file():
+        return None
+    return rundir.path / name
+
+
+def is_ours(rundir: RunDirectory, prefix: Path) -> bool:
+    """Whether a checkpoint has a name that the store gives."""
+    return re.fullmatch(re.escape(rundir.basename) + r"-\d+", prefix.name) is not None
+
+
+def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
+    """The checkpoint that a session restores which saves nothing here: another process may. Nothing is changed.
+
+    That is the one which `checkpoint` names, as with TensorFlow; where it has a manifest, or cannot be read, the newest
+    that verifies.
+
+    Args:
+      rundir: where.
+      verify: called with a prefix; raises DamagedError where it cannot be read whole.
+
+    Returns:
+      Its prefix; None where there is none.
+
+    Raises:
+      DataError: there are checkpoints, and none can be read.
+    """
+    why: dict[str, str] = {}
+    first = named(rundir)
+    if first is not None and not _verifies(rundir, first):
+        try:
+            verify(first)
+            return first
+        except DamagedError as error:
+            why[first.name] = str(error)
+    for step in catalogue.resume_order(rundir):
+        prefix = rundir.prefix(step)
+        try:
+            manifest.verify(manifest.read(rundir.manifest(step)), rundir.path)
+        except DamagedError as error:
+            why.setdefault(prefix.name, str(error))
+            continue
+        tell(rundir, why)
+        return prefix
+    refuse_to_start_over(rundir, why)
+    return None
+
+
+def tell(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
+    """Say which checkpoints are passed over."""
+    for name, reason in unreadable.items():
+        log.warning("%s is passed over: %s", rundir.path / name, reason, extra={"event": "passed-over"})
+
+
+def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
+    """Raise where there are checkpoints, of which none can be used: no model is initialized over somebody's work.
+
+    Args:
+      rundir: where.
+      unreadable: why each cannot be read, by its name.
+
+    Raises:
+      DataError: there are.
+    """
+    state, others = rundir.checkpoint_state, rundir.foreign_checkpoints()
+    if not unreadable and others and state.exists() and statefile.named(state) is None:
+        unreadable = {state.name: f"it is not understood, and there are checkpoints, such as {others[-1]}"}
+    if unreadable:
+        reasons = "\n".join(f"  {name}: {reason}" for name, reason in unreadable.items())
+        raise DataError(
+            f"there are checkpoints in {rundir.path}, and none can be used:\n{reasons}\nNothing was touched. Bring one "
+            "back from a backup, move them away to start anew, or choose another `logdir`."
+        )
+
+
+def _verifies(rundir: RunDirectory, prefix: Path) -> bool:
+    """Whether a checkpoint has a manifest that agrees with it. A program's Saver may have written over it."""
+    path = prefix.with_name(f"{prefix.name}.json")
+    if not is_ours(rundir, prefix) or not path.exists():
+        return False
+    try:
+        manifest.verify(manifest.read(path), rundir.path)
+    except DamagedError:
+        return False
+    return True
