@@ -163,8 +163,8 @@ class LoggingTensorHook(_Timed):
         if isinstance(tensors, Mapping):
             self._tags, self._tensors = sorted(tensors), dict(tensors)
         else:
-            self._tags = list(tensors)
-            self._tensors = {tag: tag for tag in self._tags}
+            self._tensors = _tagged(tensors)
+            self._tags = list(self._tensors)
         self._timer = None if only_at_end else _Timer(every_n_secs, every_n_iter)
         self._at_end = at_end
         self._formatter = formatter
@@ -189,8 +189,8 @@ class LoggingTensorHook(_Timed):
 
     def end(self, session: Any) -> None:
         """Log the last ones."""
-        if self._at_end:
-            self._log(session.run(self._tensors), None)
+        if self._at_end and (values := _at_the_end(session, self._tensors, {})) is not None:
+            self._log(values, None)
 
     def _log(self, values: dict[str, Any], elapsed: float | None) -> None:
         if self._formatter is not None:
@@ -199,6 +199,24 @@ class LoggingTensorHook(_Timed):
         with np.printoptions(suppress=True):
             text = ", ".join(f"{tag} = {values[tag]}" for tag in self._tags)
         tf1.logging.info("%s", text if elapsed is None else f"{text} ({elapsed:.3f} sec)")
+
+
+def _tagged(tensors: Iterable[Any]) -> dict[str, Any]:
+    """Each under a tag: the name that it is, or has. Variables may have the same, and get a number then."""
+    found: dict[str, Any] = {}
+    for tensor in tensors:
+        name = tensor if isinstance(tensor, str) else getattr(tensor, "name", getattr(tensor, "__name__", str(tensor)))
+        found[name if name not in found else f"{name}_{len(found)}"] = tensor
+    return found
+
+
+def _at_the_end(session: Any, fetches: Any, feeds: Any) -> Any:
+    """What is wanted when no step follows; None where a step would have given it, and none was run."""
+    names = [part for part in tf.nest.flatten(fetches) if isinstance(part, str)]
+    if names and not session.has_run:
+        tf1.logging.info("No step was run, so there is no value of %s.", ", ".join(names))
+        return None
+    return session.run(fetches, feed_dict=feeds)
 
 
 class StopAtStepHook(_Hook):
@@ -444,7 +462,7 @@ class FinalOpsHook(_Hook):
     """Finds values at the end; see `tf.compat.v1.train.FinalOpsHook`.
 
     Args:
-      final_ops: variables and functions, in any structure.
+      final_ops: variables and functions, and names of what the last step returned, in any structure.
       final_ops_feed_dict: the functions' arguments by name.
     """
 
@@ -454,7 +472,7 @@ class FinalOpsHook(_Hook):
 
     @property
     def final_ops_values(self) -> Any:
-        """What they gave, as NumPy values; None before the end."""
+        """What they gave, as NumPy values; None before the end, and where a name is among them and no step was run."""
         return self._values
 
     def due_at(self, step: int) -> float | None:
@@ -464,7 +482,7 @@ class FinalOpsHook(_Hook):
     def end(self, session: Any) -> None:
         """Find them."""
         if self._ops is not None:
-            self._values = session.run(self._ops, feed_dict=self._feeds)
+            self._values = _at_the_end(session, self._ops, self._feeds)
 
 
 class FeedFnHook(_Hook):

@@ -92,6 +92,38 @@ def test_a_run_in_parts_is_the_run_that_never_stopped(tmp_path: Path) -> None:
     assert expected.keys() == found.keys() and all(np.array_equal(expected[k], found[k]) for k in expected)
 
 
+def queued(*, ends: bool, bad: bool = False) -> trainerd.GraphJob:
+    """A graph that reads a queue, as programs of TensorFlow 1 do, with a summary of what it reads."""
+    graph = tf1.Graph()
+    with graph.as_default():
+        numbers = tf1.train.limit_epochs(tf.constant([1.0, 2.0, 3.0]), num_epochs=2 if ends else None)
+        if bad:
+            numbers = tf1.debugging.check_numerics(tf.math.log(numbers - 2.0), "a bad example")
+        x = tf1.train.batch([numbers], 1, enqueue_many=True)[0]
+        tf1.summary.scalar("x", x)
+        w = tf1.get_variable("w", initializer=0.0)
+        step = tf1.train.get_or_create_global_step()
+        train_op = tf1.train.GradientDescentOptimizer(0.1).minimize(tf.square(w - x), global_step=step)
+    return trainerd.GraphJob(graph, train_op, metrics={"x": x})
+
+
+def test_queue_runners_feed_it(tmp_path: Path) -> None:
+    run = Run(tmp_path / "ends", queued(ends=True))
+    outcome = run.train()
+    assert outcome.phase is Phase.FINISHED and run.session.step == 6
+    assert sorted(row[0] for row in run.rows) == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
+    endless = Run(tmp_path / "endless", queued(ends=False), max_steps=50, summary={"save_summaries_secs": 0.001})
+    endless.train()
+    assert endless.session.step == 50
+
+
+def test_a_queue_runner_that_fails_fails_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, queued(ends=False, bad=True))
+    with pytest.raises(JobError, match="what fills a queue of the job failed") as caught:
+        run.train()
+    assert "a bad example" in str(caught.value.details)
+
+
 def test_it_is_paused_by_the_flag_and_saved_at_that_step(tmp_path: Path) -> None:
     run = Run(tmp_path, graph_job(), checkpoint={"save_model_steps": 7})
     inner = run._run_until

@@ -251,7 +251,30 @@ def test_checkpoint_saver_tells_its_listeners(tmp_path: Path, at_once: bool) -> 
     assert [entry[1] for entry in befores][:3] == [100, 200, 300]
     assert all(step == now and p == 2.0 * step for _, step, now, p in befores)
     afters = [entry[1] for entry in listener.seen if entry[0] == "after"]
-    assert afters[-1] == last >= 300 and set(afters) <= {entry[1] for entry in befores}
+    assert afters[-1] == last >= 300
+    told = [entry[:2] for entry in listener.seen[1:-1]]
+    assert told == [(what, step) for _, step, *_ in befores for what in ("before", "after")], "each by its own"
+
+
+def test_variables_are_logged_by_their_names(logged: pytest.LogCaptureFixture) -> None:
+    count, twin = Count(), Count()
+    run_hooks = [hooks.LoggingTensorHook([count.p, twin.p, "p"], every_n_iter=5)]
+    with monitored(count, hooks=run_hooks) as session:
+        session.run(count.step)
+    name = count.p.name
+    assert f"{name} = 2.0, {name}_1 = 0.0, p = 2.0" in logged.messages
+
+
+def test_an_end_without_a_step_has_no_value_of_one(tmp_path: Path, logged: pytest.LogCaptureFixture) -> None:
+    """A run that finds itself done when it is started again."""
+    count = Count()
+    final = hooks.FinalOpsHook({"p": count.p, "loss": "loss"})
+    of_variables = hooks.FinalOpsHook([count.p])
+    last = hooks.LoggingTensorHook(["loss", "p"], at_end=True, formatter=lambda values: f"{values['p']:.1f}")
+    with monitored(count, tmp_path, hooks=[final, of_variables, last]):
+        pass
+    assert final.final_ops_values is None and of_variables.final_ops_values == [0.0]
+    assert "No step was run, so there is no value of loss, p." in logged.messages
 
 
 def test_two_run_directories_are_refused(tmp_path: Path) -> None:

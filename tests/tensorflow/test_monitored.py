@@ -221,6 +221,52 @@ def test_seconds_and_steps_do_not_go_together(tmp_path: Path) -> None:
         trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), save_checkpoint_secs=1, save_checkpoint_steps=1)
 
 
+def test_what_is_not_made_needs_no_schedule(tmp_path: Path) -> None:
+    """As TensorFlow's: it is the hooks that refuse, and there are none."""
+    both: dict[str, Any] = {"save_checkpoint_secs": 60, "save_checkpoint_steps": 100}
+    with counter().graph.as_default(), trainerd.MonitoredTrainingSession(**both):
+        pass
+    with counter().graph.as_default(), pytest.raises(ValueError, match="Can not provide both every_secs"):
+        trainerd.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), save_checkpoint_secs=0, save_checkpoint_steps=100
+        )
+    with counter().graph.as_default(), pytest.raises(ValueError, match="both checkpoint_dir and checkpoint_filename"):
+        trainerd.SingularMonitoredSession(
+            checkpoint_dir=str(tmp_path), checkpoint_filename_with_path=str(tmp_path / "model.ckpt-1")
+        )
+
+
+def test_the_rate_is_logged_each_time_and_each_checkpoint_is_an_event(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="tensorflow")
+    found = counter()
+    options: dict[str, Any] = {"log_step_count_steps": 2, "save_checkpoint_steps": 20, "save_checkpoint_secs": None}
+    with (
+        found.graph.as_default(),
+        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), **options) as session,
+    ):
+        for _ in range(40):
+            session.run(found.train_op)
+    assert len([line for line in caplog.messages if line.startswith("global_step/sec")]) > 15
+    logs = [e for e in events(tmp_path) if e.session_log.status == tf1.SessionLog.CHECKPOINT]
+    assert [e.step for e in logs][-1] == 40
+    assert logs[-1].session_log.checkpoint_path == str(tmp_path / "model.ckpt-40")
+
+
+def test_a_hook_of_tensorflows_deletes_what_it_saved_before(tmp_path: Path) -> None:
+    for _ in range(4):
+        found = counter()
+        hook = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=5)
+        with (
+            found.graph.as_default(),
+            trainerd.SingularMonitoredSession(checkpoint_dir=str(tmp_path), hooks=[hook]) as session,
+        ):
+            for _ in range(20):
+                session.run(found.train_op)
+    assert len(list(tmp_path.glob("*.index"))) == 5
+
+
 def test_a_save_file_saves(tmp_path: Path) -> None:
     found = counter()
     with found.graph.as_default(), trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:

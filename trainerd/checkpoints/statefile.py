@@ -47,6 +47,11 @@ def named(path: Path) -> str | None:
     return found[-1] if found else None
 
 
+def listed(path: Path) -> list[str]:
+    """The names of all checkpoints in its folder that a `checkpoint` lists, the newest last; as in `read`."""
+    return [name for key, name in _lines(path) or () if key == "all_model_checkpoint_paths"]
+
+
 def _lines(path: Path) -> list[tuple[str, str]] | None:
     """Each key with the name of a checkpoint in the same folder; None where the file is not understood."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,6 @@ from trainerd.sessions.contract import Model
 
 tf1 = tf.compat.v1
 SessionLog = tf1.SessionLog
-_RATES_LOGGED = 10
 
 
 class GraphEvents:
@@ -21,6 +21,7 @@ class GraphEvents:
     Args:
       writer: a `tf.compat.v1.summary.FileWriter`; None where nothing is to be written.
       summary_op: what gives a serialized Summary, or several of them; None where there are none.
+      rates_logged: how often the rate of the steps is logged: a Supervisor does so ten times.
 
     Attributes:
       told: given the scalars of each Summary.
@@ -28,15 +29,21 @@ class GraphEvents:
 
     is_well = True
 
-    def __init__(self, writer: Any, summary_op: Any = None) -> None:
+    def __init__(self, writer: Any, summary_op: Any = None, *, rates_logged: float = 10) -> None:
         self.told: Callable[[dict[str, float]], None] = lambda scalars: None
         self._writer = writer
         self._summary_op = summary_op
-        self._logged = 0
+        self._rates_left = rates_logged
 
     def begin(self, step: int, model: Model) -> None:
         """Training goes on after this step: TensorBoard hides what earlier processes wrote of later ones."""
         self._add(lambda: self._writer.add_session_log(SessionLog(status=SessionLog.START), step))
+
+    def saved(self, path: str, step: int) -> None:
+        """A checkpoint is on disk. Called on the writer's thread."""
+        log = SessionLog(status=SessionLog.CHECKPOINT, checkpoint_path=path)
+        with contextlib.suppress(StorageError):  # the next summary will say so
+            self._add(lambda: self._writer.add_session_log(log, step))
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
         """Write figures of one step."""
@@ -44,8 +51,8 @@ class GraphEvents:
         event = tf1.Event(wall_time=at, step=step, summary=tf1.Summary(value=points))
         self._add(lambda: self._writer.add_event(event))
         for tag, value in values.items():
-            if self._logged < _RATES_LOGGED:
-                self._logged += 1
+            if self._rates_left > 0:
+                self._rates_left -= 1
                 tf1.logging.info("%s: %g", tag, value)
 
     def summaries(self, model: Any) -> None:

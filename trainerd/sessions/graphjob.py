@@ -48,6 +48,7 @@ class GraphJobSession(GraphSession):
         self._names = list(job.metrics)
         self._loss = self._names.index("loss") if stop_on_nan and "loss" in self._names else None
         self._call: Callable[[], Any] | None = None
+        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         try:
             with job.graph.as_default():
                 saver = job.saver or graphdefaults.saver()
@@ -103,6 +104,7 @@ class GraphJobSession(GraphSession):
                 if self._loss is not None and not math.isfinite(row[self._loss]):
                     break
         except tf.errors.OutOfRangeError:
+            self._require_queues()
             ended = True
         except FAILURES as error:
             done = self.step
@@ -154,7 +156,8 @@ class GraphJobSession(GraphSession):
             ) from error
 
     def end(self, *, finished: bool) -> None:
-        """Nothing: a job is not told."""
+        """End what fills the graph's queues."""
+        self._coord.request_stop()
 
     def events(self, logdir: Path) -> GraphEvents:
         """Its summaries and metrics, written with TensorFlow 1's writer."""
@@ -179,6 +182,25 @@ class GraphJobSession(GraphSession):
     def _set_raised(self, raised: bool) -> None:
         self._is_raised = raised
 
+    def _require_queues(self) -> None:
+        """A queue is empty and closed: by its runner's end, or its failure?
+
+        Raises:
+          JobError: its runner has failed.
+        """
+        try:
+            self._coord.raise_requested_exception()
+        except tf.errors.OutOfRangeError:
+            return
+        except FAILURES as error:
+            step = self.step
+            raise JobError(
+                f"what fills a queue of the job failed, and step {step + 1} found it empty",
+                step=step,
+                sound=True,
+                details=job_traceback(error),
+            ) from error
+
     def _make(self, prefix: Path | None) -> None:
         """Make the session, once; restored from a checkpoint, or initialized."""
         if self._session is not None:
@@ -196,5 +218,6 @@ class GraphJobSession(GraphSession):
                 config=job.config,
                 init_fn=job.init_fn,
             )
+            tf1.train.start_queue_runners(sess=session, coord=self._coord)
         self.open(session, prefix)
         self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.checkpoints import foreign
+from trainerd.checkpoints import foreign, statefile
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.graph import read_whole
 
@@ -47,12 +47,21 @@ class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[mi
 
         Raises:
           DataError: there are checkpoints, and none can be read.
+          ValueError: there are two ways to say which.
         """
         prefix = self._prefix
+        if prefix is not None and self._checkpoint_dir:
+            raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
         if prefix is None and self._checkpoint_dir:
             found = foreign.newest_readable(RunDirectory(Path(self._checkpoint_dir).absolute()), read_whole)
             prefix = None if found is None else str(found)
+            self._recover(Path(self._checkpoint_dir).absolute())
         return self.create_session_from(prefix)
+
+    def _recover(self, folder: Path) -> None:
+        """Tell the Saver what it has saved before: a hook that saves with it deletes the oldest then."""
+        listed = statefile.listed(folder / "checkpoint")
+        self.finalized_scaffold().saver.recover_last_checkpoints([str(folder / name) for name in listed])
 
     def finalized_scaffold(self) -> Any:
         """The ops, all of them made."""

@@ -62,6 +62,7 @@ class GraphCustody(Custody):
         name = global_step.op.name.removesuffix("/Read/ReadVariableOp") if global_step is not None else None
         events = events or GraphEvents(None)
         events.told = self.tell
+        self._graph_events = events
         keep = None
         if saver is not None:
             keep = Keep(saver.saver_def.max_to_keep, saver.saver_def.keep_checkpoint_every_n_hours)
@@ -90,12 +91,16 @@ class GraphCustody(Custody):
             self._care.runs_limit = self.model.runs + max(1, self._upkeep.config.max_steps - self.model.step)
 
     def _saved(self, state: State) -> None:
-        """Tell the Supervisor's Saver which checkpoints there are: programs ask it for them.
+        """Tell TensorBoard, and the Supervisor's Saver which checkpoints there are: programs ask it for them.
 
         A Saver of the program's own is not told: it would delete them, by its own count.
         """
         super()._saved(state)
-        if isinstance(self._saver, Saver) and state.last_checkpoint is not None and self._rundir is not None:
-            if state.last_checkpoint != self._published:
-                self._saver.published = [str(self._rundir.prefix(step)) for step in reversed(self._rundir.steps())]
-            self._published = state.last_checkpoint
+        last, rundir = state.last_checkpoint, self._rundir
+        if last is None or rundir is None or last == self._published:
+            return
+        self._published = last
+        if isinstance(self._saver, Saver):
+            self._saver.published = [str(rundir.prefix(step)) for step in reversed(rundir.steps())]
+        if last.seconds is not None:  # it was saved now, and not restored
+            self._graph_events.saved(last.path, last.step)

@@ -7,6 +7,7 @@ own hooks, and a program's, are taken as they are.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,7 +120,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         if self._keeping is None:
             return GraphCustody(self._graph, None, None, None, None, self._stop)
         scaffold = self._creator.finalized_scaffold()
-        self._events = GraphEvents(self._keeping.writer)
+        self._events = GraphEvents(self._keeping.writer, rates_logged=math.inf)
         with unfinalized(self._graph):
             return GraphCustody(
                 self._graph,
@@ -489,10 +490,11 @@ def MonitoredTrainingSession(
     """
     save_secs, save_steps = _chosen(save_checkpoint_secs, save_checkpoint_steps, 600, None)
     show_steps, show_secs = _chosen(save_summaries_steps, save_summaries_secs, 100, None)
-    for pair in ((save_secs, save_steps), (show_secs, show_steps)):
-        if all(pair):
-            raise ValueError("Can not provide both every_secs and every_steps.")
     folder, count_steps = summary_dir or checkpoint_dir, max(log_step_count_steps or 0, 0)
+    for where, *pair in ((checkpoint_dir, save_secs, save_steps), (folder, show_secs, show_steps)):
+        wants = any(value is not None and value > 0 for value in pair)
+        if is_chief and where and wants and None not in pair:
+            raise ValueError("Can not provide both every_secs and every_steps.")
     if checkpoint is not None:
         program = StepProgram(
             checkpoint,

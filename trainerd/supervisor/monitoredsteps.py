@@ -51,12 +51,17 @@ class HookSession:
     Args:
       session: runs the steps.
       should_stop: whether the program's loop is to end.
+
+    Attributes:
+      last: what the last step returned.
+      has_run: whether there was one.
     """
 
     def __init__(self, session: StepSession, should_stop: Callable[[], bool]) -> None:
         self._session = session
         self.should_stop = should_stop
-        self.last: Any = None  # what the last step returned
+        self.last: Any = None
+        self.has_run = False
 
     @property
     def step(self) -> int:
@@ -112,7 +117,7 @@ class MonitoredStepSession(Closing):
         self._grace_secs = stop_grace_secs
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._is_closed = self._stops = self._was_told = False
-        self._told_of: int | None = None
+        self._to_tell: int | None = None  # a step that is being saved, of which listeners wait to hear
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
         for hook in self._hooks:
             hook.begin()
@@ -136,7 +141,6 @@ class MonitoredStepSession(Closing):
 
     def _begin(self) -> None:
         self._custody.take(self._session)
-        self._told_of = self._custody.saved_step
         self._program.begun(self._session)
         for hook in self._hooks:
             hook.after_create_session(self._for_hooks, self._coord)
@@ -255,7 +259,7 @@ class MonitoredStepSession(Closing):
         last = self._steps(step_fn, all_feeds, before, None if end is None else int(limit))
         if self.step == before:
             return None
-        self._for_hooks.last = last
+        self._for_hooks.last, self._for_hooks.has_run = last, True
         for hook in asked:
             if _due(hook, before) <= self.step:
                 fetches = wanted.get(id(hook))
@@ -282,13 +286,15 @@ class MonitoredStepSession(Closing):
 
     def _saving(self, step: int) -> None:
         if self._saver is not None:
+            self._tell_saved()  # of the one before, which is over: one at a time is under way
             self._saver.saving(self._for_hooks, step)
+            self._to_tell = step
 
     def _tell_saved(self) -> None:
         """Tell listeners of a checkpoint that is on disk now."""
-        step = self._custody.saved_step
-        if self._saver is not None and step is not None and step != self._told_of:
-            self._told_of = step
+        step = self._to_tell
+        if self._saver is not None and step is not None and step == self._custody.saved_step:
+            self._to_tell = None
             if self._saver.saved(self._for_hooks, step):
                 self._stops = True
 
