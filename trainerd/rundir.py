@@ -88,6 +88,11 @@ class RunDirectory:
         """What TensorFlow calls the checkpoint of a step: the path without `.index`."""
         return self.path / f"{self.basename}-{step}"
 
+    def step_of(self, name: str) -> int | None:
+        """The step of the checkpoint whose prefix has this name; None where the store would give no such name."""
+        match = re.fullmatch(rf"{re.escape(self.basename)}-({_STEP})", name)
+        return int(match[1]) if match else None
+
     def manifest(self, step: int) -> Path:
         """The file that makes the checkpoint of a step exist."""
         return self.path / f"{self.basename}-{step}.json"

@@ -78,8 +78,36 @@ def test_a_checkpoint_file_that_says_nothing_is_not_believed(tmp_path: Path, sta
     saved_by_tensorflow(tmp_path / "run", 7, name="mine")
     saved_by_tensorflow(tmp_path / "other", 5, name="foo")
     (tmp_path / "run" / "checkpoint").write_bytes(content)
-    with pytest.raises(DataError, match="checkpoint: it is not understood"):
+    with pytest.raises(DataError, match="checkpoint: it names none that is here"):
         start(tmp_path / "run")
+
+
+@every_session
+def test_a_folder_that_was_moved_is_gone_on_from(tmp_path: Path, start: Start) -> None:
+    """The Saver has written absolute paths; and a link is another name of the same folder."""
+    saved_by_tensorflow(tmp_path / "was", 7, name="mine")
+    (tmp_path / "was").rename(tmp_path / "is")
+    (tmp_path / "link").symlink_to(tmp_path / "is")
+    assert start(tmp_path / "link") == 7
+
+
+@every_session
+def test_one_in_another_folder_is_not_passed_over_in_silence(tmp_path: Path, start: Start) -> None:
+    saved_by_tensorflow(tmp_path / "other", 7, name="mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint").write_text(f'model_checkpoint_path: "{tmp_path}/other/mine-7"\n')
+    with pytest.raises(DataError, match="in another folder"):
+        start(tmp_path / "run")
+
+
+@every_session
+def test_the_first_format_is_gone_on_from(tmp_path: Path, start: Start) -> None:
+    found = counter()
+    with found.graph.as_default(), tf1.Session() as sess:
+        sess.run(tf1.global_variables_initializer())
+        sess.run(tf1.assign(found.global_step, 7))
+        tf1.train.Saver(write_version=tf1.train.SaverDef.V1).save(sess, str(tmp_path / "mine"), 7)
+    assert start(tmp_path) == 7
 
 
 @every_session

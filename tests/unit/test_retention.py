@@ -116,14 +116,20 @@ def test_what_a_run_left_behind_goes_as_it_is_passed(rundir: RunDirectory) -> No
     assert manifest.read(rundir.manifest(310)).before == 250, "saved again, it has the same past"
 
 
+def test_what_a_programs_saver_wrote_in_between_was_not_left_behind() -> None:
+    points = [Point(20), Point(25), Point(30, before=20), Point(40, before=30)]
+    assert retention.deletable(points, current=40, policy=Policy(9)) == []
+
+
 def test_a_start_does_not_fall_back_to_what_the_run_left_behind(rundir: RunDirectory) -> None:
     second = gone_back(rundir)
     rundir.pin(200).touch()
     save(second, 150)
     save(second, 250)
     rundir.prefix(250).with_name("model.ckpt-250.index").write_bytes(b"damaged")
-    found = restore.newest_verified(rundir, CheckpointStore(rundir))
-    assert found is not None and found.step == 150
+    for _ in range(2):  # nor the start after that one
+        found = restore.newest_verified(rundir, CheckpointStore(rundir))
+        assert found is not None and found.step == 150
     assert 200 in rundir.steps(), "it is pinned"
 
 

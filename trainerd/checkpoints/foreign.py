@@ -6,7 +6,6 @@ What `checkpoint` names of them is honoured, as TensorFlow does, but only in the
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,14 +22,15 @@ Verify = Callable[[Path], int | None]
 def named(rundir: RunDirectory) -> Path | None:
     """The prefix that `checkpoint` names, where there is such a checkpoint; it need not read whole."""
     name = statefile.named(rundir.checkpoint_state)
-    if name is None or not (rundir.path / f"{name}.index").is_file():
+    if name is None:
         return None
-    return rundir.path / name
+    prefix = rundir.path / name  # itself a file in TensorFlow's first format
+    return prefix if prefix.is_file() or prefix.with_name(f"{name}.index").is_file() else None
 
 
 def is_ours(rundir: RunDirectory, prefix: Path) -> bool:
     """Whether a checkpoint has a name that the store gives."""
-    return re.fullmatch(re.escape(rundir.basename) + r"-\d+", prefix.name) is not None
+    return rundir.step_of(prefix.name) is not None
 
 
 def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
@@ -87,8 +87,10 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
       DataError: there are.
     """
     state, others = rundir.checkpoint_state, rundir.foreign_checkpoints()
-    if not unreadable and others and state.exists() and statefile.named(state) is None:
-        unreadable = {state.name: f"it is not understood, and there are checkpoints, such as {others[-1]}"}
+    if not unreadable and others and state.exists() and named(rundir) is None:
+        unreadable = {state.name: f"it names none that is here, and there are others, such as {others[-1]}"}
+    if not unreadable and statefile.leads_out(state):
+        unreadable = {state.name: "it names a checkpoint in another folder; copy that one, or restore it in an init_fn"}
     if unreadable:
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in unreadable.items())
         raise DataError(

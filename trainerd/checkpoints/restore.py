@@ -7,7 +7,7 @@ import logging
 from trainerd.checkpoints import catalogue, manifest
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.errors import DataError
+from trainerd.errors import DataError, StorageError
 from trainerd.rundir import RunDirectory
 
 log = logging.getLogger(__name__)
@@ -44,16 +44,34 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
             found = manifest.read(rundir.manifest(step))
             if step == past and found.before is not None:
                 past = found.before
-                left = {other for other in order if found.before < other < step}
+                left |= {other for other in order if past < other < step and _has_past(rundir, other)}
             manifest.verify(found, rundir.path)
         except DamagedError as error:
             damaged[step] = str(error)
             continue
         for bad, why in damaged.items():
             store.quarantine(bad, why)
+        if damaged:
+            _name(store, found.step)
         return found
     _refuse_to_start_over(rundir, damaged, foreign=foreign)
     return None
+
+
+def _name(store: CheckpointStore, step: int) -> None:
+    """Have another start before the next save go on from the same checkpoint, and not from what was left behind."""
+    try:
+        store.name(step)
+    except StorageError as error:
+        log.warning("%s", error, extra={"event": "retention"})
+
+
+def _has_past(rundir: RunDirectory, step: int) -> bool:
+    """Whether it is known what was before a checkpoint."""
+    try:
+        return manifest.read(rundir.manifest(step)).before is not None
+    except DamagedError:
+        return False
 
 
 def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str], *, foreign: bool) -> None:

@@ -58,11 +58,14 @@ def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: 
 
 
 def left_behind(points: Sequence[Point], current: int) -> set[int]:
-    """The steps before `current` that are not of its past: the run went back before them, and has passed them since."""
+    """The steps before `current` that are not of its past: the run went back before them, and has passed them since.
+
+    Where it is not known what was before one it may be of that past: a program's Saver may have written it.
+    """
     befores = {point.step: point.before for point in points}
     left, step = set[int](), current
     while (before := befores.get(step)) is not None:
-        left |= {other for other in befores if before < other < step}
+        left |= {other for other in befores if before < other < step and befores[other] is not None}
         step = before
     return left
 

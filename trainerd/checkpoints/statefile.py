@@ -5,12 +5,15 @@ The format is the text form of tensorflow/python/training/checkpoint_state.proto
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 _QUOTED = r'"((?:[^"\\]|\\[0-7]{3}|\\[\\"\x27])*)"'
-_LINE = re.compile(rf"^\s*(model_checkpoint_path|all_model_checkpoint_paths)\s*:\s*{_QUOTED}\s*$")
+_NAMED = "model_checkpoint_path"
+_LINE = re.compile(rf"^\s*({_NAMED}|all_model_checkpoint_paths)\s*:\s*{_QUOTED}\s*$")
+_TIMES = re.compile(r"^\s*(all_model_checkpoint_timestamps|last_preserved_timestamp)\s*:")
 
 
 @dataclass(frozen=True)
@@ -29,31 +32,36 @@ class StateFile:
 
 def read(path: Path, basename: str) -> StateFile | None:
     """Read a `checkpoint` file. None where it is missing or not understood, and so tells nothing of this run."""
-    lines = _lines(path)
-    if lines is None:
-        return None
-    steps = [(key, _step(name, basename)) for key, name in lines]
-    named = [step for key, step in steps if key == "model_checkpoint_path"]
-    listed = tuple(step for key, step in steps if key != "model_checkpoint_path" and step is not None)
+    steps = [(key, _step(said, path.parent, basename)) for key, said in _lines(path) or ()]
+    named = [step for key, step in steps if key == _NAMED]
     if not named or named[-1] is None or any(step is None for _, step in steps):
         return None
-    return StateFile(named[-1], listed)
+    return StateFile(named[-1], tuple(step for key, step in steps if key != _NAMED and step is not None))
 
 
 def named(path: Path) -> str | None:
-    """The name of the checkpoint in its folder that a `checkpoint` names, whoever wrote it; None as in `read`."""
-    lines = _lines(path)
-    found = [name for key, name in lines or () if key == "model_checkpoint_path"]
+    """The name of the checkpoint in its folder that a `checkpoint` names, whoever wrote it.
+
+    None where it is missing or not understood, or names one in another folder.
+    """
+    found = [_name(said, path.parent) for key, said in _lines(path) or () if key == _NAMED]
     return found[-1] if found else None
 
 
+def leads_out(path: Path) -> bool:
+    """Whether a `checkpoint` names one in another folder."""
+    said = [said for key, said in _lines(path) or () if key == _NAMED]
+    return bool(said) and _name(said[-1], path.parent) is None
+
+
 def listed(path: Path) -> list[str]:
-    """The names of all checkpoints in its folder that a `checkpoint` lists, the newest last; as in `read`."""
-    return [name for key, name in _lines(path) or () if key == "all_model_checkpoint_paths"]
+    """The names of the checkpoints in its folder that a `checkpoint` lists, the newest last."""
+    names = [_name(said, path.parent) for key, said in _lines(path) or () if key != _NAMED]
+    return [name for name in names if name is not None]
 
 
 def _lines(path: Path) -> list[tuple[str, str]] | None:
-    """Each key with the name of a checkpoint in the same folder; None where the file is not understood."""
+    """Each key with the path that the file has for it; None where it is not understood."""
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > 1 << 20:
             return None
@@ -64,14 +72,10 @@ def _lines(path: Path) -> list[tuple[str, str]] | None:
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        match = _LINE.match(line)
-        name = _name(_unescaped(match[2]), path.parent) if match else None
-        if match is None or name is None:
-            # TensorFlow writes timestamps too, on lines of their own; anything else is damage.
-            if re.match(r"^\s*(all_model_checkpoint_timestamps|last_preserved_timestamp)\s*:", line):
-                continue
+        if match := _LINE.match(line):
+            found.append((match[1], _unescaped(match[2])))
+        elif not _TIMES.match(line):  # which TensorFlow writes too; anything else is damage
             return None
-        found.append((match[1], name))
     return found
 
 
@@ -81,12 +85,23 @@ def _unescaped(text: str) -> str:
 
 
 def _name(said: str, folder: Path) -> str | None:
-    """The name of a checkpoint in `folder`; None for any other path."""
+    """The name of a checkpoint in `folder`; None for one that is in another.
+
+    TensorFlow's Saver writes absolute paths, and the folder may have been moved since, or be called by another name.
+    """
+    path = Path(os.path.normpath(said))
+    if not path.is_absolute():
+        return path.name if path.name == str(path) and path.name not in ("", ".", "..") else None
+    is_elsewhere = os.path.realpath(path.parent) != os.path.realpath(folder)
+    if is_elsewhere and (path.exists() or path.with_name(f"{path.name}.index").exists()):
+        return None
+    return path.name or None
+
+
+def _step(said: str, folder: Path, basename: str) -> int | None:
+    """The step of a checkpoint in `folder`, as the store names them; None for any other path."""
     path = Path(said)
-    inside = path.parent == folder if path.is_absolute() else path.name == said
-    return path.name if inside and path.name else None
-
-
-def _step(name: str, basename: str) -> int | None:
-    match = re.fullmatch(re.escape(basename) + r"-(\d+)", name)
+    if not (path.parent == folder if path.is_absolute() else path.name == said):
+        return None
+    match = re.fullmatch(re.escape(basename) + r"-(\d+)", path.name)
     return int(match[1]) if match else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -262,6 +261,15 @@ class CheckpointStore:
         listed = tuple(sorted(set(self._rundir.steps()).difference(without)))
         write_atomic(self._rundir.checkpoint_state, StateFile(named, listed).to_bytes(self._rundir.basename))
 
+    def name(self, step: int) -> None:
+        """Name a checkpoint in `checkpoint`, where the next start goes on.
+
+        Raises:
+          StorageError: it cannot be written.
+        """
+        with storage(f"write {self._rundir.checkpoint_state}"):
+            self._write_state_file(step)
+
     def _name(self, current: int) -> list[int]:
         """Name the checkpoint that exists now in `checkpoint`. Returns those that retention gives up.
 
@@ -305,8 +313,8 @@ class CheckpointStore:
           StorageError: a manifest cannot be written.
         """
         unreadable: dict[str, str] = {}
-        pattern = re.compile(re.escape(self._rundir.basename) + r"-(\d+)\.index")
-        foreign = [int(m[1]) for m in map(pattern.fullmatch, self._rundir.foreign_checkpoints()) if m]
+        names = self._rundir.foreign_checkpoints()
+        foreign = [step for name in names if (step := self._rundir.step_of(name.removesuffix(".index"))) is not None]
         for step in [*foreign, *filter(self._is_rewritten, self._rundir.steps())]:
             prefix = self._rundir.prefix(step)
             try:

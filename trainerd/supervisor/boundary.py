@@ -152,4 +152,4 @@ class Boundary:
             self.lock.lend(visit.thread)
             visit.granted.set()
             visit.is_alone = not visit.done.wait(STUCK_SECS)
-            self.lock.lend(None)
+            self.lock.take_back()

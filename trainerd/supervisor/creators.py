@@ -59,9 +59,13 @@ class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[mi
         return self.create_session_from(prefix)
 
     def _recover(self, folder: Path) -> None:
-        """Tell the Saver what it has saved before: a hook that saves with it deletes the oldest then."""
-        listed = statefile.listed(folder / "checkpoint")
-        self.finalized_scaffold().saver.recover_last_checkpoints([str(folder / name) for name in listed])
+        """Tell the Saver what it has saved before: a hook that saves with it deletes the oldest then. None of ours."""
+        its_own = [
+            str(folder / name)
+            for name in statefile.listed(folder / "checkpoint")
+            if not (folder / f"{name}.json").exists()
+        ]
+        self.finalized_scaffold().saver.recover_last_checkpoints(its_own)
 
     def finalized_scaffold(self) -> Any:
         """The ops, all of them made."""

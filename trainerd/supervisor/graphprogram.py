@@ -18,6 +18,8 @@ from trainerd.supervisor.tenancy import Host
 
 tf1 = tf.compat.v1
 
+_WAITING = ("QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage", "BarrierTakeMany")
+
 
 class GraphProgram:
     """The ops of a graph; see `Supervisor` for each.
@@ -111,7 +113,7 @@ class GraphProgram:
     @property
     def has_queues(self) -> bool:
         """Whether a part of the graph may wait until something fills a queue."""
-        return any("QueueDequeue" in op.type for op in self.graph.get_operations())
+        return any(op.type.startswith(_WAITING) for op in self.graph.get_operations())
 
     @property
     def queue_runners(self) -> list[Any]:

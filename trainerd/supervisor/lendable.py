@@ -12,24 +12,38 @@ class Lendable:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._borrower: int | None = None
+        self._passed = 0  # how often the borrower has, and has not released it since
+        self._change = threading.Condition()
         self._taken = threading.local()
 
     def acquire(self, blocking: bool = True) -> bool:
         """See `threading.RLock.acquire`."""
-        is_real = threading.get_ident() != self._borrower
-        if is_real and not self._lock.acquire(blocking):
+        with self._change:
+            passes = threading.get_ident() == self._borrower or self._stack[-1:] == [False]
+            self._passed += passes
+        if not passes and not self._lock.acquire(blocking):
             return False
-        self._stack.append(is_real)
+        self._stack.append(not passes)
         return True
 
     def release(self) -> None:
         """See `threading.RLock.release`."""
         if self._stack.pop():
             self._lock.release()
+            return
+        with self._change:
+            self._passed -= 1
+            self._change.notify_all()
 
-    def lend(self, thread: int | None) -> None:
-        """Let this thread pass from now on, or none any more. For who holds the lock."""
+    def lend(self, thread: int) -> None:
+        """Let this thread pass from now on. For who holds the lock."""
         self._borrower = thread
+
+    def take_back(self) -> None:
+        """Let no thread pass any more, and wait until the one that has passed releases the lock."""
+        with self._change:
+            self._borrower = None
+            self._change.wait_for(lambda: not self._passed)
 
     @property
     def _stack(self) -> list[bool]:

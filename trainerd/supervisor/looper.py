@@ -12,6 +12,8 @@ from trainerd.supervisor.boundary import Boundary
 
 log = logging.getLogger(__name__)
 
+TIMES_ALONE = 2  # on end; once may be the compilation of the first step
+
 
 class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
     """Calls a function periodically until the coordinator stops, as `tf.compat.v1.train.LooperThread` does.
@@ -39,12 +41,15 @@ class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
         self._call = lambda: target(*(args or ()), **(kwargs or {}))
         self._boundary = boundary
         self._is_over = coord.should_stop
+        self._times_alone = 0  # on end
 
     def run_loop(self) -> None:
         """Call it once."""
         if self._boundary is None:
             self._call()  # type: ignore[no-untyped-call]
-        elif not self._boundary.call(self._call, self._is_over):
+            return
+        self._times_alone = 0 if self._boundary.call(self._call, self._is_over) else self._times_alone + 1
+        if self._times_alone == TIMES_ALONE:
             self._boundary = None
             log.warning(
                 "a function of Supervisor.loop and the steps wait for each other, or it takes very long: it is called "

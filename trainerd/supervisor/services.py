@@ -17,12 +17,14 @@ class Service:
       action: called on the loop's thread, at a boundary.
       schedule: may be set again at any time.
       last: the boundary at which it was called last; at first, the one at which training began.
+      from_step: before this step it is not due.
     """
 
     name: str
     action: Callable[[], None]
     schedule: Schedule
     last: Mark
+    from_step: int = 0
 
     @property
     def next_time(self) -> float:
@@ -36,7 +38,7 @@ class Service:
 
     def is_due(self, mark: Mark) -> bool:
         """Whether it is due at a boundary."""
-        return mark.now >= self.next_time or mark.step >= self.next_step
+        return mark.step >= self.from_step and (mark.now >= self.next_time or mark.step >= self.next_step)
 
     def run(self, mark: Mark) -> None:
         """Do it."""

@@ -252,7 +252,8 @@ class Upkeep:
         last = Mark(self._session.step, self._timer())
         if at_next_step:
             last = Mark(last.step + 1 - schedule.steps, last.now - schedule.secs)
-        self._services.append(Service(name, action, schedule, last))
+        from_step = self._session.step + 1 if at_next_step else 0
+        self._services.append(Service(name, action, schedule, last, from_step))
 
     def _evaluate(self) -> None:
         self.recording.evaluate(self._session)
