@@ -289,7 +289,7 @@ def keras_model() -> trainerd.KerasJob:
         keras.callbacks.CSVLogger("epochs.csv"),
         keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.002)),
     ]
-    return trainerd.KerasJob(model, dataset, (x, 3.0 * x), callbacks=callbacks, epochs=60)
+    return trainerd.KerasJob(model, dataset, (x, 3.0 * x), callbacks=callbacks, epochs=30)
 
 
 def graph() -> trainerd.GraphJob:

@@ -99,18 +99,18 @@ def test_a_keras_model_is_trained_paused_and_trained_on(start: Start, project: P
     run.until_training(20)
     assert run.pause() == 0, run.text
     paused = saved(run.rundir)[0]
-    assert 20 <= paused < 420
+    assert 20 <= paused < 210
     run = start("run")
     assert run.end() == 0, run.text
-    assert "epochs = 60 are done" in run.text and saved(run.rundir)[0] == 420
+    assert "epochs = 30 are done" in run.text and saved(run.rundir)[0] == 210
     told = [int(n) for n in re.findall(r"epoch (\d+) ended at step", run.text)]
     assert told and told[0] == paused // 7 + 1 and told == sorted(told)
     state = read_state(run.rundir.state)
-    assert state is not None and state.metrics["epoch"] == 60 and "val_loss" in state.metrics
+    assert state is not None and state.metrics["epoch"] == 30 and "val_loss" in state.metrics
     rows = list(csv.DictReader((project / "epochs.csv").read_text().splitlines()))
-    assert [int(row["epoch"]) for row in rows] == list(range(60))
+    assert [int(row["epoch"]) for row in rows] == list(range(30))
     again = start("run")
-    assert again.end() == 0 and "epochs = 60 are done" in again.text
+    assert again.end() == 0 and "epochs = 30 are done" in again.text
 
 
 def test_a_keras_model_is_checked_and_proved_without_touching_its_files(start: Start, project: Path) -> None:
