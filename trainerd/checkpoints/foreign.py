@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from trainerd.checkpoints import catalogue, manifest, statefile
+from trainerd.checkpoints import manifest, restore, statefile
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.errors import DataError
 from trainerd.rundir import RunDirectory
@@ -57,17 +57,13 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
             return first
         except DamagedError as error:
             why[first.name] = str(error)
-    for step in catalogue.resume_order(rundir):
-        prefix = rundir.prefix(step)
-        try:
-            manifest.verify(manifest.read(rundir.manifest(step)), rundir.path)
-        except DamagedError as error:
-            why.setdefault(prefix.name, str(error))
-            continue
-        tell(rundir, why)
-        return prefix
-    refuse_to_start_over(rundir, why)
-    return None
+    found, damaged = restore.newest_sound(rundir)
+    why = {rundir.prefix(step).name: reason for step, reason in damaged.items()} | why
+    if found is None:
+        refuse_to_start_over(rundir, why)
+        return None
+    tell(rundir, why)
+    return rundir.prefix(found.step)
 
 
 def tell(rundir: RunDirectory, unreadable: dict[str, str]) -> None:

@@ -126,11 +126,11 @@ class Keeper:
             if all((aside / file).exists() for file in manifests.read(manifest).files):
                 for path in self._rundir.path.glob(f"{name}.*"):  # of the one that was not published
                     path.unlink()
-        files = sorted(path for path in aside.iterdir() if path != manifest)
-        for path in [*files, *([manifest] if os.path.lexists(manifest) else [])]:
-            fsync_directory(self._rundir.path)
-            path.replace(self._rundir.path / path.name)
+        self._move_into(sorted(path for path in aside.iterdir() if path != manifest), self._rundir.path)
         fsync_directory(self._rundir.path)
+        if os.path.lexists(manifest):
+            self._move_into([manifest], self._rundir.path)
+            fsync_directory(self._rundir.path)
 
     def move(self, step: int, folder: Path) -> None:
         """Move all files of a checkpoint into a folder, its manifest first."""

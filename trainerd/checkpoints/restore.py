@@ -33,29 +33,39 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
             rundir.checkpoint_state,
             extra={"event": "disbelieved"},
         )
+    found, damaged = newest_sound(rundir)
+    if found is None:
+        _refuse_to_start_over(rundir, damaged, foreign=foreign)
+        return None
+    for bad, why in damaged.items():
+        store.quarantine(bad, why)
+    if damaged:
+        _name(store, found.step)
+    return found
+
+
+def newest_sound(rundir: RunDirectory) -> tuple[Manifest | None, dict[int, str]]:
+    """The newest checkpoint that verifies, and why those before it do not, by step. Nothing is changed.
+
+    What the run left behind when it went back is no past of what it has become, and is passed over.
+    """
     damaged: dict[int, str] = {}
     order = catalogue.resume_order(rundir)
     past = order[0] if order else None
-    left = set[int]()  # behind, when the run went back: their steps belong to others now
+    left_behind = set[int]()
     for step in order:
-        if step in left:
+        if step in left_behind:
             continue
         try:
             found = manifest.read(rundir.manifest(step))
             if step == past and found.before is not None:
                 past = found.before
-                left |= {other for other in order if past < other < step and _has_past(rundir, other)}
+                left_behind |= {other for other in order if past < other < step and _has_past(rundir, other)}
             manifest.verify(found, rundir.path)
+            return found, damaged
         except DamagedError as error:
             damaged[step] = str(error)
-            continue
-        for bad, why in damaged.items():
-            store.quarantine(bad, why)
-        if damaged:
-            _name(store, found.step)
-        return found
-    _refuse_to_start_over(rundir, damaged, foreign=foreign)
-    return None
+    return None, damaged
 
 
 def _name(store: CheckpointStore, step: int) -> None:

@@ -12,7 +12,7 @@ from trainerd.supervisor.boundary import Boundary
 
 log = logging.getLogger(__name__)
 
-TIMES_ALONE = 2  # on end; once may be the compilation of the first step
+TIMES_ALONE = 2  # one after the other; once may be the compilation of the first step
 
 
 class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
@@ -41,7 +41,7 @@ class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
         self._call = lambda: target(*(args or ()), **(kwargs or {}))
         self._boundary = boundary
         self._is_over = coord.should_stop
-        self._times_alone = 0  # on end
+        self._times_alone = 0
 
     def run_loop(self) -> None:
         """Call it once."""
