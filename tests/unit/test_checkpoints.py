@@ -137,7 +137,7 @@ def test_old_checkpoints_go_with_all_their_files(rundir: RunDirectory) -> None:
     publish(rundir, 1, 2, 3, 4, keep_last=2)
     assert rundir.steps() == [4, 3]
     assert not [p for p in rundir.path.iterdir() if "ckpt-1" in p.name or "ckpt-2" in p.name]
-    assert statefile.read(rundir.checkpoint_state, rundir.basename) == StateFile(4, (3, 4))
+    assert statefile.read(rundir) == StateFile(4, (3, 4))
 
 
 def test_resume_order_is_newest_first(rundir: RunDirectory) -> None:

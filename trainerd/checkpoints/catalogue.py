@@ -17,7 +17,7 @@ def resume_order(rundir: RunDirectory) -> list[int]:
     from that one downwards. Where the newest is not in it, the process died between the manifest and that file.
     """
     steps = rundir.steps()
-    written = statefile.read(rundir.checkpoint_state, rundir.basename)
+    written = statefile.read(rundir)
     if not steps or written is None or steps[0] not in written.listed or written.named not in steps:
         return steps
     return [step for step in steps if step <= written.named]
@@ -26,7 +26,7 @@ def resume_order(rundir: RunDirectory) -> list[int]:
 def is_disbelieved(rundir: RunDirectory) -> bool:
     """Whether there is a `checkpoint` that names no step of this run, where there are steps that it could name."""
     steps = rundir.steps()
-    written = statefile.read(rundir.checkpoint_state, rundir.basename)
+    written = statefile.read(rundir)
     return bool(steps) and os.path.lexists(rundir.checkpoint_state) and (written is None or written.named not in steps)
 
 

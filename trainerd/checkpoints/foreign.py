@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainerd.checkpoints import manifest, restore, statefile
-from trainerd.checkpoints.manifest import DamagedError
+from trainerd.checkpoints.manifest import DamagedError, FileRecord
+from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError
 from trainerd.rundir import RunDirectory
 
@@ -66,6 +67,36 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
     return rundir.prefix(found.step)
 
 
+def adopt(rundir: RunDirectory, store: CheckpointStore, verify: Verify) -> dict[str, str]:
+    """Give a manifest to each checkpoint that a program wrote with a Saver of its own: beside ours, or over one.
+
+    Args:
+      rundir: where.
+      store: what writes the manifests.
+      verify: called with a prefix; gives the global step that is in it, if one is; raises DamagedError where it
+        cannot be read whole.
+
+    Returns:
+      Why each of them cannot be, by its name.
+
+    Raises:
+      StorageError: a manifest cannot be written.
+    """
+    unreadable: dict[str, str] = {}
+    names = rundir.foreign_checkpoints()
+    without = [step for name in names if (step := rundir.step_of(name.removesuffix(".index"))) is not None]
+    for step in [*without, *(step for step in rundir.steps() if _is_rewritten(rundir, step))]:
+        try:
+            held = verify(rundir.prefix(step))
+            if step not in without and held not in (None, step):
+                raise DamagedError(f"it holds step {held}")
+        except DamagedError as error:
+            unreadable[rundir.prefix(step).name] = str(error)
+            continue
+        store.adopt(step)
+    return unreadable
+
+
 def tell(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
     """Say which checkpoints are passed over."""
     for name, reason in unreadable.items():
@@ -93,6 +124,16 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
             f"there are checkpoints in {rundir.path}, and none can be used:\n{reasons}\nNothing was touched. Bring one "
             "back from a backup, move them away to start anew, or choose another `logdir`."
         )
+
+
+def _is_rewritten(rundir: RunDirectory, step: int) -> bool:
+    """Whether the index of a checkpoint is there and another than the one that its manifest tells of."""
+    index = rundir.path / f"{rundir.prefix(step).name}.index"
+    try:
+        record = manifest.read(rundir.manifest(step)).files.get(index.name)
+        return record is not None and index.is_file() and FileRecord.of(index) != record
+    except (DamagedError, OSError):
+        return False
 
 
 def _verifies(rundir: RunDirectory, prefix: Path) -> bool:

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainerd.rundir import RunDirectory
+
 _QUOTED = r'"((?:[^"\\]|\\[0-7]{3}|\\[\\"\x27])*)"'
 _NAMED = "model_checkpoint_path"
 _LINE = re.compile(rf"^\s*({_NAMED}|all_model_checkpoint_paths)\s*:\s*{_QUOTED}\s*$")
@@ -30,9 +32,9 @@ class StateFile:
         return ("\n".join(lines) + "\n").encode()
 
 
-def read(path: Path, basename: str) -> StateFile | None:
-    """Read a `checkpoint` file. None where it is missing or not understood, and so tells nothing of this run."""
-    steps = [(key, _step(said, path.parent, basename)) for key, said in _lines(path) or ()]
+def read(rundir: RunDirectory) -> StateFile | None:
+    """What the `checkpoint` of a run says. None where it is missing or not understood, and so tells nothing of it."""
+    steps = [(key, _step(said, rundir)) for key, said in _lines(rundir.checkpoint_state) or ()]
     named = [step for key, step in steps if key == _NAMED]
     if not named or named[-1] is None or any(step is None for _, step in steps):
         return None
@@ -98,10 +100,8 @@ def _name(said: str, folder: Path) -> str | None:
     return path.name or None
 
 
-def _step(said: str, folder: Path, basename: str) -> int | None:
-    """The step of a checkpoint in `folder`, as the store names them; None for any other path."""
+def _step(said: str, rundir: RunDirectory) -> int | None:
+    """The step of a checkpoint of this run; None for any other path."""
     path = Path(said)
-    if not (path.parent == folder if path.is_absolute() else path.name == said):
-        return None
-    match = re.fullmatch(re.escape(basename) + r"-(\d+)", path.name)
-    return int(match[1]) if match else None
+    is_here = path.parent == rundir.path if path.is_absolute() else path.name == said
+    return rundir.step_of(path.name) if is_here else None

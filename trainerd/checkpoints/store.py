@@ -299,54 +299,23 @@ class CheckpointStore:
     def _warn_untidy(self, current: int, error: Exception) -> None:
         log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
 
-    def adopt(self, verify: Callable[[Path], int | None]) -> dict[str, str]:
-        """Give a manifest to each checkpoint that a program wrote with a Saver of its own: beside ours, or over one.
-
-        Args:
-          verify: called with a prefix; gives the global step that is in it, if one is; raises DamagedError where it
-            cannot be read whole.
-
-        Returns:
-          Why each of them cannot be, by its name.
+    def adopt(self, step: int) -> None:
+        """Give a manifest to a checkpoint that is there without one, or is another than its manifest tells of.
 
         Raises:
-          StorageError: a manifest cannot be written.
+          StorageError: the manifest cannot be written.
         """
-        unreadable: dict[str, str] = {}
-        names = self._rundir.foreign_checkpoints()
-        foreign = [step for name in names if (step := self._rundir.step_of(name.removesuffix(".index"))) is not None]
-        for step in [*foreign, *filter(self._is_rewritten, self._rundir.steps())]:
-            prefix = self._rundir.prefix(step)
-            try:
-                held = verify(prefix)
-                if step not in foreign and held not in (None, step):
-                    raise DamagedError(f"it holds step {held}")
-            except DamagedError as error:
-                unreadable[prefix.name] = str(error)
-                continue
-            with storage(f"adopt {prefix}"):
-                self._write_adopted(step, prefix)
-            log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})
-        return unreadable
-
-    def _is_rewritten(self, step: int) -> bool:
-        """Whether the index of a checkpoint is there and another than the one that its manifest tells of."""
-        index = self._rundir.prefix(step).with_name(f"{self._rundir.prefix(step).name}.index")
-        try:
-            record = manifests.read(self._rundir.manifest(step)).files.get(index.name)
-            return record is not None and index.is_file() and FileRecord.of(index) != record
-        except (DamagedError, OSError):
-            return False
-
-    def _write_adopted(self, step: int, prefix: Path) -> None:
+        prefix = self._rundir.prefix(step)
         ours = (self._rundir.manifest(step).name, self._rundir.pin(step).name)
         files = sorted(p for p in self._rundir.path.glob(f"{prefix.name}.*") if p.is_file() and p.name not in ours)
-        for path in files:
-            fsync_file(path)
-        at = max(path.stat().st_mtime for path in files)
-        manifest = Manifest(step, at, "adopted", {}, 0.0, {}, {path.name: FileRecord.of(path) for path in files})
-        write_atomic(self._rundir.manifest(step), manifest.to_bytes())
+        with storage(f"adopt {prefix}"):
+            for path in files:
+                fsync_file(path)
+            at = max(path.stat().st_mtime for path in files)
+            manifest = Manifest(step, at, "adopted", {}, 0.0, {}, {path.name: FileRecord.of(path) for path in files})
+            write_atomic(self._rundir.manifest(step), manifest.to_bytes())
         self._keeper.remember(manifest)
+        log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})
 
     def quarantine(self, step: int, why: str) -> None:
         """Move a checkpoint that does not verify out of the way, and say why.

@@ -173,7 +173,7 @@ class Custody(ABC):
             self._own = self._programs_own(self._rundir, unreadable)
             if self._own is not None:
                 return str(self._own)
-            unreadable |= self._upkeep.store.adopt(read_whole)
+            unreadable |= foreign.adopt(self._rundir, self._upkeep.store, read_whole)
             self._found = self._upkeep.find(foreign=True)
             if self._found is not None:
                 foreign.tell(self._rundir, unreadable)
