@@ -19,7 +19,7 @@ from trainerd.best import Best
 from trainerd.errors import ConfigError
 from trainerd.target import Target
 
-_NAME = "trainerd.toml"
+NAME = "trainerd.toml"
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Hours = Annotated[float, Meta(ge=0, le=1e6)]
@@ -132,7 +132,7 @@ class Config:
     @property
     def rundir(self) -> Path:
         """The run directory, absolute."""
-        return (self.folder / Path(self.logdir).expanduser()).absolute()
+        return _rundir(self.folder, self.logdir)
 
     def parsed_best(self) -> Best | None:
         """What the best checkpoint is, or None where it was not said."""
@@ -153,15 +153,36 @@ def load(path: Path) -> Config:
       ConfigError: it cannot be read, or holds mistakes; all of them are in the message.
     """
     path = path.absolute()
+    return parse(_read(path), path=path)
+
+
+def load_rundir(path: Path) -> Path:
+    """The run directory that a config file names, whatever else is wrong in it: a run may be training there.
+
+    Raises:
+      ConfigError: it cannot be read, or does not name one.
+    """
+    path = path.absolute()
+    data = _read(path)
+    logdir = data.get("logdir")
+    if not isinstance(logdir, str) or not logdir or _logdir_mistakes(logdir, path.parent):
+        return parse(data, path=path).rundir
+    return _rundir(path.parent, logdir)
+
+
+def _rundir(folder: Path, logdir: str) -> Path:
+    return (folder / Path(logdir).expanduser()).absolute()
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}. `trainerd init DIR` writes one to start from.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: key = "text".') from None
-    return parse(data, path=path)
 
 
 def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None = None) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli import main, pause, steer
+from trainerd.cli import main, pause, status, steer
 from trainerd.cli.display import render
 from trainerd.cli.group import COMMANDS
 from trainerd.cli.summary import summary
@@ -77,6 +78,19 @@ def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
         code, text = cli(command)
         assert code == 78
         assert "logdirr" in text and "entry" in text and "trainerd.toml has 3 mistakes" in text
+
+
+@pytest.mark.parametrize("command", ["status", "save", "pause", "logs", "pin 3"])
+def test_what_looks_at_a_run_needs_no_more_of_the_config_than_its_logdir(cli: Cli, command: str) -> None:
+    """A run trains on while somebody writes into its config."""
+    Path("trainerd.toml").write_text('entry = 3\nlogdir = "runs/mine"\n[checkpoints]\n')
+    code, text = cli(*command.split())
+    assert code != 78 and "mistake" not in text
+    assert command == "pause" or "runs/mine" in text
+    for wrong in ("3", '""', '"a*b"'):
+        Path("trainerd.toml").write_text(f'entry = "a:b"\nlogdir = {wrong}\n')
+        code, text = cli(*command.split())
+        assert code == 78 and "logdir" in text
 
 
 def test_a_config_that_is_not_there_exits_with_78(cli: Cli) -> None:
@@ -155,6 +169,23 @@ def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
         code, text = cli("status", "--json", "--logdir", str(odd_rundir.path))
         assert json.loads(text)["running"] is True
     assert holder.is_alive()
+
+
+def test_status_says_that_what_it_shows_is_old_and_why(
+    cli: Cli, rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lock.hold(rundir) as file:
+        lock.name_holder(file, os.getpid())
+        replace(STATE, at=time.time() - 30).write(rundir.state)
+        text = cli("status", "--logdir", str(rundir.path))[1]
+        assert "as of" not in text and "no space" not in text
+        replace(STATE, at=time.time() - 300).write(rundir.state)
+        assert "as of" in cli("status", "--logdir", str(rundir.path))[1]
+        monkeypatch.setattr(status, "free_bytes", lambda path: 4096)
+        text = cli("status", "--logdir", str(rundir.path))[1]
+        assert "look here" in text and f"no space is left in {rundir.path}" in text
+        shown = json.loads(cli("status", "--json", "--logdir", str(rundir.path))[1])
+        assert "no space is left" in shown["warnings"][-1]
 
 
 def test_status_json_has_the_fields_that_are_promised(cli: Cli, rundir: RunDirectory) -> None:

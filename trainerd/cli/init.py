@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from trainerd import config as configs
 from trainerd.cli.options import command_line
 from trainerd.errors import UsageError
 from trainerd.files import storage
 
 _STARTER = Path(__file__).resolve().parent.parent / "examples" / "starter"
-_NAMES = ("trainerd.toml", "job.py")
+_NAMES = (configs.NAME, "job.py")
 
 
 @click.command("init")
@@ -27,7 +28,7 @@ def command(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for name in _NAMES:
             (directory / name).write_bytes((_STARTER / name).read_bytes())
-    config = directory / "trainerd.toml"
+    config = directory / configs.NAME
     for path, what in zip((config, directory / "job.py"), ("what is trained, and when", "the job"), strict=True):
         click.echo(f"wrote {path}: {what}")
     click.echo("\nNext:")

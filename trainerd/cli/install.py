@@ -137,8 +137,8 @@ def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path
             raise UsageError(f"with --name {name} the config is {expected}: put it there, and leave --config out.")
         return expected
     if config_path is None:
-        config_path = Path("trainerd.toml") if user else folder / "trainerd.toml"
-    return (config_path / "trainerd.toml" if config_path.is_dir() else config_path).absolute()
+        config_path = Path(configs.NAME) if user else folder / configs.NAME
+    return (config_path / configs.NAME if config_path.is_dir() else config_path).absolute()
 
 
 def _config_argument(config_path: Path, user: bool, name: str | None) -> str:
@@ -151,8 +151,8 @@ def _config_argument(config_path: Path, user: bool, name: str | None) -> str:
 def _load(path: Path, user: bool, name: str | None) -> Config:
     if not path.exists():
         steps = [f"`{command_line('init')} {shlex.quote(str(path.parent))}` writes one to start from"]
-        if path.name != "trainerd.toml":
-            steps.append(f"rename its trainerd.toml to {path.name}")
+        if path.name != configs.NAME:
+            steps.append(f"rename its {configs.NAME} to {path.name}")
         if not user:
             steps.append(f'set logdir = "{_state_directory(name)}" in it')
         raise ConfigError(f"there is no config at {path}. {'; '.join(steps)}; then type this again.")

@@ -49,10 +49,17 @@ def load_config(config_path: Path | None) -> Config:
     Raises:
       ConfigError: it is wrong.
     """
+    path = _find_config(config_path)
+    return _digits() if path is None else configs.load(path)
+
+
+def _find_config(config_path: Path | None) -> Path | None:
     if config_path is not None:
-        return configs.load(config_path / "trainerd.toml" if config_path.is_dir() else config_path)
-    if Path("trainerd.toml").exists():
-        return configs.load(Path("trainerd.toml"))
+        return config_path / configs.NAME if config_path.is_dir() else config_path
+    return Path(configs.NAME) if Path(configs.NAME).exists() else None
+
+
+def _digits() -> Config:
     return configs.parse(tomllib.loads(_DIGITS.read_text(encoding="utf-8")), folder=Path.cwd())
 
 
@@ -81,12 +88,15 @@ def overrides(
 
 
 def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
-    """The run directory that a command is to look at.
+    """The run directory that a command is to look at. A run goes on whatever was written into its config since.
 
     Raises:
-      ConfigError: the config is wrong.
+      ConfigError: the config cannot be read, or names none.
     """
-    return RunDirectory(logdir.absolute() if logdir is not None else load_config(config_path).rundir)
+    if logdir is not None:
+        return RunDirectory(logdir.absolute())
+    path = _find_config(config_path)
+    return RunDirectory(_digits().rundir if path is None else configs.load_rundir(path))
 
 
 def command_line(command: str, config_path: Path | None = None, logdir: Path | None = None) -> str:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from trainerd.cli import options
 from trainerd.errors import NotRunningError
+from trainerd.files import free_bytes, storage
 from trainerd.lock import read_holder
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State, read_state
 from trainerd.text import figure, seconds, size
+
+_OLD_SECS = 60.0  # a state that was written so long ago is told to be old: a long step, a hang, or no room
+_ROOM = 1 << 16  # bytes: with less than that state.json itself may not be written
 
 
 @click.command("status")
@@ -55,7 +60,16 @@ def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
         metrics = dict(saved.metrics)
         return State(Phase.PAUSED, step=saved.step, metrics=metrics, logdir=str(rundir.path), at=saved.at), False
     state = state or State(logdir=str(rundir.path))
-    return state, running
+    return (_with_full_disk(state, rundir) if running else state), running
+
+
+def _with_full_disk(state: State, rundir: RunDirectory) -> State:
+    """A process that has no room for state.json cannot tell so itself."""
+    with storage(f"look into {rundir.path}"):
+        if free_bytes(rundir.path) >= _ROOM:
+            return state
+    full = f"no space is left in {rundir.path}: neither a checkpoint nor state.json can be written. Free some."
+    return replace(state, warnings=[*state.warnings, full])
 
 
 def text(state: State, running: bool) -> str:
@@ -64,6 +78,8 @@ def text(state: State, running: bool) -> str:
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
     rows += [(name, figure(value)) for name, value in state.metrics.items()]
+    if running and state.at and (old := time.time() - state.at) >= _OLD_SECS:
+        rows.append(("as of", f"{seconds(old)} ago"))
     if running and state.steps_per_sec:
         rows.append(("rate", f"{state.steps_per_sec:,.4g} steps/s"))
     if running and state.eta_secs is not None:
