@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import xxhash
 
 from trainerd.errors import StorageError
@@ -165,10 +166,10 @@ def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
 def written_back(path: Path) -> int:
     """A count that grows while the kernel writes to the disk that holds `path`.
 
-    The disk's own sectors where it has a device, the pages of all disks where it has none that the kernel counts (an
+    The disk's own sectors where there is one, the pages of all disks where there is none that the kernel counts (an
     overlay, a network's file system); 0 where neither is told.
     """
-    number = path.stat().st_dev
+    number = _disk(path)
     try:
         fields = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat").read_text().split()
         return int(fields[6])
@@ -179,3 +180,16 @@ def written_back(path: Path) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("nr_written ")), 0)
+
+
+def _disk(path: Path) -> int:
+    """The number of the disk that holds `path`; a Btrfs has one of its own, and the mount names the disk."""
+    number = path.stat().st_dev
+    if os.major(number):
+        return number
+    real = path.resolve()
+    mounts = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
+    try:
+        return Path(max(mounts, key=lambda part: len(part.mountpoint)).device).stat().st_rdev or number
+    except (OSError, ValueError):
+        return number

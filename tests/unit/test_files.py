@@ -1,0 +1,33 @@
+"""What the kernel tells of the disk below a run directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from trainerd import files
+
+
+def test_the_disk_of_a_file_system_with_a_number_of_its_own_is_the_one_that_is_mounted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Btrfs: what other disks do must not pass for progress of an fsync that hangs."""
+    memory = Path("/dev/shm")
+    assert os.major(memory.stat().st_dev) == 0
+
+    def mounts(*named: tuple[str, str]) -> None:
+        found = [SimpleNamespace(device=device, mountpoint=mountpoint) for device, mountpoint in named]
+        monkeypatch.setattr(psutil, "disk_partitions", lambda all: found)
+
+    mounts(("/dev/zero", "/"), ("/dev/null", "/dev/shm"), ("/dev/zero", "/dev/sh"))
+    assert files._disk(memory) == Path("/dev/null").stat().st_rdev
+    for elsewhere in ("tmpfs", "server:/folder"):
+        mounts((elsewhere, "/dev/shm"))
+        assert files._disk(memory) == memory.stat().st_dev
+    mounts()
+    assert files._disk(memory) == memory.stat().st_dev
+    assert files.written_back(memory) > 0  # of all disks, then
