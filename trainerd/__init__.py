@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from trainerd import keras as keras
     from trainerd.job import GraphJob, Job, KerasJob
     from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
-    from trainerd.supervisor.monitored import MonitoredSession, MonitoredTrainingSession, SingularMonitoredSession
+    from trainerd.supervisor.monitored import MonitoredSession, SingularMonitoredSession
+    from trainerd.supervisor.monitoredtraining import MonitoredTrainingSession
     from trainerd.supervisor.supervisor import Supervisor
 
 __version__ = "0.1.0"
@@ -42,7 +43,7 @@ _LATER = {
     "KerasJob": "trainerd.job",
     "ChiefSessionCreator": "trainerd.supervisor.creators",
     "MonitoredSession": "trainerd.supervisor.monitored",
-    "MonitoredTrainingSession": "trainerd.supervisor.monitored",
+    "MonitoredTrainingSession": "trainerd.supervisor.monitoredtraining",
     "SingularMonitoredSession": "trainerd.supervisor.monitored",
     "Supervisor": "trainerd.supervisor.supervisor",
     "WorkerSessionCreator": "trainerd.supervisor.creators",

@@ -62,6 +62,7 @@ NEEDS_TENSORFLOW = {
     "supervisor/keeping.py",
     "hooks.py",
     "supervisor/monitored.py",
+    "supervisor/monitoredtraining.py",
     "supervisor/monitoredsteps.py",
     "sessions/graphdefaults.py",
     "sessions/graphjob.py",
