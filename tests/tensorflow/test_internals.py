@@ -138,6 +138,21 @@ def test_a_session_makes_callables_of_options() -> None:
         )
 
 
+def test_a_session_explains_errors() -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        a = tf.constant(1, name="a")
+
+        def fail() -> None:
+            raise tf.errors.AbortedError(None, None, "[[{{node a}}]]")
+
+        with pytest.raises(tf.errors.AbortedError, match="Detected at node") as raised:
+            session._do_call(fail)
+        assert raised.value.op is a.op, (
+            "Session._do_call does something else: trainerd/sessions/callables.py depends on it. Look into "
+            "tensorflow/python/client/session.py for how an error is explained now."
+        )
+
+
 # A name with an underscore in front, of anything but trainerd's own objects.
 PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)(?<!\bsuper\(\))\.(_[a-z]\w*)")
 KNOWN = {
@@ -148,6 +163,7 @@ KNOWN = {
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
     ("sessions/callables.py", "_make_callable_from_options"),
+    ("sessions/callables.py", "_do_call"),
     ("sessions/unfinalized.py", "_unsafe_unfinalize"),
     ("supervisor/fitting.py", "_initial_epoch"),
 }

@@ -9,19 +9,16 @@ names the versions that have it.
 from __future__ import annotations
 
 import operator
-import re
-import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from trainerd.sessions.remembered import Remembered
 
 tf1 = tf.compat.v1
-
-_NODE = re.compile(r"{{node (.+?)}}")
 
 
 class Callables:
@@ -47,30 +44,12 @@ class Callables:
         try:
             return call()
         except tf.errors.OpError as error:
-            raise self._explained(error) from None
+            if "Session has been closed" in error.message:
+                raise RuntimeError("Attempted to use a closed Session.") from None
+            return self._session._do_call(_raising(error))  # with the op, and where the program made it
 
     def _make(self, fetches: Any) -> Callable[[], Any]:
         return self._seen(fetches, prepared(self._session, fetches))
-
-    def _explained(self, error: Any) -> Exception:
-        """The error as `Session.run` raises it: with the op, and where the program made it."""
-        raised: Exception = error
-        found = _NODE.search(error.message)
-        if "Session has been closed" in error.message:
-            return RuntimeError("Attempted to use a closed Session.")
-        if error.op is not None or found is None:
-            return raised
-        try:
-            op = self._session.graph.get_operation_by_name(found[1])
-        except (KeyError, ValueError):  # an op of TensorFlow's own making
-            return raised
-        where = "".join(traceback.format_list(list(op.traceback or ()))) if op.traceback else ""
-        message = (
-            f"Graph execution error:\n\nDetected at node {op.name!r} defined at (most recent call last):\n"
-            f"{where}Node: {op.name!r}\n{error.message}"
-        )
-        explained: Exception = type(error)(op.node_def, op, message)
-        return explained
 
 
 def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
@@ -100,6 +79,13 @@ def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
     return lambda: rebuild(run())
 
 
+def _raising(error: Exception) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise error
+
+    return fail
+
+
 class _OtherError(Exception):
     """Fetches of a kind that is left to TensorFlow."""
 
@@ -124,4 +110,20 @@ def _plan(graph: Any, fetches: Any, tensors: dict[str, int], operations: dict[st
         return lambda values: None
     if element.op.type.startswith("GetSessionHandle"):
         raise _OtherError
-    return operator.itemgetter(tensors.setdefault(element.name, len(tensors)))
+    return _taking(tensors.setdefault(element.name, len(tensors)), element)
+
+
+def _taking(place: int, tensor: Any) -> Callable[[Any], Any]:
+    """What takes a tensor's value from the list.
+
+    An array is copied, as `Session.run` does: it lies in the tensor's memory, which may be that of a variable. That
+    changes with the next step, and with it whoever writes into the array.
+    """
+    if tensor.shape.rank == 0:
+        return operator.itemgetter(place)
+
+    def take(values: Any) -> Any:
+        value = values[place]
+        return value.copy() if type(value) is np.ndarray else value
+
+    return take

@@ -166,9 +166,13 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
         return super().__exit__(kind, error, traceback)
 
     def close(self) -> None:
-        """See `tf.compat.v1.Session.close`. What is to be saved is saved before."""
+        """See `tf.compat.v1.Session.close`. What is to be saved is saved before.
+
+        From then on it is as any other session: another one may be looked after, when Python collects this one.
+        """
         self.care.close(None)
-        super().close()
+        self.__class__ = tf1.Session
+        self.close()
 
 
 ManagedSession.__name__ = "Session"  # it is what programs compare with when they look for the session within another
