@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,27 @@ def test_a_preempted_session_is_made_anew_from_the_newest_checkpoint(tmp_path: P
     ):
         while True:
             session.run(found.train_op)
+
+
+@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+def test_a_session_that_was_made_anew_is_saved_though_the_one_before_is_collected(tmp_path: Path, error: Any) -> None:
+    class Preempt(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+        runs = 0
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            gc.collect()
+            self.runs += 1
+            if self.runs in (4, 6):
+                raise error(None, None, "preempted")
+
+    found = counter()
+    with found.graph.as_default():
+        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[Preempt()]) as session:
+            for _ in range(6):
+                session.run(found.train_op)
+                gc.collect()
+                assert session._tf_sess().care.callables is not None
+    assert saved(tmp_path) == [(2, "finish"), (0, "start")] and value(tmp_path) == 4.0
 
 
 class Told(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
