@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 import xxhash
@@ -79,7 +80,7 @@ def fsync_directory(path: Path) -> None:
 
 def write_durable(path: Path, content: bytes) -> None:
     """Write a file that nobody reads yet, and put its content on disk."""
-    with path.open("wb") as file:
+    with open_new(path) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -99,7 +100,8 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
         if durable:
             write_durable(temporary, content)
         else:
-            temporary.write_bytes(content)
+            with open_new(temporary) as file:
+                file.write(content)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -121,6 +123,16 @@ def read_regular(path: Path) -> bytes:
             code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO
             raise OSError(code, os.strerror(code), str(path))
         return file.read()
+
+
+def open_new(path: Path) -> IO[bytes]:
+    """A new file to write into, in the place of what has its name: never what a link leads to, nor a FIFO.
+
+    Raises:
+      OSError: it cannot be made.
+    """
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb")
 
 
 def open_to_append(path: Path) -> int:

@@ -79,12 +79,14 @@ def test_a_session_that_was_made_anew_is_saved_though_the_one_before_is_collecte
                 raise error(None, None, "preempted")
 
     found = counter()
-    with found.graph.as_default():
-        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[Preempt()]) as session:
-            for _ in range(6):
-                session.run(found.train_op)
-                gc.collect()
-                assert session._tf_sess().care.callables is not None
+    with (
+        found.graph.as_default(),
+        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[Preempt()]) as session,
+    ):
+        for _ in range(6):
+            session.run(found.train_op)
+            gc.collect()
+            assert session._tf_sess().care.callables is not None
     assert saved(tmp_path) == [(2, "finish"), (0, "start")] and value(tmp_path) == 4.0
 
 

@@ -1,4 +1,4 @@
-"""What the kernel tells of the disk below a run directory."""
+"""Files that are replaced as a whole, and what the kernel tells of the disk below a run directory."""
 
 from __future__ import annotations
 
@@ -31,3 +31,22 @@ def test_the_disk_of_a_file_system_with_a_number_of_its_own_is_the_one_that_is_m
     mounts()
     assert files._disk(memory) == memory.stat().st_dev
     assert files.written_back(memory) > 0  # of all disks, then
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_nothing_is_written_through_what_has_the_name_of_a_temporary_file(tmp_path: Path, durable: bool) -> None:
+    """In a container the process has the same pid each time, and somebody may know it."""
+    outside, path = tmp_path / "outside", tmp_path / "run" / "state.json"
+    outside.write_text("mine")
+    path.parent.mkdir()
+    temporary = path.with_name(f".state.json.{os.getpid()}.tmp")
+    for kind in ("link", "FIFO", "file"):
+        if kind == "link":
+            temporary.symlink_to(outside)
+        elif kind == "FIFO":
+            os.mkfifo(temporary)
+        else:
+            temporary.touch()
+        files.write_atomic(path, b"ours", durable=durable)
+        assert path.read_bytes() == b"ours" and outside.read_text() == "mine" and not os.path.lexists(temporary)
+        assert path.is_file() and not path.is_symlink()

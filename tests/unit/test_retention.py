@@ -174,6 +174,14 @@ def test_a_pinned_checkpoint_whose_step_is_reached_again_is_put_aside(
     assert {path.name: path.read_bytes() for path in rundir.replaced.iterdir()} == before
     assert "was pinned, and is reached again" in caplog.text
     assert manifest.read(rundir.manifest(2)).reason == "again" and not rundir.pinned()
+    for number in (2, 3):
+        rundir.pin(2).touch()
+        later = {path.name: path.read_bytes() for path in rundir.path.glob("model.ckpt-2.*")}
+        store.publish(FakeSnapshot(2, 99.0 + number), About("again"))
+        kept = rundir.replaced / str(number)
+        assert {path.name: path.read_bytes() for path in kept.iterdir()} == later
+    first = {path.name: path.read_bytes() for path in rundir.replaced.iterdir() if path.is_file()}
+    assert first == before
 
 
 def test_manifests_are_read_once(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

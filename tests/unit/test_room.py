@@ -94,3 +94,37 @@ def test_a_save_that_has_begun_meanwhile_is_not_begun_again(
     writer.release()
     service.settle(session)
     assert service.saved_step == 10 and service.retry_at == math.inf
+
+
+class Changing(FakeSession):
+    """What it saves may change without a step."""
+
+    made = 0
+
+    @property
+    def changes(self) -> int:
+        return super().changes + self.made
+
+
+def test_what_was_refused_is_not_taken_for_saved_where_its_step_was_saved_before(
+    service: Checkpointing, disk: Disk, reporter: Reporter
+) -> None:
+    session = Changing()
+    session.run_until(10)
+    disk.free = 1 << 30
+    service.start(session, "schedule")
+    session.made, disk.free = 1, 0
+    for number in range(2):
+        service.start(session, "request", [f"{number}"])
+        assert reporter.state.answer is not None
+        assert reporter.state.answer.step is None and "are free" in str(reporter.state.answer.error)
+    with pytest.raises(StorageError):
+        service.finish(session, "pause")
+    disk.free = 1 << 30
+    service.start(session, "retry")
+    assert reporter.state.warnings == []
+    session.made, disk.free = 2, 0
+    service.start(session, "schedule")
+    disk.free = 1 << 30
+    service.finish(session, "pause")
+    assert reporter.state.last_checkpoint is not None and reporter.state.last_checkpoint.reason == "pause"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import shutil
@@ -114,8 +115,10 @@ class Keeper:
         if not self._rundir.manifest(step).exists():
             self._put_back(step, aside)
         elif (aside / self._rundir.pin(step).name).exists():
-            self._move_into(sorted(aside.iterdir()), self._rundir.replaced)
-            log.warning("step %d was pinned, and is reached again: the old one is in %s", step, self._rundir.replaced)
+            paths = sorted(aside.iterdir())
+            folder = _free_folder(self._rundir.replaced, paths)
+            self._move_into(paths, folder)
+            log.warning("step %d was pinned, and is reached again: the old one is in %s", step, folder)
         shutil.rmtree(aside)
 
     def _put_back(self, step: int, aside: Path) -> None:
@@ -132,17 +135,37 @@ class Keeper:
             self._move_into([manifest], self._rundir.path)
             fsync_directory(self._rundir.path)
 
-    def move(self, step: int, folder: Path) -> None:
-        """Move all files of a checkpoint into a folder, its manifest first."""
+    def move(self, step: int, folder: Path) -> Path:
+        """Move all files of a checkpoint into a folder, its manifest first. Returns the one in which they are."""
         manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
+        others = sorted(path for path in self._rundir.path.glob(f"{name}.*") if path != manifest)
+        folder = _free_folder(folder, [manifest, *others])
         if os.path.lexists(manifest):
             self._move_into([manifest], folder)
             fsync_directory(self._rundir.path)
-        self._move_into(sorted(self._rundir.path.glob(f"{name}.*")), folder)
+        self._move_into(others, folder)
+        return folder
 
     def _move_into(self, paths: Sequence[Path], folder: Path) -> None:
         folder.mkdir(exist_ok=True)
-        if folder.is_symlink():
-            raise OSError(errno.ELOOP, "it is a link to another folder")
+        _require_no_link(folder)
         for path in paths:
             path.rename(folder / path.name)
+
+
+def _free_folder(folder: Path, paths: Sequence[Path]) -> Path:
+    """A folder; one within it where it has files of these names already: those of an earlier time."""
+    _require_no_link(folder)
+    numbered = (folder / str(number) for number in itertools.count(2))
+    return next(
+        found for found in itertools.chain([folder], numbered) if not any(map(os.path.lexists, _in(found, paths)))
+    )
+
+
+def _in(folder: Path, paths: Sequence[Path]) -> list[Path]:
+    return [folder / path.name for path in paths]
+
+
+def _require_no_link(folder: Path) -> None:
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link to another folder")

@@ -325,7 +325,7 @@ class CheckpointStore:
         """
         folder = self._rundir.quarantine
         with storage(f"move the checkpoint of step {step} to {folder}"):
-            self._keeper.move(step, folder)
+            folder = self._keeper.move(step, folder)
         log.warning(
             "the checkpoint of step %d does not verify and is now in %s: %s",
             step,

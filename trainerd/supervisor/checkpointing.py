@@ -40,6 +40,7 @@ class Save:
 
     Attributes:
       step, reason, ids: of which step, why, and who waits for it.
+      changes: of the session, when its snapshot was taken.
       error: why it could not be made; None while it is under way, and where it was.
       done: set when it is over.
       progress, moved_at: what the store last said of it, and when that changed.
@@ -48,6 +49,7 @@ class Save:
     step: int
     reason: str
     ids: list[str]
+    changes: int = 0
     error: StorageError | UnsoundError | None = None
     done: threading.Event = field(default_factory=threading.Event)
     progress: object = None
@@ -101,7 +103,7 @@ class Checkpointing:
         self._now: Save | None = None
         self._next: Save | None = None  # asked for while another was under way; its snapshot is not taken yet
         self._unsound: Save | None = None
-        self._changes = 0  # of the session when the last snapshot was taken
+        self._changes = 0  # of the session when the last checkpoint's snapshot was taken
         self._failures = 0
         self._left_out: StorageError | None = None  # of a state that was not whole
         self._needs = 0  # bytes, where a save waits for room
@@ -169,11 +171,10 @@ class Checkpointing:
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(Mark(step, self._training_time()))
         self._reporter.update(saving=step)
-        self._changes = session.changes
-        snapshot, now = session.snapshot(), self._timer()
+        changes, snapshot, now = session.changes, session.snapshot(), self._timer()
         trained = self._trained_before + now - self._began_at
         about = About(reason, self._reporter.state.metrics, trained, self.fingerprint)
-        self._now = save = Save(step, reason, ids or [], moved_at=now)
+        self._now = save = Save(step, reason, ids or [], changes, moved_at=now)
         self._writer.submit(lambda: self._write(save, snapshot, about))
 
     def _leave_out(self, step: int, ids: list[str]) -> None:
@@ -300,7 +301,7 @@ class Checkpointing:
                 self._flag.raise_for(Request.TICK)
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
-        self._last = saved
+        self._last, self._changes = saved, save.changes
         self._failures = self._needs = 0
         self._reporter.unwarn(_FAILED)
         log.info(
