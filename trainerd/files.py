@@ -60,6 +60,15 @@ def _advice(error: OSError) -> str:
     }.get(error.errno or 0, "See the message above and `dmesg`.")
 
 
+def is_damage(error: OSError) -> bool:
+    """Whether a file is not there, or not readable for the disk's sake.
+
+    One that this process may not read, or has no descriptor left for, says nothing of what is in it.
+    """
+    damage = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENODATA)
+    return error.errno in damage
+
+
 def fsync_file(path: Path) -> None:
     """Put a file's content on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

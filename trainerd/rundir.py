@@ -148,8 +148,13 @@ class RunDirectory:
         return []
 
     def foreign_checkpoints(self) -> list[str]:
-        """Names of TensorFlow checkpoints here that have no manifest: another program's."""
+        """Names of the indexes of TensorFlow checkpoints here that are not of this run: they have no manifest, or a
+        name that the store would not give them, such as another basename."""
         if not self.path.is_dir():
             return []
-        indexes = (entry.name for entry in self.path.glob("*.index"))
-        return sorted(name for name in indexes if not (self.path / f"{name[:-6]}.json").exists())
+        names = sorted(entry.name for entry in self.path.glob("*.index"))
+        return [name for name in names if not self._is_ours(name.removesuffix(".index"))]
+
+    def _is_ours(self, name: str) -> bool:
+        step = self.step_of(name)
+        return step is not None and self.manifest(step).exists()

@@ -14,6 +14,7 @@ import trainerd
 from tests.tensorflow.graphs import counter
 from trainerd.checkpoints import statefile
 from trainerd.errors import DataError
+from trainerd.rundir import RunDirectory
 
 tf1 = tf.compat.v1
 
@@ -73,6 +74,44 @@ def test_where_it_cannot_be_read_nothing_begins_anew(tmp_path: Path, start: Star
 
 
 @every_session
+def test_where_nothing_names_it_nothing_begins_anew_over_it(tmp_path: Path, start: Start) -> None:
+    saved_by_tensorflow(tmp_path, 7, name="mine")
+    (tmp_path / "checkpoint").unlink()
+    with pytest.raises(DataError, match="mine-7"):
+        start(tmp_path)
+    for path in tmp_path.glob("mine-7.*"):  # what an init_fn begins with
+        path.rename(path.with_name(path.name.replace("mine-7", "pretrained")))
+    assert start(tmp_path) == 0
+
+
+def test_a_run_under_another_basename_is_not_begun_anew(tmp_path: Path) -> None:
+    def begin(name: str) -> int:
+        found = counter()
+        run = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path), checkpoint_basename=name)
+        with run.managed_session() as sess:
+            return int(sess.run(found.fetches)[2])
+
+    assert (begin("model.ckpt"), begin("other")) == (1, 2)
+    (tmp_path / "checkpoint").unlink()
+    for path in tmp_path.glob("other*"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"model\.ckpt-1"):
+        begin("other")
+
+
+def test_what_a_killed_deletion_left_is_not_adopted(tmp_path: Path) -> None:
+    rundir, found = RunDirectory(tmp_path), counter()
+    run = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path))
+    for _ in range(2):
+        with run.managed_session() as sess:
+            sess.run(found.train_op)
+    assert rundir.steps() == [2, 1, 0]
+    rundir.manifest(1).rename(rundir.deletion(1))  # SIGKILL, before its other files were deleted
+    assert supervisor(tmp_path) == 2
+    assert rundir.steps() == [2, 0] and not list(tmp_path.glob("model.ckpt-1.*"))
+
+
+@every_session
 @pytest.mark.parametrize("content", [b"", b"\xff\x00garbage", b'model_checkpoint_path: "../other/foo-5"\n'])
 def test_a_checkpoint_file_that_says_nothing_is_not_believed(tmp_path: Path, start: Start, content: bytes) -> None:
     saved_by_tensorflow(tmp_path / "run", 7, name="mine")
@@ -115,13 +154,6 @@ def test_a_fifo_in_its_place_hangs_nothing(tmp_path: Path, start: Start) -> None
     assert supervisor(tmp_path) == 0
     (tmp_path / "checkpoint").unlink()
     os.mkfifo(tmp_path / "checkpoint")
-    assert start(tmp_path) == 0
-
-
-@every_session
-def test_a_file_to_begin_with_is_no_checkpoint_of_this_run(tmp_path: Path, start: Start) -> None:
-    saved_by_tensorflow(tmp_path, 7, name="pretrained")
-    (tmp_path / "checkpoint").unlink()
     assert start(tmp_path) == 0
 
 

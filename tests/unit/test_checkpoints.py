@@ -175,12 +175,46 @@ def test_a_hand_edited_state_file_goes_back(rundir: RunDirectory) -> None:
     assert catalogue.resume_order(rundir) == [30, 25, 20, 10]
 
 
-def test_a_manifest_that_the_state_file_does_not_know_is_the_newest(rundir: RunDirectory) -> None:
+@pytest.mark.parametrize("named", ["model.ckpt-10", "./model.ckpt-10", "{folder}/model.ckpt-10"])
+@pytest.mark.parametrize("lists_itself", [False, True])
+def test_a_state_file_that_a_person_wrote_anew_goes_back(
+    rundir: RunDirectory, tmp_path: Path, named: str, lists_itself: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(rundir, 10, 20, 30)
+    link = tmp_path / "link"
+    link.symlink_to(rundir.path)
+    path = named.format(folder=rundir.path)
+    lines = [f'model_checkpoint_path: "{path}"', f'all_model_checkpoint_paths: "{path}"']
+    rundir.checkpoint_state.write_text("\n".join(lines[: 1 + lists_itself]))
+    for seen in (rundir, RunDirectory(link)):
+        assert catalogue.resume_order(seen) == [10]
+        found = restore.newest_verified(seen, CheckpointStore(seen))
+        assert found is not None and found.step == 10 and not caplog.records
+
+
+def test_a_manifest_that_the_state_file_does_not_know_is_the_newest(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
     publish(rundir, 10, 20)
     old = rundir.checkpoint_state.read_bytes()
     publish(rundir, 30)
     rundir.checkpoint_state.write_bytes(old)
     assert catalogue.resume_order(rundir) == [30, 20, 10]
+    restore.newest_verified(rundir, CheckpointStore(rundir))
+    assert "names step 20, and a later one was saved" in caplog.text
+
+
+def test_a_state_file_that_this_process_may_not_read_is_no_damaged_one(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(rundir, 10, 20)
+
+    def refuse(*args: object, **options: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(StorageError, match="Permission denied"):
+        restore.newest_verified(rundir, CheckpointStore(rundir))
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,15 @@ from trainerd.state import LastCheckpoint
 def resume_order(rundir: RunDirectory) -> list[int]:
     """The steps at which a start may resume, in the order in which they are to be tried.
 
-    Newest first. Where `checkpoint` lists the newest and yet names an older one, a person edited it to go back:
-    from that one downwards. Where the newest is not in it, the process died between the manifest and that file.
+    Newest first. Where `checkpoint` names an older one, a person edited it to go back: from that one downwards. Where
+    it does not list the newest alone, the process died between the manifest and that file.
     """
     steps = rundir.steps()
     written = statefile.read(rundir)
-    if not steps or written is None or steps[0] not in written.listed or written.named not in steps:
+    if not steps or written is None or written.named not in steps:
+        return steps
+    later = [step for step in steps if step > written.named and step not in written.listed]
+    if len(later) == 1 and later[0] == steps[0] and written.listed:
         return steps
     return [step for step in steps if step <= written.named]
 
@@ -28,6 +31,12 @@ def is_disbelieved(rundir: RunDirectory) -> bool:
     steps = rundir.steps()
     written = statefile.read(rundir)
     return bool(steps) and os.path.lexists(rundir.checkpoint_state) and (written is None or written.named not in steps)
+
+
+def is_passed_over(rundir: RunDirectory) -> int | None:
+    """The step that `checkpoint` names, where a start takes a later one all the same; None where it does not."""
+    written, order = statefile.read(rundir), resume_order(rundir)
+    return written.named if written is not None and written.named in order and order[0] > written.named else None
 
 
 def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:

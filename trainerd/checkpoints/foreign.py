@@ -6,6 +6,7 @@ What `checkpoint` names of them is honoured, as TensorFlow does, but only in the
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from trainerd.errors import DataError
 from trainerd.rundir import RunDirectory
 
 log = logging.getLogger(__name__)
+
+_OF_A_STEP = re.compile(r"-\d+\.index$")
 
 Verify = Callable[[Path], int | None]
 
@@ -114,7 +117,9 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
       DataError: there are.
     """
     state, others = rundir.checkpoint_state, rundir.foreign_checkpoints()
-    if not unreadable and others and state.exists() and named(rundir) is None:
+    if not state.exists():  # what has no step in its name may be there to begin with, for an init_fn
+        others = [name for name in others if _OF_A_STEP.search(name)]
+    if not unreadable and others and named(rundir) is None:
         unreadable = {state.name: f"it names none that is here, and there are others, such as {others[-1]}"}
     if not unreadable and statefile.leads_out(state):
         unreadable = {state.name: "it names a checkpoint in another folder; copy that one, or restore it in an init_fn"}

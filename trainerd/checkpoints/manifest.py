@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.errors import DataError, StorageError
-from trainerd.files import read_regular, storage_error, xxh128
+from trainerd.files import is_damage, read_regular, storage_error, xxh128
 from trainerd.fingerprint import Fingerprint
 
 FORMAT = 3
@@ -148,10 +147,6 @@ def verify(manifest: Manifest, folder: Path) -> None:
 
 
 def _damage_or_trouble(error: OSError, path: Path) -> DamagedError | StorageError:
-    """A file that is not there, or not readable for the disk's sake, is damage.
-
-    One that this process may not read, or has no descriptor left for, says nothing of the checkpoint.
-    """
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENODATA):
+    if is_damage(error):
         return DamagedError(f"{path.name}: {error.strerror}")
     return storage_error(error, f"read {path}")

@@ -37,6 +37,14 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
     if found is None:
         _refuse_to_start_over(rundir, damaged, foreign=foreign)
         return None
+    if (named := catalogue.is_passed_over(rundir)) is not None:
+        log.warning(
+            "%s names step %d, and a later one was saved, which is not in its list: that is resumed. To go back, leave "
+            "no line in it but the first",
+            rundir.checkpoint_state,
+            named,
+            extra={"event": "passed-over"},
+        )
     for bad, why in damaged.items():
         store.quarantine(bad, why)
     if damaged:

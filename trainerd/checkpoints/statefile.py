@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainerd.files import is_damage, storage_error
 from trainerd.rundir import RunDirectory
 
 _QUOTED = r'"((?:[^"\\]|\\[0-7]{3}|\\[\\"\x27])*)"'
@@ -63,13 +64,21 @@ def listed(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[tuple[str, str]] | None:
-    """Each key with the path that the file has for it; None where it is not understood."""
+    """Each key with the path that the file has for it; None where it is not understood.
+
+    Raises:
+      StorageError: it cannot be read now.
+    """
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > 1 << 20:
             return None
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return None
+    except OSError as error:
+        if is_damage(error):
+            return None
+        raise storage_error(error, f"read {path}") from error
     found: list[tuple[str, str]] = []
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
@@ -102,6 +111,5 @@ def _name(said: str, folder: Path) -> str | None:
 
 def _step(said: str, rundir: RunDirectory) -> int | None:
     """The step of a checkpoint of this run; None for any other path."""
-    path = Path(said)
-    is_here = path.parent == rundir.path if path.is_absolute() else path.name == said
-    return rundir.step_of(path.name) if is_here else None
+    name = _name(said, rundir.path)
+    return None if name is None else rundir.step_of(name)

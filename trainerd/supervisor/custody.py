@@ -168,6 +168,7 @@ class Custody(ABC):
         if self._upkeep is None or self._rundir is None or self._keep is None:
             return None
         deadline = time.monotonic() + wait_secs
+        self._upkeep.store.clean()  # what a killed deletion left is nobody's to adopt
         while True:
             unreadable: dict[str, str] = {}
             self._own = self._programs_own(self._rundir, unreadable)
