@@ -260,6 +260,23 @@ def test_python_state_and_tables_are_saved_as_they_are_then(tmp_path: Path) -> N
     assert counted.count == 5 and table.lookup(tf.constant("a")) == 7
 
 
+def test_a_table_that_writes_in_place_is_saved_as_it_was_then(tmp_path: Path) -> None:
+    def make() -> tuple[FunctionSession, Any]:
+        table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.int64, -1, -1, -2, initial_num_buckets=64)
+        return FunctionSession(trainerd.Job(lambda: None, state={"table": table})), table
+
+    session, table = make()
+    one, two = tf.constant([1], tf.int64), tf.constant([2], tf.int64)
+    table.insert(one, one)
+    snapshot = session.snapshot()
+    table.insert(one, two)
+    table.insert(two, two)
+    snapshot.write(tmp_path / "a-0", lambda size: None)
+    other, table = make()
+    other.restore(tmp_path / "a-0")
+    assert table.lookup(one) == 1 and table.lookup(two) == -1
+
+
 def test_the_end_of_the_data_is_told_with_the_last_rows() -> None:
     session = FunctionSession(trainerd.Job(lambda x: {"x": x}, dataset=tf.data.Dataset.range(5), state={}))
     bound(session)

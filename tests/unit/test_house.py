@@ -52,6 +52,7 @@ NEEDS_TENSORFLOW = {
     "sessions/graph.py",
     "sessions/graphstate.py",
     "sessions/oserrors.py",
+    "sessions/owned.py",
     "sessions/remembered.py",
     "events/graphevents.py",
     "supervisor/creators.py",

@@ -22,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.sessions.oserrors import as_os_errors
+from trainerd.sessions.owned import owned
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -31,7 +32,6 @@ _UNINITIALIZED = "the iterator has not been initialized"
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # Stateful, and yet they leave everything as it is.
 _READ = {"VarHandleOp", "ReadVariableOp", "VariableV2", "Variable", "VarIsInitializedOp", "IsVariableInitialized"}
-_REFERENCES = ("VariableV2", "Variable", "TemporaryVariable")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class GraphState:
         self._lost: set[str] = set()  # the iterators whose position cannot be saved
         keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
         with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
-            self._owned = [_owned(tensor) for tensor in tensors]
+            self._owned = [tf.identity(owned(tensor)) for tensor in tensors]
             self._handles = [tf1.get_session_handle(tensor) for tensor in self._owned]
             self._fed = [tf1.placeholder(tf.string, [], "handle") for _ in tensors]
             self._kept = [
@@ -277,16 +277,6 @@ def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:
         else:
             waiting += [*(source.op for source in op.inputs), *op.control_inputs]
     return keys, slices, tensors
-
-
-def _owned(tensor: Any) -> Any:
-    """A tensor that later steps do not change: those of TensorFlow 1's own kind of variable are written in place."""
-    is_reference = tensor.op.type in _REFERENCES or tensor.dtype.base_dtype != tensor.dtype
-    source = tensor
-    while not is_reference and source.op.type == "Identity":
-        source = source.op.inputs[0]
-        is_reference = source.op.type in _REFERENCES
-    return tf.raw_ops.DeepCopy(x=tensor) if is_reference else tf.identity(tensor)
 
 
 def _position(op: Any) -> _Position:

@@ -18,6 +18,7 @@ import xxhash
 from trainerd.sessions import bundle
 from trainerd.sessions.bundle import Form, Item
 from trainerd.sessions.objectgraph import GRAPH_KEY, Entry, entries
+from trainerd.sessions.owned import owned
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Snapshotter:
         self._entries, self._object_graph = entries(self._checkpoint)
         with tf.device("CPU:0"):
             hidden = [tf.identity(variable) for variable in self._hidden.values()]
-        return [entry.value for entry in self._entries] + hidden
+        return [owned(entry.value) for entry in self._entries] + hidden
 
     @property
     def keys(self) -> list[str]:

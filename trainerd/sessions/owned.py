@@ -1,0 +1,23 @@
+"""Tensors that stay as they are, whatever is written into what they were read from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+# What gives its own memory, and writes into it in place: TensorFlow 1's own kind of variable, and a DenseHashTable.
+# A resource variable gives its memory too, and takes another one when it is written to.
+_WRITTEN_IN_PLACE = ("VariableV2", "Variable", "TemporaryVariable", "LookupTableExport", "LookupTableExportV2")
+
+
+def owned(tensor: Any) -> Any:
+    """The same value, which later steps do not change. Called while a graph is made; copies only where it must."""
+    if hasattr(tensor, "numpy"):  # a value of Python's, and of no op
+        return tensor
+    if tensor.dtype.base_dtype != tensor.dtype:
+        return tf.raw_ops.DeepCopy(x=tensor)
+    source = tensor
+    while source.op.type == "Identity":
+        source = source.op.inputs[0]
+    return tf.raw_ops.DeepCopy(x=tensor) if source.op.type in _WRITTEN_IN_PLACE else tensor
