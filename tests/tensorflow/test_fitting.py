@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import events, saved, state
-from tests.tensorflow.models import X, Y, a_model, assert_same, endless, reshuffled, shuffled
+from tests.tensorflow.models import X, Y, a_model, assert_same, endless, reshuffled, shuffled, unknown
 from trainerd.errors import DataError, InUseError, UsageError
 from trainerd.state import Phase
 
@@ -92,6 +92,23 @@ def test_epochs_of_so_many_steps_go_on_too(tmp_path: Path, stops: list[int]) -> 
         with pytest.raises(trainerd.keras.Paused):
             fit(tmp_path / "parts", At(stop, terminate), data=endless, steps=4)
     assert_same(whole, fit(tmp_path / "parts", data=endless, steps=4))
+
+
+@pytest.mark.parametrize("stops", [[], [2], [5], [6], [12], [29], [3, 3], [6, 6, 1]])
+def test_epochs_whose_length_nobody_knows_are_whole(tmp_path: Path, stops: list[int]) -> None:
+    class Steps(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            seen[epoch] = (self.params["steps"], logs["loss"])
+
+    seen: dict[int, Any] = {}
+    whole = fit(None, Steps(), data=unknown, patience=9)
+    expected = {epoch: (None, loss) for epoch, (_, loss) in seen.items()}
+    seen.clear()
+    for stop in stops:
+        with pytest.raises(trainerd.keras.Paused):
+            fit(tmp_path, Steps(), At(stop, terminate), data=unknown, patience=9)
+    assert_same(whole, fit(tmp_path, Steps(), data=unknown, patience=9))
+    assert saved(tmp_path)[0][0] == 5 * 6 and seen == expected
 
 
 def test_it_trains_to_what_fit_trains_to_without_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from trainerd.errors import UsageError
@@ -24,6 +25,7 @@ from trainerd.supervisor.stepcustody import StepCustody
 from trainerd.supervisor.stepsession import StepCare, as_steps
 
 _STATE = "training"  # its name in a checkpoint
+_MANY = 2**62  # batches: more than any epoch has
 
 
 class Paused(SystemExit):
@@ -92,6 +94,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ what fit calls
 
+    def set_params(self, params: Any) -> None:
+        """What `fit` says of itself. No callback is to take the number that `_Data` tells Keras for a length."""
+        if params and params.get("steps") == _MANY:
+            params["steps"] = None
+        super().set_params(params)
+
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the newest checkpoint, and have `fit` begin there."""
         self._leave(None)
@@ -143,6 +151,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             if rate is not None:
                 self.model.optimizer.learning_rate.assign(rate)  # a scheduler may have moved it on
         self._first_batch = self._batch
+        if self._data is not None and self._data.size == tf.data.UNKNOWN_CARDINALITY and self._batch:
+            self._require_a_batch()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """A step begins: an error from here on is in the middle of it."""
@@ -156,6 +166,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """A boundary."""
         if self._data is not None and not self._data.is_read:
             self._refuse_data()
+        if self._is_told_again:
+            self._is_within = self._is_told_again = False
+            return
         # More than one with steps_per_execution, of which an epoch's last execution may have fewer than fit says.
         done = batch + 1 + self._first_batch - self._batch
         if steps := self.params.get("steps"):
@@ -179,6 +192,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch, self._batch, self._first_batch, self._logs = epoch + 1, 0, 0, logs
         self._is_within = False
         if self._data is not None and self.params.get("steps") in (None, self._data.size):
+            # An epoch that was gone on with at its very end has read no batch, and its data is at its end all the same.
+            self._data.was_read = self._data.was_read or self.params.get("steps") is None
             self._data.begin_again()
         if self.model.stop_training:  # fit ends now, and what it is saved with then remembers that
             self._stopped_by = self._memory.settings
@@ -197,8 +212,32 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     # ------------------------------------------------------------------ its own
 
     _first_batch = 0
-    _is_within = False
+    _is_within = _is_told_again = False
     _break: object = None
+
+    def _require_a_batch(self) -> None:
+        """Have an epoch that was saved after its last batch end with the logs of that: `fit` is told them once more.
+
+        It knows no other way to them, and without a batch it would tell callbacks of an epoch without any.
+        """
+        model, train, last = self.model, self.model.train_function, self._last_logs
+
+        def train_or_tell(iterator: Any) -> Any:
+            model.train_function = train
+            try:
+                return train(iterator)
+            except tf.errors.OutOfRangeError as error:
+                model.train_function, self._is_told_again = ending(error), True
+                return last
+
+        def ending(error: Exception) -> Any:
+            def end(iterator: Any) -> Any:
+                model.train_function = train
+                raise error  # and not tried again: what it did before it failed, such as drawing seeds, is done
+
+            return end
+
+        model.train_function = train_or_tell
 
     def _refuse_data(self) -> None:
         error = UsageError(
@@ -252,12 +291,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def _read(self) -> Any:
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
         where["passes"] = self._data.passes if self._data is not None else 0
+        where["logs"] = {name: float(value) for name, value in (self._logs or {}).items() if np.ndim(value) == 0}
         return {**where, "callbacks": self._memory.memory()}
 
     def _write(self, values: Any) -> None:
         self._epoch, self._batch, self._was = values["epoch"], values["batch"], values["callbacks"]
         if self._data is not None:
             self._data.passes = values.get("passes", 0)
+        self._last_logs = values.get("logs", {})
         same = packed(values["stopped_by"]) == packed(self._memory.settings)
         self._stopped_by = values["stopped_by"] if same else None
 
@@ -315,7 +356,11 @@ class _Data:
             warn_of_lost_order(dataset, begins_again=True)
         self.kept = dataset.take(-1)  # an object of our own, and the same elements
         kind = type(self.kept)
-        self.kept.__class__ = type(kind.__name__, (kind,), {"__iter__": lambda this: self._iterate()})
+        methods: dict[str, Any] = {"__iter__": lambda this: self._iterate()}
+        if self.size == tf.data.UNKNOWN_CARDINALITY:
+            # Keras takes the first epoch's length for that of all, and the first one may be what is left of an epoch.
+            methods["cardinality"] = lambda this: tf.constant(_MANY, tf.int64)
+        self.kept.__class__ = type(kind.__name__, (kind,), methods)
 
     def begin(self) -> Any:
         """Training begins. The iterator, which may be moved before `fit` asks for it."""
