@@ -52,7 +52,8 @@ class KerasJob:
 
     Args:
       model: the model, compiled. Its own `train_step` is what runs, in the graph.
-      data: a `tf.data.Dataset` of what `train_step` takes, such as (x, y); or arrays: (x, y) or (x, y, sample_weight).
+      data: a `tf.data.Dataset` of what `train_step` takes, such as (x, y); or arrays: (x, y) or (x, y, sample_weight),
+        each an array, or a list, tuple or dict of arrays.
       validation_data: the same, for `evaluate` at the end of an epoch; None for none.
       steps_per_epoch: how many steps an epoch has. Left out: an epoch is the data once.
       callbacks: `keras.callbacks`; what they remember is saved too.

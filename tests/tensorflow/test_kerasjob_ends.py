@@ -77,7 +77,10 @@ def uncompiled() -> keras.Model:
         (lambda: trainerd.KerasJob(a_model(), endless()), "give steps_per_epoch"),
         (lambda: trainerd.KerasJob(a_model(), [X, Y]), "must be a tf.data.Dataset, or a tuple of arrays"),
         (lambda: trainerd.KerasJob(a_model(), (X, Y[:5])), "same number of examples"),
-        (lambda: trainerd.KerasJob(a_model(), (X, None)), "no array of examples"),
+        (lambda: trainerd.KerasJob(a_model(), (None, X)), "no array of examples"),
+        (lambda: trainerd.KerasJob(a_model(), (X.tolist(), Y.tolist())), "no array of examples"),
+        (lambda: trainerd.KerasJob(a_model(), (X, "y")), "no array of examples"),
+        (lambda: trainerd.KerasJob(returning(1.0), shuffled()), "must return a dict of name to value"),
         (lambda: trainerd.KerasJob(a_model(), shuffled(), callbacks=["x"]), "is no keras.callbacks.Callback"),
         (
             lambda: trainerd.KerasJob(a_model(), shuffled(), callbacks=[keras.callbacks.BackupAndRestore("b")]),
@@ -89,6 +92,67 @@ def uncompiled() -> keras.Model:
 def test_what_it_cannot_train_it_refuses(make: Callable[[], trainerd.KerasJob], words: str) -> None:
     with pytest.raises(EntryError, match=words):
         KerasJobSession(make())
+
+
+def returning(value: Any) -> keras.Model:
+    class Odd(keras.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            return value
+
+    model = Odd()
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({name: value} for name in ("steps_per_epoch", "epochs", "validation_steps") for value in (0, -1, 1.5, "2")),
+        *({"batch_size": value} for value in (None, 0, -4, "4", True)),
+        *({"validation_freq": value} for value in (0, "1", 1.0, [1, 0], None)),
+        *({"validation_data": value} for value in ((X, Y, X, Y), endless())),
+        *({"callbacks": value} for value in (3, keras.callbacks.CallbackList([]))),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_it_trains(options: dict[str, Any]) -> None:
+    with pytest.raises(EntryError, match=next(iter(options))):
+        KerasJobSession(trainerd.KerasJob(a_model(), (X, Y), **options))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_arrays_are_taken_in_the_forms_that_fit_takes(shuffle: bool) -> None:
+    def two() -> keras.Model:
+        keras.utils.set_random_seed(7)
+        ins = [keras.Input([4]), keras.Input([1])]
+        joined = keras.layers.Concatenate()(ins)
+        model = keras.Model(ins, [keras.layers.Dense(1)(joined), keras.layers.Dense(2)(joined)])
+        model.compile("sgd", ["mse", "mse"])
+        return model
+
+    wide = X.astype(np.float64)
+    for data in (([X, Y], [Y, X[:, :2]]), ((wide, Y), (Y, X[:, :2]), None)):
+        plain, ours = two(), two()
+        plain.fit(*data[:2], epochs=1, shuffle=False, verbose=0)
+        session = opened(trainerd.KerasJob(ours, data, epochs=1, shuffle=shuffle))
+        train(session)
+        assert session.step == 2
+        if not shuffle:
+            assert all(map(np.allclose, ours.get_weights(), plain.get_weights()))
+
+
+@pytest.mark.parametrize("when", ["on_train_begin", "on_epoch_begin"])
+def test_a_callback_that_stops_before_a_batch_has_one_as_under_fit(when: str) -> None:
+    def stopping(model: keras.Model) -> keras.callbacks.Callback:
+        def stop(*arguments: Any) -> None:
+            model.stop_training = True
+
+        return keras.callbacks.LambdaCallback(**{when: stop})
+
+    plain, ours = a_model(), a_model()
+    plain.fit(shuffled(), epochs=3, callbacks=[stopping(plain)], shuffle=False, verbose=0)
+    session = opened(trainerd.KerasJob(ours, shuffled(), callbacks=stopping(ours), epochs=3))
+    train(session)
+    assert session.step == int(plain.optimizer.iterations) == 1
 
 
 class Counts(keras.callbacks.Callback):  # type: ignore[misc]

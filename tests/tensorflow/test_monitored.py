@@ -123,24 +123,21 @@ def test_with_none_for_both_nothing_is_saved_and_others_may_train_there(tmp_path
     """An evaluation, beside the training that it evaluates."""
     train_monitored(tmp_path, 10)
     training, evaluation = counter(), counter()
-    with training.graph.as_default():
-        session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+    with training.graph.as_default(), trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
         session.run(training.train_op)
-    with (
-        evaluation.graph.as_default(),
-        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), save_checkpoint_secs=None) as other,
-    ):
-        assert other.run(evaluation.p)[0] == 20.0
-    with (
-        counter().graph.as_default(),
-        trainerd.SingularMonitoredSession(checkpoint_dir=str(tmp_path)) as singular,
-    ):
-        raw: Any = singular.raw_session()
-        assert raw.run("tf_p/Read/ReadVariableOp:0")[0] == 20.0
-    with counter().graph.as_default(), pytest.raises(InUseError):
-        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
-    with training.graph.as_default():
-        session.close()
+        with (
+            evaluation.graph.as_default(),
+            trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), save_checkpoint_secs=None) as other,
+        ):
+            assert other.run(evaluation.p)[0] == 20.0
+        with (
+            counter().graph.as_default(),
+            trainerd.SingularMonitoredSession(checkpoint_dir=str(tmp_path)) as singular,
+        ):
+            raw: Any = singular.raw_session()
+            assert raw.run("tf_p/Read/ReadVariableOp:0")[0] == 20.0
+        with counter().graph.as_default(), pytest.raises(InUseError):
+            trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
     assert saved(tmp_path)[0] == (11, "finish")
 
 

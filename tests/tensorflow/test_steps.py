@@ -67,11 +67,31 @@ def test_a_plain_function_becomes_a_tf_function_once() -> None:
         assert session.run(step, feed_dict={"by": tf.constant(5)}) == 20
         with pytest.raises(ValueError, match="without a feed_dict"):
             session.run(step, feed_dict={"by": 5}, steps=2)
-        with pytest.raises(ValueError, match="steps must be 1 or more"):
-            session.run(step, steps=0)
+        for wrong in (0, -1, 1.5, "3"):
+            with pytest.raises(ValueError, match="steps must be a whole number, 1 or more"):
+                session.run(step, steps=wrong)
         with pytest.raises(TypeError, match="takes a step function"):
             session.run(p)
     assert len(traced) == 2
+
+
+def test_a_method_is_traced_once() -> None:
+    class Trainer(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.p, self.traced = tf.Variable(0, dtype=tf.int64), 0
+
+        def step(self) -> Any:
+            self.traced += 1
+            return self.p.assign_add(1)
+
+    trainers = [Trainer(), Trainer()]
+    sv = trainerd.Supervisor(checkpoint=tf.train.Checkpoint(all=trainers))
+    with sv.managed_session() as session:
+        for trainer in trainers:
+            for _ in range(5):
+                session.run(trainer.step)
+            assert session.run(trainer.step, steps=10) == 15
+    assert [trainer.traced for trainer in trainers] == [1, 1]
 
 
 @pytest.mark.parametrize("returned", [lambda p: None, lambda p: p, lambda p: {"p": p, "twice": 2 * p}])

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -264,3 +265,50 @@ def test_a_global_step_may_have_the_shape_of_a_vector(tmp_path: Path) -> None:
             for _ in range(2):
                 session.run(train_op)
     assert saved(tmp_path)[0] == (125, "finish")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("kind", ["supervisor", "monitored"])
+def test_a_session_that_nobody_closed_makes_way(
+    tmp_path: Path, kind: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A notebook's cell, run again: what was done is not lost, and what failed in its middle is not saved."""
+    ends = list[Callable[[], object]]()  # a notebook holds on to what it has made
+
+    def cell() -> int:
+        found = counter()
+        with found.graph.as_default():
+            torn = tf1.group(found.train_op, tf.debugging.Assert(False, ["no"]))
+            if kind == "supervisor":
+                sv = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path))
+                session = sv.prepare_or_wait_for_session()
+                ends.append(sv.stop)
+            else:
+                session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+                ends.append(session.close)
+        begun = int(session.run(found.global_step))
+        for _ in range(3):
+            session.run(found.train_op)
+        if fails:
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                session.run(torn)
+        return begun
+
+    assert [cell(), cell()] == [0, 0 if fails else 3]
+    assert "was not closed: it is saved and ended" in caplog.text
+    for end in ends:
+        end()
+    step, reason = saved(tmp_path)[0]
+    assert step in ((3, 4) if fails else (6,)) and reason == "finish"
+
+
+def test_a_session_within_another_one_of_its_run_directory_is_told_which_one_is_in_its_way(tmp_path: Path) -> None:
+    found = counter()
+    sv = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path))
+    with sv.managed_session() as session:
+        session.run(found.train_op)
+        other = trainerd.Supervisor(graph=counter().graph, logdir=str(tmp_path))
+        with pytest.raises(InUseError, match="a session of this process trains in"):
+            other.prepare_or_wait_for_session()
+        session.run(found.train_op)
+    assert saved(tmp_path)[0] == (2, "finish")

@@ -33,6 +33,7 @@ NEEDS_TENSORFLOW = {
     "sessions/callbacks.py",
     "sessions/function.py",
     "sessions/graphloop.py",
+    "sessions/kerasdata.py",
     "sessions/kerasjob.py",
     "sessions/pythonstate.py",
     "sessions/tracked.py",

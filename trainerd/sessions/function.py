@@ -69,6 +69,7 @@ class FunctionSession:
         self._hidden = hidden_variables(self._job.state)
         self._checkpoint = self._make_checkpoint()
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
+        self._snapshotter.prepare()
 
     # ------------------------------------------------------------------ the contract
 

@@ -14,14 +14,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainerd.data import shuffled_indices
-from trainerd.errors import DataError, EntryError, JobError
+from trainerd.errors import DataError, JobError
 from trainerd.job import Job, KerasJob
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.callbacks import Callbacks, as_numbers, without_files
 from trainerd.sessions.contract import Steps
 from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.input import begin_again
+from trainerd.sessions.kerasdata import checked, data_of
 from trainerd.sessions.pythonstate import PythonValues, packed, stored
 
 log = logging.getLogger(__name__)
@@ -79,10 +79,10 @@ class KerasJobSession(FunctionSession):
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
-        _require_trainable(job.model)
+        job = checked(job)
         self._keras = job
         self._model = job.model
-        self._data, self._size, self._epoch_steps = _data_of(job)
+        self._data, self._size, self._epoch_steps = data_of(job)
         self._progress = Progress()
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
@@ -115,6 +115,8 @@ class KerasJobSession(FunctionSession):
         progress, before = self._progress, self.step
         if progress.epoch_began is None:
             self._begin_epoch(before)
+            if self._model.stop_training:  # a callback wants no epoch: `fit` does one step, and then looks
+                limit = min(limit, before + 1)
         assert progress.epoch_began is not None
         end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
         data_end = progress.input_began + self._size if self._size else math.inf
@@ -289,17 +291,6 @@ class KerasJobSession(FunctionSession):
             self._progress.stopped = ""
 
 
-def _require_trainable(model: Any) -> None:
-    if not isinstance(model, keras.Model) or keras.backend.backend() != "tensorflow":
-        raise EntryError(f"KerasJob: the model must be a keras.Model on TensorFlow, and is {model!r}.")
-    if not model.compiled:
-        raise EntryError("KerasJob: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
-    if model.run_eagerly:
-        raise EntryError("KerasJob: compile the model without run_eagerly=True; its steps are run in the graph.")
-    if model.distribute_strategy.num_replicas_in_sync > 1:
-        raise EntryError("KerasJob: the model was made under a tf.distribute strategy, which trainerd does not know.")
-
-
 def _step_of(model: Any, names: set[str]) -> Any:
     """The model's own step, made to a function as `fit` does. What it gives beside numbers stays in its metrics.
 
@@ -308,7 +299,10 @@ def _step_of(model: Any, names: set[str]) -> Any:
     step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
 
     def train_step(data: Any) -> dict[str, tf.Tensor]:
-        figures = {name: tf.convert_to_tensor(value) for name, value in _flat(step(data)).items()}
+        given = step(data)
+        if not isinstance(given, Mapping):
+            raise TypeError(f"the model's train_step must return a dict of name to value, and returned {given!r}")
+        figures = {name: tf.convert_to_tensor(value) for name, value in _flat(given).items()}
         names.update(figures)
         return {name: value for name, value in figures.items() if value.shape.rank == 0}
 
@@ -321,40 +315,3 @@ def _flat(logs: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in logs.items():
         found |= _flat(value) if isinstance(value, Mapping) else {name: value}
     return found
-
-
-def _data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
-    """The data as a dataset; how many batches it has, and an epoch has.
-
-    None stands for data without an end, and for what is not known before it was run through.
-    """
-    if isinstance(job.data, tf.data.Dataset):
-        count = int(job.data.cardinality())
-        if job.steps_per_epoch is None and count == tf.data.INFINITE_CARDINALITY:
-            raise EntryError("KerasJob: the data has no end, so give steps_per_epoch.")
-        size = count if count >= 0 else None
-        return job.data, size, job.steps_per_epoch or size
-    arrays, count = _arrays_of(job)
-    size = -(-count // job.batch_size)
-    if not job.shuffle:
-        return tf.data.Dataset.from_tensor_slices(arrays).batch(job.batch_size), size, job.steps_per_epoch or size
-    indices = shuffled_indices(count, seed=0, batch_size=job.batch_size, runs_on=False)
-    dataset = indices.map(lambda chosen: tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays))
-    return dataset, None, job.steps_per_epoch or size
-
-
-def _arrays_of(job: KerasJob) -> tuple[Any, int]:
-    """The data as tensors, and how many examples they have."""
-    if not isinstance(job.data, tuple) or not 1 <= len(job.data) <= 3:
-        raise EntryError(
-            "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is a "
-            f"{type(job.data).__name__}. Make a dataset of it: tf.data.Dataset.from_tensor_slices(...).batch(...)."
-        )
-    try:
-        arrays = tf.nest.map_structure(tf.convert_to_tensor, job.data)
-        sizes = {int(array.shape[0]) for array in tf.nest.flatten(arrays)}
-    except (ValueError, TypeError, IndexError) as error:
-        raise EntryError(f"KerasJob: data holds what is no array of examples: {error}") from error
-    if len(sizes) != 1 or not min(sizes):
-        raise EntryError(f"KerasJob: the arrays in data must have the same number of examples, and have {sizes}.")
-    return arrays, min(sizes)

@@ -76,6 +76,10 @@ class Snapshotter:
         slices = [*(entry.slices for entry in self._entries), *("" for _ in self._hidden)]
         self._items = list(zip(self.keys, slices, forms, strict=True))
 
+    def prepare(self) -> None:
+        """Read all once, for nothing: TensorFlow optimizes a graph at its first call, for seconds where it is large."""
+        self._read()
+
     def _all_values(self) -> list[tf.Tensor]:
         self._entries, self._object_graph = entries(self._checkpoint)
         with tf.device("CPU:0"):

@@ -30,6 +30,10 @@ class Care:
         closing, self.closing = self.closing, lambda error: None
         closing(error)
 
+    def fail(self, error: BaseException, changes: int) -> None:
+        """A step raised an error, when so many runs had changed something."""
+        self.failure, self.failed_at = error, changes
+
     def failed(self, error: BaseException | None) -> bool:
         """Whether an error is that of a step, or was raised because of one."""
         seen: set[int] = set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import sys
 import threading
 import time
@@ -55,6 +56,9 @@ class Keep:
     hours: float = 0.0
 
 
+_held: dict[str, Custody] = {}  # by the run directory that it holds
+
+
 class Custody(ABC):
     """Looks after one session, from before it is made until after its last step.
 
@@ -73,8 +77,10 @@ class Custody(ABC):
       saves_at_start: whether a checkpoint is made before the first step, where any are made on a schedule.
       saves_at_end: whether the last step is saved although nobody asked for it.
       metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
+      is_within: whether a `with` statement will end it.
     """
 
+    is_within = False
     saves_at_start = True
     metrics_steps = 0
 
@@ -130,11 +136,15 @@ class Custody(ABC):
     def begun(self) -> Iterator[None]:
         """Take the run directory and the signals. They are given back by `end`, or here where the block raises."""
         self.outcome = None
+        self._end_earlier()
         boundary = Boundary(self._flag, self._serve)
         self._care = self._make_care(boundary)
         self._care.closing = self._closing
         with contextlib.ExitStack() as stack:
             reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
+            if self._rundir is not None:
+                _held[self._place] = self
+                stack.callback(_held.pop, self._place)
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self._rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
@@ -151,6 +161,34 @@ class Custody(ABC):
             self._stack = stack  # a session that is taken in the block adds to it
             yield
             self._stack = stack.pop_all()
+
+    @property
+    def _place(self) -> str:
+        return os.path.realpath(self._rundir.path) if self._rundir is not None else ""
+
+    def _end_earlier(self) -> None:
+        """End what holds the run directory, where it is a session that this thread began and nobody will close.
+
+        A notebook's cell is run once more after an error, or a program forgets about a session: with TensorFlow another
+        one can begin, so the earlier one is saved as its end would have saved it.
+        """
+        earlier = _held.get(self._place)
+        care = earlier._care if earlier is not None else None
+        if earlier is None or care is None or earlier is self or earlier.is_within or not care.boundary.is_mine:
+            return
+        model = earlier._model
+        failed = care.failure is not None and model is not None and care.failed_at == model.changes
+        error = care.failure if failed else None
+        log.warning(
+            "an earlier session of this process was not closed: it is saved and ended, since another one begins in %s",
+            self._place,
+            extra={"event": "abandoned"},
+        )
+        earlier._stop(None)
+        try:
+            earlier.save(error)
+        finally:
+            earlier.leave(error)
 
     def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
         """The prefix of the checkpoint to restore: the newest that verifies. None where there is none.

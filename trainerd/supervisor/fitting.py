@@ -316,7 +316,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             if error is not None and not isinstance(error, Paused):
                 self._count()
                 if self._is_within:
-                    self._care.care.failure = error
+                    self._care.care.fail(error, custody.model.changes)
                 custody.save(error)
             custody.part()
 

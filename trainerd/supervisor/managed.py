@@ -40,6 +40,11 @@ class GraphCare(Care):
     runs_limit: float = field(default=math.inf)
     _known: Remembered[dict[str, str]] = field(default_factory=Remembered)
 
+    @property
+    def changes(self) -> int:
+        """How many runs have changed something; 0 where they are not counted."""
+        return self.model.changes if self.model is not None else 0
+
     def close(self, error: BaseException | None) -> None:
         """See `Care.close`."""
         super().close(error)
@@ -127,7 +132,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
                 return care.callables.run(fetches)
             result = super().run(fetches, feed_dict, options, run_metadata)
         except BaseException as error:
-            care.failure = error
+            care.fail(error, care.changes)
             raise
         care.ran(self, fetches)
         return result
@@ -153,7 +158,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
             try:
                 result = run()
             except BaseException as error:
-                self.care.failure = error
+                self.care.fail(error, self.care.changes)
                 raise
             self.care.ran(self, fetches)
             if boundary.flag.is_raised:

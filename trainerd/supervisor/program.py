@@ -44,8 +44,8 @@ def require_step_fn(step_fn: Callable[..., Any]) -> None:
     Raises:
       ValueError: it does not take one argument, named `step_context`.
     """
-    arguments = list(inspect.signature(inspect.unwrap(step_fn)).parameters)
-    if arguments != ["step_context"] and arguments != ["self", "step_context"]:
+    arguments = tuple(inspect.signature(inspect.unwrap(step_fn)).parameters)
+    if arguments not in (("step_context",), ("self", "step_context")):
         raise ValueError(
             "`step_fn` may either have one `step_context` argument, or `self` and `step_context` arguments if it's "
             f"an instance method. Got {arguments} instead."

@@ -35,7 +35,7 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
             # Not `tf.compat.v1.train.global_step`: on a service's thread it takes the graph's tensor for an eager one.
             step = global_step if isinstance(global_step, int) else int(sess.run(global_step))
             if care.model is not None and step == care.model.step:
-                path: str = care.save()
-                return path
+                care.save()
+                return f"{save_path}-{step}"
         written: str = super().save(sess, save_path, global_step, *args, **options)
         return written

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,7 @@ class StepSession:
         self._model = model
         self._global_step = global_step
         self._counts = counts
-        self._functions: dict[int, tuple[_Function, Any]] = {}
+        self._functions: dict[Hashable, tuple[_Function, Any]] = {}
 
     @property
     def step(self) -> int:
@@ -79,10 +80,12 @@ class StepSession:
         Raises:
           what the function raises; `tf.errors.OutOfRangeError` where its input has ended.
           RuntimeError: `steps` on another thread; or `global_step` does not count the runs.
-          ValueError: `steps` is not positive, or goes with a `feed_dict`.
+          ValueError: `steps` is no positive whole number, or goes with a `feed_dict`.
         """
-        if steps is not None and (feed_dict or steps < 1):
-            raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
+        if steps is not None and (feed_dict or not isinstance(steps, int | np.integer) or steps < 1):
+            raise ValueError(
+                f"steps must be a whole number, 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}."
+            )
         boundary = self.care.boundary
         if not boundary.is_mine:
             if steps is not None:
@@ -109,7 +112,7 @@ class StepSession:
             if self._counts:
                 self._global_step.assign_add(1, read_value=False)
         except BaseException as error:
-            self.care.failure = error
+            self.care.fail(error, self._model.changes)
             raise
         self._model.runs += 1
         return as_numpy(result)
@@ -139,7 +142,7 @@ class StepSession:
             if self.step == before:
                 raise  # there is no batch any more; what was run before that is a run of its own
         except BaseException as error:
-            self.care.failure = error
+            self.care.fail(error, self._model.changes)
             raise
         done = self.step - before
         self._model.runs += done
@@ -166,13 +169,15 @@ class StepSession:
 
     def _function(self, step_fn: Any) -> _Function:
         """What is known of a function; the function is kept too, so that no other gets its identity."""
-        if id(step_fn) not in self._functions:
+        # A method is another object each time it is asked for.
+        key = (id(step_fn.__self__), step_fn.__func__) if inspect.ismethod(step_fn) else id(step_fn)
+        if key not in self._functions:
             if not callable(step_fn):
                 raise TypeError(f"run takes a step function, and this is a {type(step_fn).__name__}: {step_fn!r}")
             if len(self._functions) >= LIMIT:
                 self._functions.clear()
-            self._functions[id(step_fn)] = (_Function(step_fn), step_fn)
-        return self._functions[id(step_fn)][0]
+            self._functions[key] = (_Function(step_fn), step_fn)
+        return self._functions[key][0]
 
     def _loop(self, step_fn: Any, stops_at: tuple[str, ...]) -> tuple[GraphLoop, Any]:
         function = self._function(step_fn)

@@ -230,6 +230,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           close_summary_writer: whether the summary writer is closed at the end.
         """
         session = None
+        self._custody.is_within = True
         try:
             session = self.prepare_or_wait_for_session(
                 master, config=config, start_standard_services=start_standard_services
@@ -242,6 +243,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             try:
                 self.stop(close_summary_writer=close_summary_writer)
             finally:
+                self._custody.is_within = False
                 if session is not None:
                     with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
                         session.close()
@@ -315,9 +317,12 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             schedule = Schedule(secs=self._save_summaries_secs)
             has_queues = self._program.has_queues  # which are filled later: a summary of them must wait
             if not has_queues:
-                self._custody.summarize()
+                with self._coord.stop_on_exception():  # as any service that fails: the loop ends, and `stop` raises it
+                    self._custody.summarize()
             self._custody.add_service("summaries", self._custody.summarize, schedule, at_next_step=has_queues)
             if self._program.global_step is not None:
+                for _ in range(2):  # the first point of the curve is that of no step, at once
+                    self._custody.count_steps()
                 self._custody.add_service("steps", self._custody.count_steps, schedule)
         return []
 
