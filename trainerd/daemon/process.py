@@ -197,7 +197,8 @@ class TrainerProcess:
         """
         from trainerd.supervisor.lent import LentSupervisor
 
-        host = DaemonHost(self._config, self._rundir, flag=self._flag, reporter=self._reporter, reload=self._reload)
+        config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
+        host = DaemonHost(config, self._rundir, flag=self._flag, reporter=self._reporter, reload=self._reload)
         try:
             program.function(LentSupervisor(self._config, host))
         except TrainerdError:

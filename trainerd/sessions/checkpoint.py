@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from trainerd.errors import EntryError
+
+_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
 
 def has_position(prefix: Path) -> bool:
@@ -28,27 +30,43 @@ def hidden_variables(state: Any, name: str = "hidden") -> dict[str, Any]:
     They are in the file beside what the object graph names, so that `Checkpoint.read` finds all that it expects.
 
     Args:
-      state: a part of a job's state, or a dict, list or tuple of parts.
+      state: a part of a job's state, or what has parts: a dict, list or tuple, a `tf.Module`, a `tf.train.Checkpoint`.
       name: what it is called.
 
     Returns:
-      Each of them by its key in a checkpoint.
+      Each of them by its key in a checkpoint. Of one Keras model they are numbered, in its own order.
     """
-    if isinstance(state, Mapping):
-        parts = [(str(key), value) for key, value in state.items()]
-    elif isinstance(state, list | tuple):
-        parts = [(str(index), value) for index, value in enumerate(state)]
-    elif hasattr(state, "weights") and hasattr(state, "variables"):
+    return dict(_hidden(state, name, set(), set()))
+
+
+def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[tuple[str, Any]]:
+    """Those of a part, but for what was `seen` or `taken` already: parts may know one another."""
+    if id(state) in seen:
+        return
+    is_container = isinstance(state, list | tuple | Mapping)  # those that TensorFlow tracks have the attributes too
+    if not is_container and hasattr(state, "weights") and hasattr(state, "variables"):
+        seen.add(id(state))
         found = {id(variable) for variable in state.weights}
         every = [*state.variables, *getattr(state, "metrics_variables", ())]
-        hidden = [variable for variable in every if id(variable) not in found]
-        return {f"{name}/{index}/.ATTRIBUTES/VARIABLE_VALUE": variable for index, variable in enumerate(hidden)}
-    else:
-        return {}
-    all_hidden: dict[str, Any] = {}
+        hidden = [variable for variable in every if id(variable) not in found | taken]
+        taken.update(map(id, hidden))
+        yield from ((f"{name}/{index}/{_VALUE}", variable) for index, variable in enumerate(hidden))
+        return
+    parts = _parts(state)
+    if parts:
+        seen.add(id(state))
     for key, value in parts:
-        all_hidden |= hidden_variables(value, f"{name}/{key.replace('/', '.S')}")
-    return all_hidden
+        yield from _hidden(value, f"{name}/{key.replace('/', '.S')}", seen, taken)
+
+
+def _parts(state: Any) -> list[tuple[str, Any]]:
+    if isinstance(state, Mapping):
+        return [(str(key), value) for key, value in state.items()]
+    if isinstance(state, list | tuple):
+        return [(str(index), value) for index, value in enumerate(state)]
+    if isinstance(state, tf.Module | tf.train.Checkpoint):
+        return [(key, value) for key, value in vars(state).items() if not key.startswith("_self_")]
+    return []
 
 
 def restore_hidden(prefix: Path, hidden: Mapping[str, Any]) -> None:
@@ -71,8 +89,12 @@ def stored_hidden(prefix: Path) -> dict[str, Any]:
     return {key: reader.get_tensor(key) for key in keys}
 
 
-def require_saveable(iterator: Any) -> None:
+def require_saveable(iterator: Any, otherwise: str) -> None:
     """Refuse an input whose position TensorFlow cannot save: it would be found out at the first checkpoint.
+
+    Args:
+      iterator: of the input.
+      otherwise: what to do to train without its position.
 
     Raises:
       EntryError: with what to write instead.
@@ -85,6 +107,5 @@ def require_saveable(iterator: Any) -> None:
                 "the dataset's position cannot be saved, so a pause would lose it:\n"
                 f"  {re.sub(r'{{.*?}} |  ?.Op:.*', '', str(error).splitlines()[0])}\n"
                 "Write it without from_generator and without stateful random ops in `map` (use "
-                'tf.random.stateless_* with a seed from Dataset.random), or set `input_position = "restart"` to '
-                "begin the dataset anew at every start."
+                f"tf.random.stateless_* with a seed from Dataset.random), or {otherwise}."
             ) from error

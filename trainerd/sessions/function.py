@@ -16,7 +16,9 @@ from trainerd.job import Job
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import has_position, hidden_variables, require_saveable, restore_hidden
 from trainerd.sessions.contract import Steps, StopFlag
+from trainerd.sessions.forgotten import require_held
 from trainerd.sessions.graphloop import GraphLoop
+from trainerd.sessions.objectgraph import variables_of
 from trainerd.sessions.pipeline import describe, describe_elements
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
@@ -68,6 +70,7 @@ class FunctionSession:
             begin_order(job.dataset, begins_again=self.has_epochs)
         self._hidden = hidden_variables(self._job.state)
         self._checkpoint = self._make_checkpoint()
+        require_held(self._step.graph, [*variables_of(self._checkpoint), *self._hidden.values()], refuse=repeats)
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
         self._snapshotter.prepare()
 
@@ -208,7 +211,9 @@ class FunctionSession:
             raise EntryError(f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it.")
         parts = dict(self._job.state) | {"global_step": self._global_step}
         if self._exact_input:
-            require_saveable(self._iterator)
+            require_saveable(
+                self._iterator, 'set `input_position = "restart"` to begin the dataset anew at every start'
+            )
             parts["iterator"] = self._iterator
         try:
             return tf.train.Checkpoint(**parts)

@@ -57,6 +57,11 @@ def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
     return list(graph_view.ObjectGraphView(checkpoint).breadth_first_traversal()[0])
 
 
+def variables_of(checkpoint: tf.train.Checkpoint) -> list[Any]:
+    """The variables that a checkpoint tracks now, those of Keras and of TensorFlow."""
+    return [each for each in tracked_objects(checkpoint) if hasattr(each, "handle") or hasattr(each, "assign")]
+
+
 def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:
     python_state = owner if isinstance(owner, tf.train.experimental.PythonState) else None
     for key, value in values.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,18 @@ import tensorflow as tf
 import trainerd
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.sessions.blame import FAILURES, job_traceback
-from trainerd.sessions.checkpoint import hidden_variables, stored_hidden
+from trainerd.sessions.checkpoint import hidden_variables, require_saveable, stored_hidden
 from trainerd.sessions.objectgraph import GRAPH_KEY, tracked_objects
-from trainerd.sessions.pipeline import dataset_of
+from trainerd.sessions.pipeline import dataset_of, describe, describe_elements
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
+log = logging.getLogger(__name__)
+
 PATIENCE = 1000  # runs in which a program makes all its variables
-STEP_KEY = "hidden/global_step/.ATTRIBUTES/VARIABLE_VALUE"
+_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+STEP_KEY = f"hidden/global_step/{_VALUE}"
+_WITHOUT = "leave its iterator out of the tf.train.Checkpoint (and `fit`'s data out of supervise.data)"
 
 
 class TrackedModel:
@@ -78,6 +83,15 @@ class TrackedModel:
         Raises:
           DataError: it does not after a thousand runs: then the program is another.
         """
+        if self._waiting and self.runs - self._restored_at > PATIENCE:
+            log.warning(
+                "the model has no variables for %d values of the checkpoint that it went on from, %s among them: seeds "
+                "or metrics that begin anew",
+                len(self._waiting),
+                min(self._waiting),
+                extra={"event": "hidden"},
+            )
+            self._waiting.clear()
         if self._status is None:
             return True
         try:
@@ -105,6 +119,7 @@ class TrackedModel:
 
         Raises:
           DataError: it does not fit.
+          EntryError: an input cannot be saved.
         """
         try:
             self._status = self._checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
@@ -116,11 +131,17 @@ class TrackedModel:
                 f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
         for iterator in self._iterators():
+            require_saveable(iterator, _WITHOUT)
             restore_order(dataset_of(iterator), iterator)
 
     def begin_anew(self) -> None:
-        """There is nothing to restore."""
+        """There is nothing to restore.
+
+        Raises:
+          EntryError: an input cannot be saved.
+        """
         for iterator in self._iterators():
+            require_saveable(iterator, _WITHOUT)
             begin_order(dataset_of(iterator))
 
     def began(self, step: int) -> None:
@@ -136,17 +157,26 @@ class TrackedModel:
         if self._status is not None:
             self._status.assert_existing_objects_matched()
         if self._waiting:
-            for key, variable in self._with_hidden().items():
-                if key in self._waiting:
-                    variable.assign(self._waiting.pop(key))
+            variables = self._with_hidden()
+            for part in {_part_of(key) for key in self._waiting}:
+                # A layer may make its own when it is first called, before those of others: until all are there, they
+                # are not known by their numbers.
+                here = {key: variable for key, variable in variables.items() if _part_of(key) == part}
+                if here.keys() == {key for key in self._waiting if _part_of(key) == part}:
+                    for key, variable in here.items():
+                        variable.assign(self._waiting.pop(key))
 
     def forget_waiting(self) -> None:
         """What Keras's hidden variables were does not matter: those that are not made yet begin anew."""
         self._waiting.clear()
 
     def fingerprint(self) -> dict[str, str]:
-        """What software saves it."""
-        return {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+        """What software saves it, and what its inputs are that are made by now."""
+        found = {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+        if inputs := self._iterators():
+            found["input.element_spec"] = "; ".join(describe_elements(each.element_spec) for each in inputs)
+            found["input.pipeline"] = "; ".join(describe(dataset_of(each)) for each in inputs)
+        return found
 
     def evaluate(self) -> dict[str, float]:
         """Nothing: a program evaluates by itself."""
@@ -202,6 +232,11 @@ class TrackedModel:
 
 def _keys_in(prefix: Path) -> set[str]:
     return {name for name, _ in tf.train.list_variables(str(prefix)) if name != GRAPH_KEY}
+
+
+def _part_of(key: str) -> str:
+    """Which Keras model a hidden variable is of: its key without the number."""
+    return key.removesuffix(f"/{_VALUE}").rpartition("/")[0]
 
 
 def _same_objects(ones: list[Any], others: list[Any]) -> bool:

@@ -30,6 +30,7 @@ from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Model, Steps
 from trainerd.sessions.graph import read_whole
 from trainerd.state import Phase, State
+from trainerd.supervisor import requests
 from trainerd.supervisor.boundary import Boundary
 from trainerd.supervisor.care import Care
 from trainerd.supervisor.flag import Request
@@ -206,6 +207,7 @@ class Custody(ABC):
         if self._upkeep is None or self._rundir is None or self._keep is None:
             return None
         deadline = time.monotonic() + wait_secs
+        accepts = requests.consume(self._rundir.accept_changes) or self._upkeep.config.accept_changes
         self._upkeep.store.clean()  # what a killed deletion left is nobody's to adopt
         while True:
             unreadable: dict[str, str] = {}
@@ -213,7 +215,7 @@ class Custody(ABC):
             if self._own is not None:
                 return str(self._own)
             unreadable |= foreign.adopt(self._rundir, self._upkeep.store, read_whole)
-            self._found = self._upkeep.find(foreign=True)
+            self._found = self._upkeep.find(accept_changes=accepts, foreign=True)
             if self._found is not None:
                 foreign.tell(self._rundir, unreadable)
                 return str(self._rundir.prefix(self._found.step))

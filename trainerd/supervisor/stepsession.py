@@ -13,6 +13,7 @@ import tensorflow as tf
 from trainerd.sessions.contract import Steps
 from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.metrics import as_dict
+from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.remembered import LIMIT
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.supervisor.care import Care
@@ -106,8 +107,7 @@ class StepSession:
         function = self._function(step_fn)
         try:
             if not function.is_traced:  # so that what it makes is restored before it runs
-                function.call.get_concrete_function(**(feed_dict or {}))
-                self._traced(function)
+                self._traced(function, function.call.get_concrete_function(**(feed_dict or {})))
             result = function.call(**(feed_dict or {}))
             if self._counts:
                 self._global_step.assign_add(1, read_value=False)
@@ -182,15 +182,16 @@ class StepSession:
     def _loop(self, step_fn: Any, stops_at: tuple[str, ...]) -> tuple[GraphLoop, Any]:
         function = self._function(step_fn)
         traced = function.call.get_concrete_function()
-        self._traced(function)
+        self._traced(function, traced)
         if stops_at not in function.loops:
             function.loops[stops_at] = GraphLoop(
                 traced, None, self._global_step, counts=self._counts, stops_at=stops_at
             )
         return function.loops[stops_at], traced.structured_outputs
 
-    def _traced(self, function: _Function) -> None:
+    def _traced(self, function: _Function, traced: Any) -> None:
         if not function.is_traced:
+            require_kept(traced.graph, refuse=False)
             self._model.variables_made()
             self._model.settle()
             function.is_traced = True

@@ -122,6 +122,8 @@ class Upkeep:
 
     def _compare(self, found: Manifest, accept_changes: bool) -> None:
         """Show what has changed since a checkpoint was saved, and refuse what makes its resume wrong."""
+        if not found.fingerprint:  # a program saved it itself
+            return
         changes = fingerprint.differences(found.fingerprint, self.checkpointing.fingerprint)
         for change in changes:
             log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})

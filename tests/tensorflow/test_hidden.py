@@ -1,0 +1,184 @@
+"""What `tf.train.Checkpoint` does not find, or a program forgets: saved where it can be, and told where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from trainerd.errors import DataError, EntryError
+from trainerd.sessions.checkpoint import hidden_variables
+from trainerd.sessions.function import FunctionSession
+
+X = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
+
+
+class Late(keras.layers.Layer):  # type: ignore[misc]
+    """Makes its dropout when it is first called, after that of the layer behind it was made."""
+
+    def build(self, shape: Any) -> None:
+        self.inner = keras.layers.Dropout(0.5, seed=3)
+        super().build(shape)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.inner(x, training=training)
+
+
+def dropping() -> Any:
+    keras.utils.set_random_seed(7)
+    return keras.Sequential([Late(), keras.layers.Dropout(0.3, seed=5), keras.layers.Dense(1)])
+
+
+class Holder(tf.Module):  # type: ignore[misc]
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.models = [model]
+        self.myself = self
+
+
+Wrap = Callable[[Any], Any]
+wraps = pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda model: model,
+        Holder,
+        lambda model: tf.train.Checkpoint(model=model),
+        lambda model: {"a": [Holder(tf.train.Checkpoint(model=model))]},
+    ],
+)
+
+
+def trained(logdir: Path, wrap: Wrap, steps: int) -> list[float]:
+    """A program that builds its model in its first step; the loss of each step."""
+    model, optimizer = dropping(), keras.optimizers.SGD(0.01)
+
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(X, training=True) ** 2)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    checkpoint = tf.train.Checkpoint(part=wrap(model), optimizer=optimizer)
+    with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(logdir)).managed_session() as session:
+        return [float(session.run(step)) for _ in range(steps)]
+
+
+@wraps
+def test_seeds_go_on_wherever_the_model_is_and_whenever_it_is_built(tmp_path: Path, wrap: Wrap) -> None:
+    whole = trained(tmp_path / "whole", wrap, 6)
+    parts = trained(tmp_path / "parts", wrap, 3) + trained(tmp_path / "parts", wrap, 3)
+    assert parts == whole and len(set(whole)) == 6
+
+
+@wraps
+def test_each_hidden_variable_is_found_once(wrap: Wrap) -> None:
+    model = dropping()
+    model(X)
+    for state in ({"part": wrap(model)}, {"one": model, "two": wrap(model)}):
+        found = hidden_variables(state)
+        assert len(found) == 2 and len({id(variable) for variable in found.values()}) == 2
+
+
+# ---------------------------------------------------------------------- inputs of a program
+
+
+def supervised(logdir: Path, dataset: tf.data.Dataset) -> list[int]:
+    count, iterator = tf.Variable(0, dtype=tf.int64), iter(dataset)
+
+    def step() -> tf.Tensor:
+        return count.assign(tf.size(next(iterator), tf.int64))
+
+    checkpoint = tf.train.Checkpoint(count=count, iterator=iterator)
+    with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(logdir)).managed_session() as session:
+        return [int(session.run(step)) for _ in range(2)]
+
+
+def test_an_input_that_cannot_be_saved_is_refused_at_the_start(tmp_path: Path) -> None:
+    def elements() -> Any:
+        yield from range(100)
+
+    spec = tf.TensorSpec([], tf.int64)
+    with pytest.raises(EntryError, match="leave its iterator out"):
+        supervised(tmp_path, tf.data.Dataset.from_generator(elements, output_signature=spec).batch(2))
+
+
+def test_another_input_behind_a_saved_position_is_refused_unless_told_otherwise(tmp_path: Path) -> None:
+    dataset = tf.data.Dataset.range(1000)
+    assert supervised(tmp_path, dataset.batch(5)) == [5, 5]
+    with pytest.raises(DataError, match="the dataset is not the one whose position was saved") as refused:
+        supervised(tmp_path, dataset.batch(7))
+    assert "batch_size=5" in str(refused.value) and "batch_size=7" in str(refused.value)
+    (tmp_path / "accept-changes").touch()
+    assert supervised(tmp_path, dataset.batch(7))[-1] == 7
+    assert supervised(tmp_path, dataset.batch(7))[-1] == 7
+
+
+def test_random_ops_whose_place_is_lost_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    value = tf.Variable(0.0)
+    sv = trainerd.Supervisor(checkpoint=tf.train.Checkpoint(value=value), logdir=str(tmp_path))
+    with sv.managed_session() as session:
+        session.run(lambda: value.assign(tf.random.uniform([])))
+    assert "RandomUniform" in caplog.text
+
+
+# ---------------------------------------------------------------------- what a job forgets
+
+
+def forgetful(kind: str) -> trainerd.Job:
+    kept, lost, read = tf.Variable(0.0, name="kept"), tf.Variable(0.0, name="lost"), tf.Variable(1.0, name="read")
+
+    def plain() -> None:
+        kept.assign_add(lost.assign_add(read))
+
+    def in_a_function() -> None:
+        tf.function(plain)()
+
+    def in_a_loop() -> None:
+        for _ in tf.range(2):
+            if read > 0.0:
+                plain()
+
+    def only_read() -> None:
+        kept.assign_add(read + tf.function(lambda: lost + 1.0)())
+
+    steps = {"plain": plain, "function": in_a_function, "loop": in_a_loop, "read": only_read}
+    return trainerd.Job(steps[kind], state={"kept": kept})
+
+
+@pytest.mark.parametrize("kind", ["plain", "function", "loop", "read"])
+def test_a_variable_that_the_step_changes_and_no_checkpoint_holds_is_told(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    FunctionSession(forgetful(kind))
+    if kind == "read":
+        assert not caplog.records
+        FunctionSession(forgetful(kind), repeats=True)
+    else:
+        assert "lost" in caplog.text and "kept" not in caplog.text and "'read" not in caplog.text
+        with pytest.raises(EntryError, match="lost"):
+            FunctionSession(forgetful(kind), repeats=True)
+
+
+def test_a_whole_job_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = dropping(), keras.optimizers.Adam()
+    generator = tf.random.Generator.from_seed(1)
+
+    def step(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x + generator.normal([4]), training=True) ** 2)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    state = {"model": model, "optimizer": optimizer, "generator": generator}
+    data = tf.data.Dataset.from_tensors(X).repeat()
+    FunctionSession(trainerd.Job(step, dataset=data, state=state), repeats=True)
+    assert not caplog.records
+    del state["optimizer"]
+    with pytest.raises(EntryError, match="iteration"):
+        FunctionSession(trainerd.Job(step, dataset=data, state=state), repeats=True)

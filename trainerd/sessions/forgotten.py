@@ -1,0 +1,81 @@
+"""Variables that a step changes and no checkpoint holds: after a pause they begin anew."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from trainerd.errors import EntryError
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 5  # names in a message
+# What takes a variable and does not change it.
+_READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
+
+
+def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
+    """Say which variables a step changes that are in no checkpoint.
+
+    Args:
+      graph: that of the step.
+      held: the variables that are.
+      refuse: whether that is an error.
+
+    Raises:
+      EntryError: there are some, and it is.
+    """
+    known = {id(_inner(variable)) for variable in held}
+    lost = [v for v in graph.variables if id(v) not in known]
+    if not lost:
+        return
+    definition = graph.as_graph_def()
+    functions = {function.signature.name: function for function in definition.library.function}
+    handles = {id(handle): inside.op.name for handle, inside in graph.captures}
+    changed = [
+        v for v in lost if id(v.handle) in handles and _changes(definition.node, handles[id(v.handle)], functions)
+    ]
+    if not changed:
+        return
+    names = ", ".join(v.name.removesuffix(":0") for v in changed[:_SHOWN])
+    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    text = (
+        f"the job's step changes variables that are not in its state: {names}{more}. No checkpoint holds them, and "
+        "after a pause they begin anew. Put what they belong to (an optimizer, a tf.random.Generator, a layer) into "
+        "`state`; of a KerasJob, into the model."
+    )
+    if refuse:
+        raise EntryError(f"deterministic = true, and {text}")
+    log.warning("%s", text, extra={"event": "forgotten"})
+
+
+def _inner(variable: Any) -> Any:
+    """TensorFlow's variable within one of Keras's."""
+    return getattr(variable, "value", variable) if hasattr(variable, "path") else variable
+
+
+def _changes(nodes: Any, name: str, functions: dict[str, Any]) -> bool:
+    """Whether some node takes what has this name, and may write into it."""
+    for node in nodes:
+        places = [place for place, given in enumerate(node.input) if given.partition(":")[0] == name]
+        if places and node.op not in _READS and any(_writes(node, place, functions) for place in places):
+            return True
+    return False
+
+
+def _writes(node: Any, place: int, functions: dict[str, Any]) -> bool:
+    """Whether a node may write into its input at this place: a call of functions does where one of them does."""
+    called = [value.func.name for value in node.attr.values() if value.HasField("func")]
+    called += [each.name for value in node.attr.values() for each in value.list.func]
+    found = [functions[name] for name in called if name in functions]
+    if not found:
+        return True
+    return any(_changes_argument(function, len(node.input), place, functions) for function in found)
+
+
+def _changes_argument(function: Any, given: int, place: int, functions: dict[str, Any]) -> bool:
+    """Whether a function changes what it is called with; If and Case have an input before its arguments."""
+    arguments = function.signature.input_arg
+    index = place - (given - len(arguments))
+    return 0 <= index < len(arguments) and _changes(function.node_def, arguments[index].name, functions)
