@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from trainerd.errors import EntryError
+from trainerd.sessions.pipeline import SAID
 
 _ROUNDS = 8  # of the cipher, twice the least that it takes
 
@@ -82,7 +83,10 @@ def shuffled_indices(
 
     options = tf.data.Options()
     options.autotune.enabled = False  # it fetches ahead, and what is fetched ahead is a part of the position
-    return starts.map(place).with_options(options)
+    found = starts.map(place).with_options(options)
+    said = f"shuffled_indices(size={size}, seed={seed}, batch_size={batch_size}, epochs={epochs}, runs_on={runs_on})"
+    setattr(found, SAID, said)  # a saved position in another order is another place
+    return found
 
 
 def _sound(last: int) -> int:

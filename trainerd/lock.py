@@ -84,9 +84,9 @@ def _in_use(rundir: RunDirectory) -> str:
     holder = read_holder(rundir)
     if holder is not None and holder.pid == os.getpid():
         return (
-            f"a session of this process trains in {rundir.path} and is not closed yet: end it first, with its "
-            "`close()`, its Supervisor's `stop()` or its `with` block; for a second run set another `logdir`. What "
-            "only looks at the model can restore its newest checkpoint with a Saver of its own."
+            f"process {holder.pid} trains in {rundir.path}. That is this process: first end the session that does, "
+            "with its `close()`, its Supervisor's `stop()` or its `with` block; for a second run set another `logdir`. "
+            "What only looks at the model can restore its newest checkpoint with a Saver of its own."
         )
     who = f"process {holder.pid}" if holder else "another process"
     logdir = f"--logdir {shlex.quote(str(rundir.path))}"

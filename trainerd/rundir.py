@@ -22,10 +22,19 @@ class RunDirectory:
     Args:
       path: the folder, absolute.
       basename: the first part of every checkpoint's name.
+
+    Raises:
+      ConfigError: the basename is none, or one that TensorFlow could not read.
     """
 
     path: Path
     basename: str = CHECKPOINT_BASENAME
+
+    def __post_init__(self) -> None:
+        if not self.basename or self.basename.startswith(".") or set(self.basename) & set("*?[\\/"):
+            raise ConfigError(
+                f"checkpoint_basename {self.basename!r} is no name for files: leave out / * ? [ \\ and a dot in front."
+            )
 
     def create(self) -> None:
         """Make the folder, and its parents, where they are missing.
@@ -87,6 +96,10 @@ class RunDirectory:
     def prefix(self, step: int) -> Path:
         """What TensorFlow calls the checkpoint of a step: the path without `.index`."""
         return self.path / f"{self.basename}-{step}"
+
+    def index(self, step: int) -> Path:
+        """The index of the checkpoint of a step, as TensorFlow names it."""
+        return self.path / f"{self.basename}-{step}.index"
 
     def step_of(self, name: str) -> int | None:
         """The step of the checkpoint whose prefix has this name; None where the store would give no such name."""

@@ -308,7 +308,7 @@ def test_a_session_within_another_one_of_its_run_directory_is_told_which_one_is_
     with sv.managed_session() as session:
         session.run(found.train_op)
         other = trainerd.Supervisor(graph=counter().graph, logdir=str(tmp_path))
-        with pytest.raises(InUseError, match="a session of this process trains in"):
+        with pytest.raises(InUseError, match="That is this process"):
             other.prepare_or_wait_for_session()
         session.run(found.train_op)
     assert saved(tmp_path)[0] == (2, "finish")

@@ -15,7 +15,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.statefile import StateFile
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.errors import DataError, StorageError
+from trainerd.errors import ConfigError, DataError, StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSnapshot
 
@@ -316,3 +316,9 @@ def test_a_name_that_is_no_step_is_passed_over(rundir: RunDirectory) -> None:
     assert catalogue.newest(rundir) is None
     CheckpointStore(rundir).clean()
     assert rundir.steps() == rundir.deletions() == []
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "m[1]", "a*", "a\\b"])
+def test_a_basename_that_is_no_name_is_refused_before_anything_is_saved(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="checkpoint_basename"):
+        RunDirectory(tmp_path, name)

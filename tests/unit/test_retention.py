@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.best import Best
-from trainerd.checkpoints import manifest, restore, retention
+from trainerd.checkpoints import manifest, restore, retention, statefile
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.checkpoints.statefile import StateFile
@@ -197,3 +197,22 @@ def test_manifests_are_read_once(rundir: RunDirectory, monkeypatch: pytest.Monke
     for step in range(50, 60):
         save(store, step)
     assert len(read) == len(set(read)) == 49
+
+
+def test_a_program_of_tensorflows_alone_is_told_of_those_that_it_may_delete(rundir: RunDirectory) -> None:
+    store = CheckpointStore(rundir, policy=Policy(2, best=Best("loss", is_least=True)))
+    store.publish(FakeSnapshot(1, 0.0), About("test", {"loss": 0.1}))
+    for step in (2, 3, 4):
+        store.publish(FakeSnapshot(step, 0.0), About("test", {"loss": 1.0}))
+    written = statefile.read(rundir)
+    assert rundir.steps() == [4, 3, 1] and written == StateFile(4, (3, 4))
+
+
+def test_what_a_programs_own_saver_has_listed_stays_listed_while_it_is_there(rundir: RunDirectory) -> None:
+    store = CheckpointStore(rundir, policy=Policy(3))
+    store.publish(FakeSnapshot(1, 0.0), About("test"))
+    for step in (5, 6):
+        rundir.index(step).touch()
+    rundir.checkpoint_state.write_bytes(StateFile(6, (4, 5, 6)).to_bytes(rundir.basename))
+    store.publish(FakeSnapshot(7, 0.0), About("test"))
+    assert statefile.read(rundir) == StateFile(7, (5, 6, 7))

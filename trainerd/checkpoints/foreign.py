@@ -133,7 +133,7 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
 
 def _is_rewritten(rundir: RunDirectory, step: int) -> bool:
     """Whether the index of a checkpoint is there and another than the one that its manifest tells of."""
-    index = rundir.path / f"{rundir.prefix(step).name}.index"
+    index = rundir.index(step)
     try:
         record = manifest.read(rundir.manifest(step)).files.get(index.name)
         return record is not None and index.is_file() and FileRecord.of(index) != record

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from trainerd import text
-from trainerd.checkpoints import catalogue
+from trainerd.checkpoints import catalogue, statefile
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.keeper import Keeper
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
@@ -257,9 +257,20 @@ class CheckpointStore:
         self._keeper.remember(manifest)
 
     def _write_state_file(self, named: int, without: Collection[int] = ()) -> None:
+        """Write `checkpoint`. A program of TensorFlow's alone deletes what it lists, beyond what its own Saver keeps:
+        what stays for another reason than being new is not in it."""
         self._enter("name")
-        listed = tuple(sorted(set(self._rundir.steps()).difference(without)))
-        write_atomic(self._rundir.checkpoint_state, StateFile(named, listed).to_bytes(self._rundir.basename))
+        steps = sorted(set(self._rundir.steps()).difference(without) | self._programs_own())
+        older = [step for step in steps if step <= named]
+        listed = older[-self.policy.keep_last :] + [step for step in steps if step > named]
+        write_atomic(self._rundir.checkpoint_state, StateFile(named, tuple(listed)).to_bytes(self._rundir.basename))
+
+    def _programs_own(self) -> set[int]:
+        """The steps that a program saved with a Saver of its own, which has listed them, and will delete them."""
+        run = self._rundir
+        listed = [run.step_of(name) for name in statefile.listed(run.checkpoint_state)]
+        there = [step for step in listed if step is not None and run.index(step).exists()]
+        return {step for step in there if not run.manifest(step).exists()}
 
     def name(self, step: int) -> None:
         """Name a checkpoint in `checkpoint`, where the next start goes on.

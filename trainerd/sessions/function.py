@@ -13,13 +13,13 @@ import trainerd
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job import Job
+from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import has_position, hidden_variables, require_saveable, restore_hidden
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.forgotten import require_held
 from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.objectgraph import variables_of
-from trainerd.sessions.pipeline import describe, describe_elements
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -149,11 +149,7 @@ class FunctionSession:
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
         found |= {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
         if self._iterator is not None:
-            found |= {
-                "input.element_spec": describe_elements(self._iterator.element_spec),
-                "input.pipeline": describe(self._job.dataset),
-                "input.cardinality": str(int(self._job.dataset.cardinality())),
-            }
+            found |= pipeline.fingerprint([self._job.dataset])
         return found
 
     def evaluate(self) -> dict[str, float]:

@@ -5,9 +5,12 @@ A dataset does not tell its inputs in public: tests/tensorflow/test_internals.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+
+SAID = "_trainerd_says"  # the attribute of a dataset that says itself what it is made of
 
 # What changes which elements come next; not how fast they come, and not seeds, which are a part of the position.
 _SETTINGS = (
@@ -30,6 +33,8 @@ _SETTINGS = (
 
 def describe(dataset: tf.data.Dataset) -> str:
     """The stages from the source on, such as "TensorSlice > Shuffle(buffer_size=100) > Batch(batch_size=32)"."""
+    if said := getattr(dataset, SAID, None):
+        return str(said)
     below = [describe(each) for each in inputs(dataset)]
     name = stage_name(dataset)
     keys = ("buffer_size",) if name == "Shuffle" else _SETTINGS
@@ -38,6 +43,22 @@ def describe(dataset: tf.data.Dataset) -> str:
     if not below:
         return stage
     return " > ".join([below[0] if len(below) == 1 else f"[{' | '.join(below)}]", stage])
+
+
+def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
+    """What is known of the inputs of a run, for a manifest: their elements, their stages, and how much there is."""
+    return {
+        "input.element_spec": "; ".join(describe_elements(each.element_spec) for each in datasets),
+        "input.pipeline": "; ".join(map(describe, datasets)),
+        "input.cardinality": "; ".join(str(int(each.cardinality())) for each in datasets),
+        "input.sources": "; ".join(", ".join(map(str, _source_sizes(each))) for each in datasets),
+    }
+
+
+def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
+    """How many elements each source has; negative where that is not known, or there is no end."""
+    below = inputs(dataset)
+    return [size for each in below for size in _source_sizes(each)] if below else [int(dataset.cardinality())]
 
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:

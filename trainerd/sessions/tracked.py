@@ -11,10 +11,11 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.errors import DataError, EntryError, JobError
+from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import hidden_variables, require_saveable, stored_hidden
 from trainerd.sessions.objectgraph import GRAPH_KEY, tracked_objects
-from trainerd.sessions.pipeline import dataset_of, describe, describe_elements
+from trainerd.sessions.pipeline import dataset_of
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
@@ -24,6 +25,12 @@ PATIENCE = 1000  # runs in which a program makes all its variables
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 STEP_KEY = f"hidden/global_step/{_VALUE}"
 _WITHOUT = "leave its iterator out of the tf.train.Checkpoint (and `fit`'s data out of supervise.data)"
+_UNMATCHED = (
+    "the checkpoint does not fit the program: its files are sound, but its variables are others than those of the "
+    "tf.train.Checkpoint, or are made in another order. Use another `logdir` for another model. A Keras model that is "
+    "subclassed and not built cannot be matched: call model.build(...) and optimizer.build(model.trainable_variables) "
+    "before the session."
+)
 
 
 class TrackedModel:
@@ -152,10 +159,13 @@ class TrackedModel:
         """There may be variables that there were not: those that a checkpoint has values for have them now.
 
         Raises:
-          AssertionError: it has none for one of them.
+          DataError: it has none for one of them.
         """
         if self._status is not None:
-            self._status.assert_existing_objects_matched()
+            try:
+                self._status.assert_existing_objects_matched()
+            except AssertionError as error:
+                raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0]) from error
         if self._waiting:
             variables = self._with_hidden()
             for part in {_part_of(key) for key in self._waiting}:
@@ -174,8 +184,7 @@ class TrackedModel:
         """What software saves it, and what its inputs are that are made by now."""
         found = {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
         if inputs := self._iterators():
-            found["input.element_spec"] = "; ".join(describe_elements(each.element_spec) for each in inputs)
-            found["input.pipeline"] = "; ".join(describe(dataset_of(each)) for each in inputs)
+            found |= pipeline.fingerprint([dataset_of(each) for each in inputs])
         return found
 
     def evaluate(self) -> dict[str, float]:
