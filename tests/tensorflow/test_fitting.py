@@ -297,3 +297,16 @@ def test_an_order_that_cannot_be_told_is_said(
     data = shuffled().unbatch().shuffle(60)
     trainerd.keras.Supervise(str(tmp_path)).data((data.cache() if is_cached else data).batch(7))
     assert ("next epochs may have another order" in caplog.text) == is_cached
+
+
+def test_a_step_that_cannot_be_traced_is_told_of(tmp_path: Path) -> None:
+    class Eager(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            logs = super().train_step(data)
+            return logs if float(logs["loss"].numpy()) > 0 else {}
+
+    model = Eager([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    supervise = trainerd.keras.Supervise(str(tmp_path))
+    with supervise, pytest.raises(UsageError, match="runs eagerly alone"):
+        model.fit(supervise.data(shuffled()), callbacks=[supervise], verbose=0, shuffle=False)

@@ -99,6 +99,16 @@ def test_a_run_under_another_basename_is_not_begun_anew(tmp_path: Path) -> None:
         begin("other")
 
 
+def test_one_that_somebody_put_there_is_not_gone_on_from(tmp_path: Path) -> None:
+    found = counter()
+    with trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path / "run")).managed_session() as sess:
+        sess.run(found.train_op)
+    saved_by_tensorflow(tmp_path / "other", 50)
+    for path in (tmp_path / "other").glob("model.ckpt-50.*"):
+        path.rename(tmp_path / "run" / path.name)
+    assert supervisor(tmp_path / "run") == 1 and RunDirectory(tmp_path / "run").steps()[0] == 1
+
+
 def test_what_a_killed_deletion_left_is_not_adopted(tmp_path: Path) -> None:
     rundir, found = RunDirectory(tmp_path), counter()
     run = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path))

@@ -225,6 +225,9 @@ def test_the_best_weights_of_a_small_type_are_kept(tmp_path: Path) -> None:
     found = unpacked(packed({"best": [value, 3, None, np.float32(2.5)]}))["best"]
     assert found[0].dtype == value.dtype and np.array_equal(found[0], value)
     assert found[1:] == [3, None, 2.5] and isinstance(found[3], np.float32)
+    odd = {0: (1, [2, (3,)]), None: {"a": {1.5: "x", True: value}}, "s": ()}
+    again = unpacked(packed(odd))
+    assert again[0] == odd[0] and again["s"] == () and list(again) == list(odd) and again[None]["a"][1.5] == "x"
 
 
 def test_a_callback_that_fails_is_named(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
 def adopt(rundir: RunDirectory, store: CheckpointStore, verify: Verify) -> dict[str, str]:
     """Give a manifest to each checkpoint that a program wrote with a Saver of its own: beside ours, or over one.
 
+    Where `checkpoint` names one, others that it does not list are none of the run's: somebody has put them there.
+
     Args:
       rundir: where.
       store: what writes the manifests.
@@ -88,6 +90,8 @@ def adopt(rundir: RunDirectory, store: CheckpointStore, verify: Verify) -> dict[
     unreadable: dict[str, str] = {}
     names = rundir.foreign_checkpoints()
     without = [step for name in names if (step := rundir.step_of(name.removesuffix(".index"))) is not None]
+    if listed := {named(rundir), *(rundir.path / name for name in statefile.listed(rundir.checkpoint_state))} - {None}:
+        without = [step for step in without if rundir.prefix(step) in listed]
     for step in [*without, *(step for step in rundir.steps() if _is_rewritten(rundir, step))]:
         try:
             held = verify(rundir.prefix(step))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_ARRAY = "__array__"
+_ARRAY, _TUPLE, _PAIRS = "__array__", "__tuple__", "__pairs__"  # what JSON does not know, under these names
 
 
 class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
@@ -54,11 +54,15 @@ def is_plain(value: Any) -> bool:
         return not (isinstance(value, np.ndarray) and value.dtype.hasobject)
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
-    return isinstance(value, dict) and all(isinstance(key, str) and is_plain(part) for key, part in value.items())
+    return isinstance(value, dict) and all(_is_key(key) and is_plain(part) for key, part in value.items())
+
+
+def _is_key(key: Any) -> bool:
+    return key is None or isinstance(key, bool | int | float | str)
 
 
 def packed(values: Any) -> bytes:
-    """Plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays. Tuples become lists.
+    """Plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays.
 
     The format of npz is at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
     """
@@ -72,8 +76,12 @@ def packed(values: Any) -> bytes:
             arrays[str(len(arrays))] = plain
             return {_ARRAY: len(arrays) - 1, "dtype": value.dtype.name}
         if isinstance(value, dict):
-            return {key: replaced(part) for key, part in value.items()}
-        return [replaced(part) for part in value] if isinstance(value, list | tuple) else value
+            if all(isinstance(key, str) for key in value):
+                return {key: replaced(part) for key, part in value.items()}
+            return {_PAIRS: [[key, replaced(part)] for key, part in value.items()]}
+        if isinstance(value, tuple):
+            return {_TUPLE: [replaced(part) for part in value]}
+        return [replaced(part) for part in value] if isinstance(value, list) else value
 
     text = json.dumps(replaced(values))
     file = io.BytesIO()
@@ -86,6 +94,10 @@ def unpacked(content: bytes) -> Any:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
 
         def put_back(value: dict[str, Any]) -> Any:
+            if set(value) == {_TUPLE}:
+                return tuple(value[_TUPLE])
+            if set(value) == {_PAIRS}:
+                return dict(value[_PAIRS])
             if set(value) != {_ARRAY, "dtype"}:
                 return value
             array = file[str(value[_ARRAY])]

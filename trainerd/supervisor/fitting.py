@@ -117,8 +117,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         parts = {"model": self.model, _STATE: PythonValues(self._read, self._write)}
         if self._data is not None:
             parts["data"] = self._data.begin()
-            # A trace makes all variables, which fit makes in its first step, when it is too late to restore metrics.
-            tf.function(self.model.train_step, autograph=False).get_concrete_function(self._data.kept.element_spec)
+            self._make_variables(self._data.kept.element_spec)
         model = TrackedModel(tf.train.Checkpoint(**parts), self._global_step)
         custody = StepCustody(self._rundir, model, Keep(), stop=self._stopped, should_stop=lambda: False)
         self._error: BaseException | None = None
@@ -214,6 +213,19 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _first_batch = 0
     _is_within = _is_told_again = False
     _break: object = None
+
+    def _make_variables(self, batch: Any) -> None:
+        """Trace a step, which makes all variables: in fit's first step it is too late to restore metrics."""
+        try:
+            tf.function(self.model.train_step, autograph=False).get_concrete_function(batch)
+        except Exception as error:
+            if not self.model.run_eagerly:
+                raise
+            raise UsageError(
+                "the model's train_step runs eagerly alone and cannot be traced, which supervise.data needs to make "
+                f"all variables before it restores them: {error}. Write it in TensorFlow's ops; or give fit the data "
+                "itself, and an epoch that was interrupted begins anew."
+            ) from error
 
     def _require_a_batch(self) -> None:
         """Have an epoch that was saved after its last batch end with the logs of that: `fit` is told them once more.
