@@ -137,7 +137,8 @@ class Custody(ABC):
     def begun(self) -> Iterator[None]:
         """Take the run directory and the signals. They are given back by `end`, or here where the block raises."""
         self.outcome = None
-        self._end_earlier()
+        if (earlier := _held.get(self._place)) is not None and earlier is not self:
+            earlier.make_way()
         boundary = Boundary(self._flag, self._serve)
         self._care = self._make_care(boundary)
         self._care.closing = self._closing
@@ -167,29 +168,28 @@ class Custody(ABC):
     def _place(self) -> str:
         return os.path.realpath(self._rundir.path) if self._rundir is not None else ""
 
-    def _end_earlier(self) -> None:
-        """End what holds the run directory, where it is a session that this thread began and nobody will close.
+    def make_way(self) -> None:
+        """Another session begins in this one's run directory: end this one, where nobody else will.
 
         A notebook's cell is run once more after an error, or a program forgets about a session: with TensorFlow another
-        one can begin, so the earlier one is saved as its end would have saved it.
+        one can begin, so this one is saved as its end would have saved it. Not where a `with` statement ends it, nor
+        where it is in a step, or another thread's.
         """
-        earlier = _held.get(self._place)
-        care = earlier._care if earlier is not None else None
-        if earlier is None or care is None or earlier is self or earlier.is_within or not care.boundary.is_mine:
+        care = self._care
+        if care is None or self.is_within or not care.boundary.is_mine:
             return
-        model = earlier._model
-        failed = care.failure is not None and model is not None and care.failed_at == model.changes
+        failed = self._model is not None and care.failed_at == self._model.changes
         error = care.failure if failed else None
         log.warning(
             "an earlier session of this process was not closed: it is saved and ended, since another one begins in %s",
             self._place,
             extra={"event": "abandoned"},
         )
-        earlier._stop(None)
+        self._stop(None)
         try:
-            earlier.save(error)
+            self.save(error)
         finally:
-            earlier.leave(error)
+            self.leave(error)
 
     def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
         """The prefix of the checkpoint to restore: the newest that verifies. None where there is none.
