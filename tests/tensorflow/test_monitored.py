@@ -66,7 +66,9 @@ def test_the_messages_of_the_notebook(tmp_path: Path, caplog: pytest.LogCaptureF
     for message in (
         "Create CheckpointSaverHook.",
         "Graph was finalized.",
+        "Calling checkpoint listeners before saving checkpoint 0...",
         f"Saving checkpoints for 0 into {tmp_path}/model.ckpt.",
+        "Calling checkpoint listeners after saving checkpoint 0...",
         f"Saving checkpoints for 250 into {tmp_path}/model.ckpt.",
         f"Restoring parameters from {tmp_path}/model.ckpt-250",
         "global_step/sec: ",
@@ -74,13 +76,38 @@ def test_the_messages_of_the_notebook(tmp_path: Path, caplog: pytest.LogCaptureF
         assert message in caplog.text
 
 
-def test_without_a_global_step_it_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "StepCounterHook"),
+        ({"log_step_count_steps": None}, "SummarySaverHook"),
+        ({"log_step_count_steps": None, "save_summaries_steps": None}, "CheckpointSaverHook"),
+    ],
+)
+def test_without_a_global_step_it_says_so(tmp_path: Path, options: dict[str, Any], name: str) -> None:
     with (
         tf1.Graph().as_default(),
-        pytest.raises(RuntimeError, match="Global step should be created to use StepCounterHook"),
-        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)),
+        pytest.raises(RuntimeError, match=f"Global step should be created to use {name}"),
+        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), **options),
     ):
         pass
+
+
+def test_a_global_step_that_nothing_counts_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logger = tf1.get_logger()
+    logger.propagate = True
+    try:
+        with tf1.Graph().as_default():
+            tf1.train.create_global_step()
+            p = tf1.get_variable("p", [], initializer=tf1.zeros_initializer())
+            forgot = p.assign_add(1.0)
+            with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+                for _ in range(20):
+                    session.run(forgot)
+    finally:
+        logger.propagate = False
+    told = [message for message in caplog.messages if message.startswith("It seems that global step")]
+    assert len(told) == 5 and "Current value (could be stable): 0 vs previous value: 0." in told[0]
 
 
 def test_without_a_checkpoint_dir_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

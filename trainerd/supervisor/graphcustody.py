@@ -31,6 +31,7 @@ class GraphCustody(Custody):
       global_step: counts the steps; None where nothing does.
       events: what is written for TensorBoard; None for nothing.
       stop, saving, host: see `Custody`.
+      saved: called with the step when a checkpoint is there.
 
     Attributes:
       model, state: the graph as it is saved; None where there is no run directory.
@@ -46,7 +47,9 @@ class GraphCustody(Custody):
         stop: Callable[[BaseException | None], None],
         saving: Callable[[int], None] = lambda step: None,
         host: Host | None = None,
+        saved: Callable[[int], None] = lambda step: None,
     ) -> None:
+        self._tell_saved = saved
         if saver is not None and saver.saver_def is None:
             with graph.as_default():
                 saver.build()
@@ -104,3 +107,4 @@ class GraphCustody(Custody):
             self._saver.published = [str(rundir.prefix(step)) for step in reversed(rundir.steps())]
         if last.seconds is not None:  # it was saved now, and not restored
             self._graph_events.saved(last.path, last.step)
+            self._tell_saved(last.step)

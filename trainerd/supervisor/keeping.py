@@ -26,6 +26,7 @@ class Keeping:
       summary_dir: where event files go.
       save_secs, save_steps: between checkpoints.
       count_steps: between two points of the curve of the rate.
+      shows: whether there are summaries.
       writes_graph: whether `graph.pbtxt` is written, and the graph with each checkpoint.
     """
 
@@ -34,6 +35,7 @@ class Keeping:
     save_secs: float
     save_steps: int
     count_steps: int
+    shows: bool
     writes_graph: bool
 
     @cached_property
@@ -46,12 +48,18 @@ class Keeping:
         """What of it needs a global step, by the names that programs know."""
         return {
             "StepCounterHook": self.count_steps > 0,
+            "SummarySaverHook": self.shows,
             "CheckpointSaverHook": True,
         }
 
     def tell_saving(self, step: int) -> None:
         """Say that a checkpoint is begun, in TensorFlow's words."""
+        tf1.logging.info("Calling checkpoint listeners before saving checkpoint %d...", step)
         tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.path / self.rundir.basename)
+
+    def tell_saved(self, step: int) -> None:
+        """Say that it is there."""
+        tf1.logging.info("Calling checkpoint listeners after saving checkpoint %d...", step)
 
     def start(self, custody: GraphCustody, graph: Any) -> None:
         """Have it all made on schedule, from now on."""

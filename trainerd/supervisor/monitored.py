@@ -42,6 +42,11 @@ _CREATING = (
     "An error was raised while a session was being created. This may be due to a preemption of a connected worker or "
     f"parameter server. A new session will be created. {_ADVICE}"
 )
+_STALE = (
+    "It seems that global step (tf.train.get_global_step) has not been increased. Current value (could be stable): %s "
+    "vs previous value: %s. You could increase the global step by passing tf.train.get_global_step() to "
+    "Optimizer.apply_gradients or Optimizer.minimize."
+)
 _CLOSING = (
     "An error occurred when attempting to close the session. This may be due to a preemption in a connected worker or "
     "parameter server. Error: %s"
@@ -91,6 +96,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         self._session: Any = None
         self._has_ended = self._is_started = False
         self._stops = self._was_told = False
+        self._seen = -1  # the global step beside the last run
         self._global_step: Any = None
         if keeping is not None:
             self._global_step = require_global_step(keeping.needing)
@@ -125,6 +131,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                 self._events,
                 stop=self._stop,
                 saving=self._keeping.tell_saving,
+                saved=self._keeping.tell_saved,
             )
 
     def _create(self) -> None:
@@ -160,6 +167,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         """Make a session after another one. It goes back to a checkpoint: a hook that had wanted to stop may not."""
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._stops = False
+        tf1.logging.info("Graph was finalized.")  # as TensorFlow says of each
         self._create()
 
     def _recover(self, what: str, error: BaseException) -> None:
@@ -279,9 +287,17 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                 result, step = self._hooked_or_first(fetches, feed_dict, options, run_metadata)
             finally:
                 boundary.is_held = False
+            if step is not None:
+                self._watch(step)
             if boundary.flag.is_raised or (step is not None and step + 1 >= self._custody.next_step):
                 boundary.reached()
         return result
+
+    def _watch(self, step: int) -> None:
+        """Warn where nothing counts the steps, a few times, as TensorFlow's StepCounterHook does and in its words."""
+        if step == self._seen and self._keeping is not None and self._keeping.count_steps:
+            tf1.logging.log_first_n(tf1.logging.WARN, _STALE, 5, step, self._seen)
+        self._seen = step
 
     def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
         """Run with hooks. Where a thread has failed before, a step's error is its consequence: raise the thread's."""

@@ -105,6 +105,7 @@ def MonitoredTrainingSession(
             save_secs=save_secs or 0,
             save_steps=save_steps or 0,
             count_steps=count_steps,
+            shows=bool(folder and ((show_secs or 0) > 0 or (show_steps or 0) > 0)),
             writes_graph=save_graph_def,
         )
         tf1.logging.info("Create CheckpointSaverHook.")
