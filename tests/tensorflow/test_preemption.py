@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import Recorder, counter, saved, train_monitored, value
+from trainerd.supervisor.flag import Request
 
 tf1 = tf.compat.v1
 
@@ -222,3 +223,21 @@ def test_a_creator_of_the_programs_own() -> None:
             assert session.run({"c": c}) == {"c": 2}
         with trainerd.MonitoredSession(tf1.train.ChiefSessionCreator()) as session:
             assert session.run(c) == 2
+
+
+def test_nothing_is_run_in_a_session_that_is_being_closed(tmp_path: Path) -> None:
+    """What serves the flag while the loop is busy may come between its end and the next session's beginning."""
+    found = counter()
+    with found.graph.as_default():
+        session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+        session.run(found.train_op)
+        custody, within = session._custody, session._tf_sess()
+        custody.save(None)
+        custody.part()
+        session._session = None
+        within.close()
+        custody.boundary.flag.raise_for(Request.SAVE)
+        custody.boundary.reached()
+        session._coord.raise_requested_exception()
+        session.close()
+    assert saved(tmp_path)[0] == (1, "finish")

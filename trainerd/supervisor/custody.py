@@ -112,7 +112,7 @@ class Custody(ABC):
         self._care: Care | None = None
         self._found: Manifest | None = None
         self._own: Path | None = None  # what the program saved itself, and is restored
-        self._is_kept = self._is_over = False
+        self._is_kept = self._is_over = self._is_parted = False
         self._recorded = 0
         self._counted: Mark | None = None
         self._saving: int | None = None
@@ -242,7 +242,10 @@ class Custody(ABC):
         assert self._care is not None
         with self._care.boundary.lock:
             self._adopt(session)
+            self._is_parted = False
             self._care.closing = self._closing
+            if self.outcome is not None:  # decided while there was no session
+                self._stop(None)
             if self._model is None or self._upkeep is None:
                 return session
             found = self._found
@@ -366,7 +369,7 @@ class Custody(ABC):
                 self._stop(None)
             if self._upkeep is None or self._model is None or self._care is None:
                 return
-            if not self._is_kept:  # the session is being made
+            if not self._is_kept or self._is_parted:  # a session is being made
                 if Request.SAVE in taken:
                     self._flag.raise_for(Request.SAVE)
                 return
@@ -435,9 +438,11 @@ class Custody(ABC):
                 self._upkeep.checkpointing.wait()
 
     def part(self) -> None:
-        """The session is about to be closed, and what is to be saved of it is saved."""
+        """The session is about to be closed, and what is to be saved of it is saved. Nothing is run in it any more."""
         if self._care is not None:
-            self._care.closing = lambda error: None
+            with self._care.boundary.lock:  # where another thread serves the flag meanwhile, until it has
+                self._is_parted = True
+                self._care.closing = lambda error: None
         self.wait()
 
     def wait(self) -> None:

@@ -42,6 +42,7 @@ _CREATING = (
     "An error was raised while a session was being created. This may be due to a preemption of a connected worker or "
     f"parameter server. A new session will be created. {_ADVICE}"
 )
+_WARNINGS = 5
 _STALE = (
     "It seems that global step (tf.train.get_global_step) has not been increased. Current value (could be stable): %s "
     "vs previous value: %s. You could increase the global step by passing tf.train.get_global_step() to "
@@ -96,7 +97,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         self._session: Any = None
         self._has_ended = self._is_started = False
         self._stops = self._was_told = False
-        self._seen = -1  # the global step beside the last run
+        self._seen, self._warned = -1, 0  # the global step beside the last run, and how often that was the same
         self._global_step: Any = None
         if keeping is not None:
             self._global_step = require_global_step(keeping.needing)
@@ -295,8 +296,9 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
 
     def _watch(self, step: int) -> None:
         """Warn where nothing counts the steps, a few times, as TensorFlow's StepCounterHook does and in its words."""
-        if step == self._seen and self._keeping is not None and self._keeping.count_steps:
-            tf1.logging.log_first_n(tf1.logging.WARN, _STALE, 5, step, self._seen)
+        if step == self._seen and self._warned < _WARNINGS and self._keeping is not None and self._keeping.count_steps:
+            self._warned += 1
+            tf1.logging.warning(_STALE, step, self._seen)
         self._seen = step
 
     def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
