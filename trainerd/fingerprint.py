@@ -30,7 +30,7 @@ class Difference:
     @property
     def moves_position(self) -> bool:
         """Whether a saved position of the dataset means another place than it did."""
-        return self.name in _POSITION
+        return self.name in _POSITION and self.before is not None and self.now is not None
 
     @property
     def is_of_state(self) -> bool:

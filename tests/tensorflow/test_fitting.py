@@ -94,6 +94,17 @@ def test_epochs_of_so_many_steps_go_on_too(tmp_path: Path, stops: list[int]) -> 
     assert_same(whole, fit(tmp_path / "parts", data=endless, steps=4))
 
 
+class Adds(keras.callbacks.Callback):  # type: ignore[misc]
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        logs["schedule"], logs["nothing"] = "cosine", None
+
+
+def test_what_another_callback_puts_into_the_logs_keeps_no_save_from_being_made(tmp_path: Path) -> None:
+    with pytest.raises(trainerd.keras.Paused):
+        fit(tmp_path, Adds(), At(2, terminate), data=unknown, patience=9)
+    assert saved(tmp_path)[0] == (2, "pause")
+
+
 @pytest.mark.parametrize("stops", [[], [2], [5], [6], [12], [29], [3, 3], [6, 6, 1]])
 def test_epochs_whose_length_nobody_knows_are_whole(tmp_path: Path, stops: list[int]) -> None:
     class Steps(keras.callbacks.Callback):  # type: ignore[misc]

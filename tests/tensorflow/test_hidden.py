@@ -76,6 +76,17 @@ def test_seeds_go_on_wherever_the_model_is_and_whenever_it_is_built(tmp_path: Pa
     assert parts == whole and len(set(whole)) == 6
 
 
+def test_what_has_a_name_like_keras_s_is_looked_through() -> None:
+    class Odd(tf.Module):  # type: ignore[misc]
+        def __init__(self, weights: Any) -> None:
+            super().__init__()
+            self.weights, self.norm, self.model = weights, keras.layers.BatchNormalization, dropping()
+            self.model(X)
+
+    for weights in (None, tf.Variable(1.0), tf.Variable(tf.zeros([9])), keras.layers.Dense):
+        assert len(hidden_variables({"odd": Odd(weights)})) == 2
+
+
 @wraps
 def test_each_hidden_variable_is_found_once(wrap: Wrap) -> None:
     model = dropping()
@@ -119,6 +130,23 @@ def test_another_input_behind_a_saved_position_is_refused_unless_told_otherwise(
     assert supervised(tmp_path, dataset.batch(7))[-1] == 7
 
 
+def test_a_program_may_begin_to_keep_its_input_and_leave_it_out_again(tmp_path: Path) -> None:
+    dataset = tf.data.Dataset.range(100).batch(5)
+
+    def run(keeps: bool) -> list[int]:
+        count, iterator = tf.Variable(0, dtype=tf.int64), iter(dataset)
+
+        def step() -> tf.Tensor:
+            return count.assign(next(iterator)[0])
+
+        parts = {"count": count, "iterator": iterator} if keeps else {"count": count}
+        sv = trainerd.Supervisor(checkpoint=tf.train.Checkpoint(**parts), logdir=str(tmp_path))
+        with sv.managed_session() as session:
+            return [int(session.run(step)) for _ in range(2)]
+
+    assert [run(True), run(True), run(False), run(False)] == [[0, 5], [10, 15], [0, 5], [0, 5]]
+
+
 def test_random_ops_whose_place_is_lost_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     value = tf.Variable(0.0)
     sv = trainerd.Supervisor(checkpoint=tf.train.Checkpoint(value=value), logdir=str(tmp_path))
@@ -144,8 +172,13 @@ def forgetful(kind: str) -> trainerd.Job:
             if read > 0.0:
                 plain()
 
+    @tf.function
+    def both() -> tf.Tensor:
+        return kept.assign_add(1.0) + lost
+
     def only_read() -> None:
         kept.assign_add(read + tf.function(lambda: lost + 1.0)())
+        both()
 
     steps = {"plain": plain, "function": in_a_function, "loop": in_a_loop, "read": only_read}
     return trainerd.Job(steps[kind], state={"kept": kept})

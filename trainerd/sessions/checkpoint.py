@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.errors import EntryError
+from trainerd.errors import EntryError, StorageError
 
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
@@ -43,12 +43,11 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
     """Those of a part, but for what was `seen` or `taken` already: parts may know one another."""
     if id(state) in seen:
         return
-    is_container = isinstance(state, list | tuple | Mapping)  # those that TensorFlow tracks have the attributes too
-    if not is_container and hasattr(state, "weights") and hasattr(state, "variables"):
+    if _is_of_keras(state):
         seen.add(id(state))
-        found = {id(variable) for variable in state.weights}
+        known = {id(variable) for variable in state.weights} | taken
         every = [*state.variables, *getattr(state, "metrics_variables", ())]
-        hidden = [variable for variable in every if id(variable) not in found | taken]
+        hidden = [variable for variable in every if id(variable) not in known]
         taken.update(map(id, hidden))
         yield from ((f"{name}/{index}/{_VALUE}", variable) for index, variable in enumerate(hidden))
         return
@@ -57,6 +56,13 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
         seen.add(id(state))
     for key, value in parts:
         yield from _hidden(value, f"{name}/{key.replace('/', '.S')}", seen, taken)
+
+
+def _is_of_keras(state: Any) -> bool:
+    """Whether it is a model or a layer: no class of them, no list of TensorFlow's, no module with such a name."""
+    if isinstance(state, list | tuple | Mapping | type):
+        return False
+    return isinstance(getattr(state, "weights", None), list | tuple) and hasattr(state, "variables")
 
 
 def _parts(state: Any) -> list[tuple[str, Any]]:
@@ -102,6 +108,10 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
     with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
         try:
             tf.train.Checkpoint(iterator=iterator).write(str(Path(folder) / "input"))
+        except tf.errors.ResourceExhaustedError as error:
+            raise StorageError(
+                f"cannot try in {folder} whether the dataset's position can be saved: {error}"
+            ) from error
         except tf.errors.OpError as error:
             raise EntryError(
                 "the dataset's position cannot be saved, so a pause would lose it:\n"

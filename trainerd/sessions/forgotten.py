@@ -26,8 +26,8 @@ def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
     Raises:
       EntryError: there are some, and it is.
     """
-    known = {id(_inner(variable)) for variable in held}
-    lost = [v for v in graph.variables if id(v) not in known]
+    known = {id(variable.handle) for variable in held}
+    lost = [v for v in graph.variables if id(v.handle) not in known]
     if not lost:
         return
     definition = graph.as_graph_def()
@@ -50,11 +50,6 @@ def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
     log.warning("%s", text, extra={"event": "forgotten"})
 
 
-def _inner(variable: Any) -> Any:
-    """TensorFlow's variable within one of Keras's."""
-    return getattr(variable, "value", variable) if hasattr(variable, "path") else variable
-
-
 def _changes(nodes: Any, name: str, functions: dict[str, Any]) -> bool:
     """Whether some node takes what has this name, and may write into it."""
     for node in nodes:
@@ -71,7 +66,8 @@ def _writes(node: Any, place: int, functions: dict[str, Any]) -> bool:
     found = [functions[name] for name in called if name in functions]
     if not found:
         return True
-    return any(_changes_argument(function, len(node.input), place, functions) for function in found)
+    given = sum(not name.startswith("^") for name in node.input)  # those are control inputs
+    return any(_changes_argument(function, given, place, functions) for function in found)
 
 
 def _changes_argument(function: Any, given: int, place: int, functions: dict[str, Any]) -> bool:

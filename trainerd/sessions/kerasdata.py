@@ -24,7 +24,8 @@ def checked(job: KerasJob) -> KerasJob:
     _require_trainable(job.model)
     for name in ("steps_per_epoch", "epochs", "validation_steps"):
         _require_count(name, getattr(job, name), or_none=True)
-    _require_count("batch_size", job.batch_size)
+    if not isinstance(job.data, tf.data.Dataset):
+        _require_count("batch_size", job.batch_size)
     every = job.validation_freq
     if isinstance(every, Collection) and not isinstance(every, str):
         for epoch in every:

@@ -58,8 +58,14 @@ def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
 
 
 def variables_of(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """The variables that a checkpoint tracks now, those of Keras and of TensorFlow."""
-    return [each for each in tracked_objects(checkpoint) if hasattr(each, "handle") or hasattr(each, "assign")]
+    """The variables that a checkpoint tracks now, those of Keras and of TensorFlow; of one in shards, the shards."""
+    found: list[Any] = []
+    for each in tracked_objects(checkpoint):
+        if hasattr(each, "handle"):
+            found.append(each)
+        elif hasattr(each, "variables") and hasattr(each, "assign"):
+            found.extend(each.variables)
+    return found
 
 
 def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:

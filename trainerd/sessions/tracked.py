@@ -128,6 +128,8 @@ class TrackedModel:
           DataError: it does not fit.
           EntryError: an input cannot be saved.
         """
+        for iterator in self._iterators():  # before they are restored: then they may hold much
+            require_saveable(iterator, _WITHOUT)
         try:
             self._status = self._checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
             self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
@@ -138,7 +140,6 @@ class TrackedModel:
                 f"the tf.train.Checkpoint. Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
         for iterator in self._iterators():
-            require_saveable(iterator, _WITHOUT)
             restore_order(dataset_of(iterator), iterator)
 
     def begin_anew(self) -> None:

@@ -16,6 +16,7 @@ class Care:
     Attributes:
       boundary: what follows each step.
       failure: the last error that a step raised, whose state is no boundary's.
+      is_within: whether a `with` statement of the program's closes the session.
       failed_at: how many runs had changed something when it did; negative where none has.
       next_step: the global step at which a service is due; infinity where none is by steps.
       closing: called before the program itself closes the session, with the error that it does so for.
@@ -24,6 +25,7 @@ class Care:
     boundary: Boundary
     failure: BaseException | None = field(default=None)
     failed_at: int = field(default=-1)
+    is_within: bool = field(default=False)
     next_step: float = field(default=math.inf)
     closing: Callable[[BaseException | None], None] = field(default=lambda error: None)
 

@@ -169,27 +169,26 @@ class Custody(ABC):
         return os.path.realpath(self._rundir.path) if self._rundir is not None else ""
 
     def make_way(self) -> None:
-        """Another session begins in this one's run directory: end this one, where nobody else will.
+        """Another session begins in this one's run directory: end this one, where an error has ended its loop.
 
-        A notebook's cell is run once more after an error, or a program forgets about a session: with TensorFlow another
-        one can begin, so this one is saved as its end would have saved it. Not where a `with` statement ends it, nor
-        where it is in a step, or another thread's.
+        A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is
+        saved. Not where a `with` statement ends it, nor where it is in a step, another thread's, or may train on.
         """
-        care = self._care
-        if care is None or self.is_within or not care.boundary.is_mine:
+        care, model = self._care, self._model
+        if care is None or model is None or care.failed_at != model.changes:
             return
-        failed = self._model is not None and care.failed_at == self._model.changes
-        error = care.failure if failed else None
+        if self.is_within or care.is_within or not care.boundary.is_mine:
+            return
         log.warning(
-            "an earlier session of this process was not closed: it is saved and ended, since another one begins in %s",
+            "an earlier session of this process has failed and was not closed: it is ended, as another begins in %s",
             self._place,
             extra={"event": "abandoned"},
         )
         self._stop(None)
         try:
-            self.save(error)
+            self.save(care.failure)
         finally:
-            self.leave(error)
+            self.leave(care.failure)
 
     def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
         """The prefix of the checkpoint to restore: the newest that verifies. None where there is none.
@@ -439,10 +438,12 @@ class Custody(ABC):
 
     def part(self) -> None:
         """The session is about to be closed, and what is to be saved of it is saved. Nothing is run in it any more."""
+        self._is_parted = True
         if self._care is not None:
-            with self._care.boundary.lock:  # where another thread serves the flag meanwhile, until it has
-                self._is_parted = True
-                self._care.closing = lambda error: None
+            self._care.closing = lambda error: None
+            if self._care.boundary.thread == threading.get_ident():
+                with self._care.boundary.lock:  # where another thread serves the flag, it has done so now
+                    pass
         self.wait()
 
     def wait(self) -> None:

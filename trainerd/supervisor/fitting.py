@@ -103,7 +103,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the newest checkpoint, and have `fit` begin there."""
         self._leave(None)
-        self._is_within = False
+        self._is_within = self._is_told_again = False
         if self._data is not None and 0 <= self._data.size != self.params.get("steps"):
             raise UsageError(
                 f"the data has {self._data.size} batches, and steps_per_epoch is {self.params.get('steps')}: fit "
@@ -120,6 +120,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._make_variables(self._data.kept.element_spec)
         model = TrackedModel(tf.train.Checkpoint(**parts), self._global_step)
         custody = StepCustody(self._rundir, model, Keep(), stop=self._stopped, should_stop=lambda: False)
+        custody.is_within = True  # of `fit`, which nobody but itself ends
         self._error: BaseException | None = None
         with custody.begun():
             custody.find()
@@ -238,7 +239,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             model.train_function = train
             try:
                 return train(iterator)
-            except tf.errors.OutOfRangeError as error:
+            except (tf.errors.OutOfRangeError, StopIteration) as error:  # this with steps_per_execution
                 model.train_function, self._is_told_again = ending(error), True
                 return last
 
@@ -303,7 +304,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def _read(self) -> Any:
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
         where["passes"] = self._data.passes if self._data is not None else 0
-        where["logs"] = {name: float(value) for name, value in (self._logs or {}).items() if np.ndim(value) == 0}
+        logs = self._logs or {}
+        where["logs"] = {name: float(v) for name, v in logs.items() if isinstance(v, int | float | np.number)}
         return {**where, "callbacks": self._memory.memory()}
 
     def _write(self, values: Any) -> None:

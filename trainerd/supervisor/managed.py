@@ -165,6 +165,11 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
                 boundary.reached()
         return result
 
+    def __enter__(self) -> Any:
+        """See `tf.compat.v1.Session`."""
+        self.care.is_within = True
+        return super().__enter__()
+
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
         """See `tf.compat.v1.Session`. What is to be saved is saved before."""
         self.care.close(error)
