@@ -63,7 +63,7 @@ def variables_of(checkpoint: tf.train.Checkpoint) -> list[Any]:
     for each in tracked_objects(checkpoint):
         if hasattr(each, "handle"):
             found.append(each)
-        elif hasattr(each, "variables") and hasattr(each, "assign"):
+        elif hasattr(each, "assign") and hasattr(each, "variables"):
             found.extend(each.variables)
     return found
 
