@@ -116,7 +116,8 @@ def test_a_nan_anywhere_is_found(tmp_path: Path, dtype: tf.DType, size: int) -> 
 
 
 def test_a_nan_is_written_where_it_may_be(tmp_path: Path) -> None:
-    written(tmp_path, [Item("bad", "", tf.fill([3_000_000], np.nan))], refuse_nan=False)
+    prefix = written(tmp_path, [Item("bad", "", tf.fill([3_000_000], np.nan))], refuse_nan=False)
+    assert np.isnan(tf.train.load_checkpoint(str(prefix)).get_tensor("bad")).all()
 
 
 def test_a_flipped_bit_is_found_by_tensorflow_itself(tmp_path: Path) -> None:

@@ -156,14 +156,10 @@ class Keeper:
 def _free_folder(folder: Path, paths: Sequence[Path]) -> Path:
     """A folder; one within it where it has files of these names already: those of an earlier time."""
     _require_no_link(folder)
-    numbered = (folder / str(number) for number in itertools.count(2))
-    return next(
-        found for found in itertools.chain([folder], numbered) if not any(map(os.path.lexists, _in(found, paths)))
-    )
-
-
-def _in(folder: Path, paths: Sequence[Path]) -> list[Path]:
-    return [folder / path.name for path in paths]
+    for found in itertools.chain([folder], (folder / str(number) for number in itertools.count(2))):
+        if not any(os.path.lexists(found / path.name) for path in paths):
+            break
+    return found
 
 
 def _require_no_link(folder: Path) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError, StorageError
 
-_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
 
 def has_position(prefix: Path) -> bool:
@@ -39,6 +39,11 @@ def hidden_variables(state: Any, name: str = "hidden") -> dict[str, Any]:
     return dict(_hidden(state, name, set(), set()))
 
 
+def part_of(key: str) -> str:
+    """Which Keras model a hidden variable is of: its key without the number."""
+    return key.removesuffix(f"/{VALUE}").rpartition("/")[0]
+
+
 def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[tuple[str, Any]]:
     """Those of a part, but for what was `seen` or `taken` already: parts may know one another."""
     if id(state) in seen:
@@ -49,7 +54,7 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
         every = [*state.variables, *getattr(state, "metrics_variables", ())]
         hidden = [variable for variable in every if id(variable) not in known]
         taken.update(map(id, hidden))
-        yield from ((f"{name}/{index}/{_VALUE}", variable) for index, variable in enumerate(hidden))
+        yield from ((f"{name}/{index}/{VALUE}", variable) for index, variable in enumerate(hidden))
         return
     parts = _parts(state)
     if parts:

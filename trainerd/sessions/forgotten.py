@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
-from trainerd.errors import EntryError
-
-log = logging.getLogger(__name__)
+from trainerd.sessions import inexact
 
 _SHOWN = 5  # names in a message
 # What takes a variable and does not change it.
@@ -40,14 +37,13 @@ def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
         return
     names = ", ".join(v.name.removesuffix(":0") for v in changed[:_SHOWN])
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-    text = (
+    inexact.tell(
         f"the job's step changes variables that are not in its state: {names}{more}. No checkpoint holds them, and "
         "after a pause they begin anew. Put what they belong to (an optimizer, a tf.random.Generator, a layer) into "
-        "`state`; of a KerasJob, into the model."
+        "`state`; of a KerasJob, into the model.",
+        refuse=refuse,
+        event="forgotten",
     )
-    if refuse:
-        raise EntryError(f"deterministic = true, and {text}")
-    log.warning("%s", text, extra={"event": "forgotten"})
 
 
 def _changes(nodes: Any, name: str, functions: dict[str, Any]) -> bool:

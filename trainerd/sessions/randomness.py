@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-from trainerd.errors import EntryError
-
-log = logging.getLogger(__name__)
+from trainerd.sessions import inexact
 
 # TensorFlow's stateful random ops keep a counter in their kernel. Those of tf.random.Generator (StatefulUniform and
 # the like) keep it in a variable, and the stateless ones have none.
@@ -52,11 +49,10 @@ def require_kept(graph: Any, *, refuse: bool) -> None:
     """
     if not (lost := random_ops(graph)):
         return
-    text = (
+    inexact.tell(
         f"the job's step uses {', '.join(lost)}, which keep their place in the random numbers where no checkpoint can "
         "reach: after a pause they begin anew. Use a tf.random.Generator that is in the job's state, "
-        "tf.random.stateless_*, or Keras layers with their own seed generators."
+        "tf.random.stateless_*, or Keras layers with their own seed generators.",
+        refuse=refuse,
+        event="random-ops",
     )
-    if refuse:
-        raise EntryError(f"deterministic = true, and {text}")
-    log.warning("%s", text, extra={"event": "random-ops"})

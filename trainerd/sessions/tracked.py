@@ -13,7 +13,7 @@ import trainerd
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
-from trainerd.sessions.checkpoint import hidden_variables, require_saveable, stored_hidden
+from trainerd.sessions.checkpoint import VALUE, hidden_variables, part_of, require_saveable, stored_hidden
 from trainerd.sessions.objectgraph import GRAPH_KEY, tracked_objects
 from trainerd.sessions.pipeline import dataset_of
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
@@ -22,8 +22,7 @@ from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 log = logging.getLogger(__name__)
 
 PATIENCE = 1000  # runs in which a program makes all its variables
-_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
-STEP_KEY = f"hidden/global_step/{_VALUE}"
+STEP_KEY = f"hidden/global_step/{VALUE}"
 _WITHOUT = "leave its iterator out of the tf.train.Checkpoint (and `fit`'s data out of supervise.data)"
 _UNMATCHED = (
     "the checkpoint does not fit the program: its files are sound, but its variables are others than those of the "
@@ -169,11 +168,11 @@ class TrackedModel:
                 raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0]) from error
         if self._waiting:
             variables = self._with_hidden()
-            for part in {_part_of(key) for key in self._waiting}:
+            for part in {part_of(key) for key in self._waiting}:
                 # A layer may make its own when it is first called, before those of others: until all are there, they
                 # are not known by their numbers.
-                here = {key: variable for key, variable in variables.items() if _part_of(key) == part}
-                if here.keys() == {key for key in self._waiting if _part_of(key) == part}:
+                here = {key: variable for key, variable in variables.items() if part_of(key) == part}
+                if here.keys() == {key for key in self._waiting if part_of(key) == part}:
                     for key, variable in here.items():
                         variable.assign(self._waiting.pop(key))
 
@@ -242,11 +241,6 @@ class TrackedModel:
 
 def _keys_in(prefix: Path) -> set[str]:
     return {name for name, _ in tf.train.list_variables(str(prefix)) if name != GRAPH_KEY}
-
-
-def _part_of(key: str) -> str:
-    """Which Keras model a hidden variable is of: its key without the number."""
-    return key.removesuffix(f"/{_VALUE}").rpartition("/")[0]
 
 
 def _same_objects(ones: list[Any], others: list[Any]) -> bool:

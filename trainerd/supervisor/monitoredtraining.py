@@ -97,6 +97,7 @@ def MonitoredTrainingSession(
         worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
         return MonitoredSession(worker, hooks, stop_grace_period_secs)
     creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
+    shows = bool(folder and ((show_secs or 0) > 0 or (show_steps or 0) > 0))
     keeping, saves = None, bool(checkpoint_dir and ((save_secs or 0) > 0 or (save_steps or 0) > 0))
     if checkpoint_dir and saves:
         keeping = Keeping(
@@ -105,14 +106,14 @@ def MonitoredTrainingSession(
             save_secs=save_secs or 0,
             save_steps=save_steps or 0,
             count_steps=count_steps,
-            shows=bool(folder and ((show_secs or 0) > 0 or (show_steps or 0) > 0)),
+            shows=shows,
             writes_graph=save_graph_def,
         )
         tf1.logging.info("Create CheckpointSaverHook.")
     all_hooks = list(chief_only_hooks or [])
     if folder and count_steps and not saves:  # nothing is saved: another process may train there
         all_hooks.append(tf1.train.StepCounterHook(output_dir=folder, every_n_steps=count_steps))
-    if folder and ((show_secs or 0) > 0 or (show_steps or 0) > 0):
+    if shows:
         # In the run of a step, and not in one of its own: a summary may need what is fed, or the batch.
         all_hooks.append(tf1.train.SummarySaverHook(show_steps, show_secs, output_dir=folder, scaffold=scaffold))
     all_hooks += hooks or []
