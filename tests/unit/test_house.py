@@ -62,7 +62,12 @@ NEEDS_TENSORFLOW = {
     "supervisor/graphcustody.py",
     "supervisor/graphprogram.py",
     "supervisor/keeping.py",
-    "hooks.py",
+    "hooks/__init__.py",
+    "hooks/base.py",
+    "hooks/beginning.py",
+    "hooks/ending.py",
+    "hooks/events.py",
+    "hooks/loggingtensor.py",
     "supervisor/monitored.py",
     "supervisor/monitoredtraining.py",
     "supervisor/monitoredsteps.py",
@@ -83,6 +88,7 @@ NEEDS_TENSORFLOW = {
 }
 NEEDS_WHAT_NEEDS_IT = {
     "events/writer.py",
+    "hooks/checkpointsaver.py",
     "keras.py",
     "supervisor/closing.py",
     "supervisor/lent.py",

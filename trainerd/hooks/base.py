@@ -1,0 +1,107 @@
+"""What the hooks have in common: when they are called."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+tf1 = tf.compat.v1
+
+
+class Timer:
+    """When something is to be done that is done every so many steps or seconds, the first time at once.
+
+    Args:
+      every_secs, every_steps: one of them.
+      clock: seconds on a clock that is never set.
+
+    Raises:
+      ValueError: both, or neither.
+    """
+
+    def __init__(
+        self,
+        every_secs: float | None,
+        every_steps: int | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if every_secs is None and every_steps is None:
+            raise ValueError("Either every_secs or every_steps should be provided.")
+        if every_secs is not None and every_steps is not None:
+            raise ValueError("Can not provide both every_secs and every_steps.")
+        self.every_secs, self.every_steps = every_secs, every_steps
+        self._clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """It was never done."""
+        self._step: int | None = None
+        self._at = 0.0
+
+    def due_at(self, step: int) -> float:
+        """The step at which it is due, after this one; infinity where the clock will tell."""
+        if self._step is None:
+            return step + 1
+        if self.every_steps is not None:
+            return max(step + 1, self._step + self.every_steps)
+        return step + 1 if self._is_time() else math.inf
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is to be done now that this step was."""
+        if self._step is None:
+            return True
+        return step >= self._step + self.every_steps if self.every_steps is not None else self._is_time()
+
+    def done(self, step: int) -> tuple[float | None, int]:
+        """It is done. The seconds and the steps since the last time; None where there was none."""
+        now, before = self._clock(), self._step
+        elapsed = (None, 0) if before is None else (now - self._at, step - before)
+        self._step, self._at = step, now
+        return elapsed
+
+    def _is_time(self) -> bool:
+        return self.every_secs is not None and self._clock() >= self._at + self.every_secs
+
+
+class Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """A hook that says when it wants to be called.
+
+    Attributes:
+      by_clock: whether that depends on the time.
+      stops_at: the metric after whose first value that is no number it must be called; None for none.
+    """
+
+    by_clock = False
+    stops_at: str | None = None
+
+    def due_at(self, step: int) -> float | None:
+        """The global step of the next run that it wants, after this step; None for whenever there is a boundary."""
+        return None
+
+
+class Timed(Hook):
+    """A hook that is called on a schedule."""
+
+    _timer: Timer | None = None
+
+    @property
+    def by_clock(self) -> bool:  # type: ignore[override]
+        return self._timer is not None and self._timer.every_secs is not None
+
+    def due_at(self, step: int) -> float | None:
+        """See `Hook`."""
+        return math.inf if self._timer is None else self._timer.due_at(step)
+
+
+def values_at_the_end(session: Any, fetches: Any, feeds: Any) -> Any:
+    """What is wanted when no step follows; None where a step would have given it, and none was run."""
+    names = [part for part in tf.nest.flatten(fetches) if isinstance(part, str)]
+    if names and not session.has_run:
+        tf1.logging.info("No step was run, so there is no value of %s.", ", ".join(names))
+        return None
+    return session.run(fetches, feed_dict=feeds)

@@ -1,0 +1,75 @@
+"""Where and how often a session saves, and who is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trainerd.hooks.base import Hook, Timer
+
+
+class CheckpointSaverHook(Hook):
+    """Says where and how often the session saves, and who is told; see `tf.compat.v1.train.CheckpointSaverHook`.
+
+    The session itself saves: in the background, through trainerd's store. A listener's `before_save` is called at the
+    boundary of the step, and its `after_save` when that step is on disk, which may be some steps later.
+
+    Args:
+      checkpoint_dir: the run directory.
+      save_secs, save_steps: how often; one of them.
+      saver, scaffold, save_graph_def: of graphs; not used here.
+      checkpoint_basename: the first part of the checkpoints' names.
+      listeners: told of each checkpoint.
+
+    Raises:
+      ValueError: the arguments say no, or two things.
+    """
+
+    def __init__(
+        self,
+        checkpoint_dir: str,
+        save_secs: float | None = None,
+        save_steps: int | None = None,
+        saver: Any = None,
+        checkpoint_basename: str = "model.ckpt",
+        scaffold: Any = None,
+        listeners: Sequence[Any] | None = None,
+        save_graph_def: bool = True,
+    ) -> None:
+        if saver is not None and scaffold is not None:
+            raise ValueError("You cannot provide both saver and scaffold.")
+        Timer(save_secs, save_steps)
+        self.checkpoint_dir, self.checkpoint_basename = checkpoint_dir, checkpoint_basename
+        self.save_secs, self.save_steps = save_secs or 0, save_steps or 0
+        self._listeners = list(listeners or [])
+        self._save: Callable[[], None] = lambda: None
+
+    def begin(self) -> None:
+        """A session begins."""
+        for listener in self._listeners:
+            listener.begin()
+
+    def saves_with(self, save: Callable[[], None]) -> None:
+        """Told by the session how to save at its end."""
+        self._save = save
+
+    def saving(self, session: Any, step: int) -> None:
+        """A step is about to be saved."""
+        for listener in self._listeners:
+            listener.before_save(session, step)
+
+    def saved(self, session: Any, step: int) -> bool:
+        """It is on disk. Whether a listener wants to stop."""
+        wishes = [listener.after_save(session, step) for listener in self._listeners]  # all of them are told
+        return any(wishes)
+
+    def due_at(self, step: int) -> float | None:
+        """Never: the session saves."""
+        return math.inf
+
+    def end(self, session: Any) -> None:
+        """Save the last step."""
+        self._save()
+        for listener in self._listeners:
+            listener.end(session, session.step)
