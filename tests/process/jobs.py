@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -82,8 +83,11 @@ def lottery() -> trainerd.Job:
 
 
 def workers() -> trainerd.Job:
-    """A job with processes of its own, forked, as a loader of data has them."""
+    """A job with processes of its own, forked, as a loader of data has them, and something to do at the end."""
+    import atexit
     import multiprocessing
+
+    atexit.register((HERE / f"farewell-{os.getpid()}").touch)
 
     fork = multiprocessing.get_context("fork")
     for _ in range(3):

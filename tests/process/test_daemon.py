@@ -87,15 +87,17 @@ def test_a_daemons_life(project: Path, rundir: RunDirectory) -> None:
 
 
 def test_a_start_returns_though_the_job_has_processes_of_its_own(project: Path, rundir: RunDirectory) -> None:
-    """And they end with it."""
+    """And they end with it, and what it wants done when its process ends is."""
     write_config(project, entry="jobs:workers")
     assert "training in the background" in trainerd(project, "start")
     holder = read_holder(rundir)
     assert holder is not None
-    workers = psutil.Process(holder.pid).children()
+    daemon = psutil.Process(holder.pid)
+    workers = daemon.children()
     assert len(workers) == 3
     assert "paused at step" in trainerd(project, "pause", "--wait")
-    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert psutil.wait_procs([daemon, *workers], timeout=20)[1] == []
+    assert [path.name for path in project.glob("farewell-*")] == [f"farewell-{holder.pid}"]
 
 
 def test_a_start_that_fails_says_why_with_its_code(project: Path, rundir: RunDirectory) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
 import json
-import multiprocessing
 import os
 import sys
 import traceback
@@ -120,14 +120,7 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], file: 
     except BaseException:
         parent.tell({"error": traceback.format_exc(), "code": code})
     finally:
-        _end_workers()
+        atexit._run_exitfuncs()  # the job's own, those that end its workers, and TensorFlow's, which has files in /tmp
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _end_workers() -> None:
-    """End the processes that the job made to end with it, as Python does where a process ends by itself."""
-    for process in multiprocessing.active_children():
-        if process.daemon:
-            process.terminate()
