@@ -43,6 +43,13 @@ accept_changes_option = click.option(
 )
 
 
+def of_training(command: Command) -> Command:
+    """The options of the commands that train."""
+    for option in (accept_changes_option, forever_option, max_steps_option, logdir_option, config_option):
+        command = option(command)
+    return command
+
+
 def load_config(config_path: Path | None) -> Config:
     """The config that is meant: the one named, the one here, or the digits job.
 

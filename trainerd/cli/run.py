@@ -14,11 +14,7 @@ from trainerd.daemon.process import TrainerProcess
 
 
 @click.command("run")
-@options.config_option
-@options.logdir_option
-@options.max_steps_option
-@options.forever_option
-@options.accept_changes_option
+@options.of_training
 def command(
     config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
 ) -> None:

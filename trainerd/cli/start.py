@@ -11,11 +11,7 @@ from trainerd.daemon.detach import start
 
 
 @click.command("start")
-@options.config_option
-@options.logdir_option
-@options.max_steps_option
-@options.forever_option
-@options.accept_changes_option
+@options.of_training
 def command(
     config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
 ) -> None:

@@ -18,7 +18,9 @@ FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what t
 def _is_the_users(file: str) -> bool:
     if file.startswith(_EXAMPLES):
         return True
-    return not file.startswith((_OURS, *_LIBRARIES, "<frozen", "/tmp/__autograph_generated_file"))
+    if Path(file).name.startswith("__autograph_generated_file"):  # in the folder for temporary files
+        return False
+    return not file.startswith((_OURS, *_LIBRARIES, "<frozen"))
 
 
 def job_traceback(error: BaseException) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -84,32 +85,34 @@ def _require_right_types(job: Job, entry: str) -> None:
 
 
 def _import(module_name: str, entry: str, folder: Path) -> object:
+    with _blamed(entry, failed="does not import", ended="importing it"):
+        try:
+            return importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
+                raise EntryError(
+                    f"entry = {entry!r}: there is no module {error.name!r}. It was looked for in {folder} and among "
+                    f"the packages of {sys.prefix}."
+                ) from None
+            raise
+
+
+def _call(build: Callable[[], object], entry: str) -> object:
+    with _blamed(entry, failed="raised while it built the job", ended="building the job"):
+        return build()
+
+
+@contextlib.contextmanager
+def _blamed(entry: str, *, failed: str, ended: str) -> Iterator[None]:
+    """What the user's code raises in the block is told as theirs."""
     try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise EntryError(
-                f"entry = {entry!r}: there is no module {error.name!r}. It was looked for in {folder} and among "
-                f"the packages of {sys.prefix}."
-            ) from None
-        raise EntryError(f"entry = {entry!r} does not import:\n{job_traceback(error)}") from error
+        yield
     except TrainerdError:
         raise
     except Exception as error:
-        raise EntryError(f"entry = {entry!r} does not import:\n{job_traceback(error)}") from error
+        raise EntryError(f"entry = {entry!r} {failed}:\n{job_traceback(error)}") from error
     except SystemExit as error:
-        raise EntryError(f"entry = {entry!r}: importing it ended with exit({error.code!r}).") from error
-
-
-def _call(build: object, entry: str) -> object:
-    try:
-        return build()  # type: ignore[operator]
-    except TrainerdError:
-        raise
-    except Exception as error:
-        raise EntryError(f"entry = {entry!r} raised while it built the job:\n{job_traceback(error)}") from error
-    except SystemExit as error:
-        raise EntryError(f"entry = {entry!r}: building the job ended with exit({error.code!r}).") from error
+        raise EntryError(f"entry = {entry!r}: {ended} ended with exit({error.code!r}).") from error
 
 
 def _near(module: object, name: str) -> str:
