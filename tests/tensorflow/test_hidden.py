@@ -13,8 +13,11 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.errors import DataError, EntryError
-from trainerd.sessions.checkpoint import hidden_variables
 from trainerd.sessions.function import FunctionSession
+from trainerd.sessions.hidden import hidden_variables
+from trainerd.sessions.kerasjob import KerasJobSession
+from trainerd.sessions.objectgraph import tracked_objects, variables_among
+from trainerd.supervisor.flag import Flag
 
 X = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
 
@@ -40,6 +43,10 @@ class Holder(tf.Module):  # type: ignore[misc]
         super().__init__()
         self.models = [model]
         self.myself = self
+
+
+def hidden(state: dict[str, Any]) -> dict[str, Any]:
+    return hidden_variables(state, variables_among(tracked_objects(tf.train.Checkpoint(**state))))
 
 
 Wrap = Callable[[Any], Any]
@@ -84,7 +91,7 @@ def test_what_has_a_name_like_keras_s_is_looked_through() -> None:
             self.model(X)
 
     for weights in (None, tf.Variable(1.0), tf.Variable(tf.zeros([9])), keras.layers.Dense):
-        assert len(hidden_variables({"odd": Odd(weights)})) == 2
+        assert len(hidden({"odd": Odd(weights)})) == 2
 
 
 @wraps
@@ -92,8 +99,98 @@ def test_each_hidden_variable_is_found_once(wrap: Wrap) -> None:
     model = dropping()
     model(X)
     for state in ({"part": wrap(model)}, {"one": model, "two": wrap(model)}):
-        found = hidden_variables(state)
+        found = hidden(state)
         assert len(found) == 2 and len({id(variable) for variable in found.values()}) == 2
+
+
+# ---------------------------------------------------------------------- what is in a list of a Keras model
+
+
+class Listed(keras.Model):  # type: ignore[misc]
+    """All that decides its next step is in lists and dicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(11)
+        self.blocks = [keras.layers.Dense(3), [keras.layers.BatchNormalization(), keras.layers.Dropout(0.4, seed=2)]]
+        self.heads = {"one": keras.layers.Dense(1, trainable=False)}
+        self.optimizers = [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01, momentum=0.9)]
+        self.others = {"noise": [tf.random.Generator.from_seed(4)], "scale": tf.Variable(1.0, trainable=False)}
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        first, (norm, drop) = self.blocks
+        return self.heads["one"](drop(norm(first(x), training=training), training=training))
+
+    def train_step(self, x: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            noise = self.others["noise"][0].normal([8, 1])
+            loss = tf.reduce_mean((self(x, training=True) - noise) ** 2) * self.others["scale"]
+        self.others["scale"].assign(0.9 * self.others["scale"] + 0.2)
+        variables = self.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self.optimizers[0].apply(gradients[:2], variables[:2])
+        self.optimizers[1].apply(gradients[2:], variables[2:])
+        return {"loss": loss}
+
+
+def in_a_session(logdir: Path, steps: int) -> list[float]:
+    model = Listed()
+    checkpoint = tf.train.Checkpoint(model=model)
+    with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(logdir)).managed_session() as session:
+        return [float(session.run(lambda: model.train_step(X)["loss"])) for _ in range(steps)]
+
+
+def in_fit(logdir: Path, steps: int) -> list[float]:
+    """The data is without an end, so that an epoch may be any number of steps."""
+    model, losses = Listed(), list[float]()
+    model.compile()
+    told = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(float(logs["loss"])))
+    with trainerd.keras.Supervise(str(logdir)) as supervise:
+        data = supervise.data(tf.data.Dataset.from_tensors(X).repeat())
+        done = len(list(logdir.glob("*.index"))) * 3
+        model.fit(
+            data, epochs=(done + steps) // 3, steps_per_epoch=3, verbose=0, shuffle=False, callbacks=[told, supervise]
+        )
+    return losses
+
+
+def in_a_job(logdir: Path, steps: int) -> list[float]:
+    model = Listed()
+    model.compile()
+    data = tf.data.Dataset.from_tensors(X).repeat()
+    session = KerasJobSession(trainerd.KerasJob(model, data, steps_per_epoch=1000), repeats=True)
+    session.bind(Flag())
+    if saved := sorted(logdir.glob("*.index")):
+        session.restore(saved[-1].with_suffix(""))
+    losses = session.run_until(session.step + steps).rows[:, 0].tolist()
+    logdir.mkdir(exist_ok=True)
+    session.snapshot().write(logdir / f"model.ckpt-{session.step}", lambda moved: None)
+    return [round(loss, 6) for loss in losses]
+
+
+@pytest.mark.parametrize("train", [in_a_session, in_fit, in_a_job])
+def test_what_is_in_a_list_of_a_model_goes_on(tmp_path: Path, train: Callable[[Path, int], list[float]]) -> None:
+    """Keras has lists and dicts of its own there, into which `tf.train.Checkpoint` does not look."""
+    whole = train(tmp_path / "whole", 6)
+    parts = train(tmp_path / "parts", 3) + train(tmp_path / "parts", 3)
+    assert parts == whole and len(set(whole)) == 6
+
+
+def test_fit_says_which_variables_no_checkpoint_holds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Elsewhere:
+        count = tf.Variable(0.0, name="elsewhere")
+
+    class Forgetful(Listed):
+        def train_step(self, x: Any) -> dict[str, Any]:
+            return super().train_step(x) | {"count": Elsewhere.count.assign_add(1.0)}
+
+    model = Forgetful()
+    model.compile()
+    with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+        data = supervise.data(tf.data.Dataset.from_tensors(X).repeat())
+        model.fit(data, epochs=1, steps_per_epoch=2, verbose=0, shuffle=False, callbacks=[supervise])
+    [record] = [each for each in caplog.records if getattr(each, "event", "") == "forgotten"]
+    assert "not in the state: elsewhere. " in record.getMessage()
 
 
 # ---------------------------------------------------------------------- inputs of a program

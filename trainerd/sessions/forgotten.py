@@ -35,12 +35,12 @@ def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
     ]
     if not changed:
         return
-    names = ", ".join(v.name.removesuffix(":0") for v in changed[:_SHOWN])
+    names = ", ".join(sorted(v.name.removesuffix(":0") for v in changed)[:_SHOWN])
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     inexact.tell(
-        f"the job's step changes variables that are not in its state: {names}{more}. No checkpoint holds them, and "
+        f"the step changes variables that are not in the state: {names}{more}. No checkpoint holds them, and "
         "after a pause they begin anew. Put what they belong to (an optimizer, a tf.random.Generator, a layer) into "
-        "`state`; of a KerasJob, into the model.",
+        "`state`; of a Keras model, into an attribute of the model.",
         refuse=refuse,
         event="forgotten",
     )

@@ -15,11 +15,12 @@ from trainerd.events.writer import EventWriter
 from trainerd.job import Job
 from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
-from trainerd.sessions.checkpoint import has_position, hidden_variables, require_saveable, restore_hidden
+from trainerd.sessions.checkpoint import has_position, require_saveable
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.forgotten import require_held
 from trainerd.sessions.graphloop import GraphLoop
-from trainerd.sessions.objectgraph import variables_of
+from trainerd.sessions.hidden import hidden_variables, restore_hidden
+from trainerd.sessions.objectgraph import tracked_objects, variables_among
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -68,9 +69,10 @@ class FunctionSession:
         if self._exact_input:
             warn_of_lost_order(job.dataset, begins_again=self.has_epochs)
             begin_order(job.dataset, begins_again=self.has_epochs)
-        self._hidden = hidden_variables(self._job.state)
         self._checkpoint = self._make_checkpoint()
-        require_held(self._step.graph, [*variables_of(self._checkpoint), *self._hidden.values()], refuse=repeats)
+        tracked = variables_among(tracked_objects(self._checkpoint))
+        self._hidden = hidden_variables(self._job.state, tracked)
+        require_held(self._step.graph, [*tracked, *self._hidden.values()], refuse=repeats)
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
         self._snapshotter.prepare()
 
@@ -159,7 +161,7 @@ class FunctionSession:
         figures = self._call_at_boundary(self._job.evaluate, "evaluate")
         try:
             return {str(name): float(value) for name, value in figures.items()}
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             message = f"evaluate must return a dict of name to number, and returned {figures!r}"
             raise JobError(message, step=self.step, sound=True) from error
 

@@ -127,6 +127,8 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
         ) from error
     if len(sizes) != 1 or not min(sizes):
         raise EntryError(f"KerasJob: the arrays in data must have the same number of examples, and have {sizes}.")
+    if len(arrays) == 1:  # as `fit` does, whose train_step gets x itself
+        arrays = keras.utils.pack_x_y_sample_weight(*arrays)
     return arrays, min(sizes)
 
 

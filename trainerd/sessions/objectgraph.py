@@ -6,7 +6,7 @@ does it there is not public: tests/tensorflow/test_internals.py names the versio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +57,10 @@ def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
     return list(graph_view.ObjectGraphView(checkpoint).breadth_first_traversal()[0])
 
 
-def variables_of(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """The variables that a checkpoint tracks now, those of Keras and of TensorFlow; of one in shards, the shards."""
+def variables_among(objects: Iterable[Any]) -> list[Any]:
+    """The variables among objects, those of Keras and of TensorFlow; of one in shards, the shards."""
     found: list[Any] = []
-    for each in tracked_objects(checkpoint):
+    for each in objects:
         if hasattr(each, "handle"):
             found.append(each)
         elif hasattr(each, "assign") and hasattr(each, "variables"):

@@ -13,8 +13,10 @@ import trainerd
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
-from trainerd.sessions.checkpoint import VALUE, hidden_variables, part_of, require_saveable, stored_hidden
-from trainerd.sessions.objectgraph import GRAPH_KEY, tracked_objects
+from trainerd.sessions.checkpoint import require_saveable
+from trainerd.sessions.forgotten import require_held
+from trainerd.sessions.hidden import VALUE, hidden_variables, part_of, stored_hidden
+from trainerd.sessions.objectgraph import GRAPH_KEY, tracked_objects, variables_among
 from trainerd.sessions.pipeline import dataset_of
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -90,14 +92,7 @@ class TrackedModel:
           DataError: it does not after a thousand runs: then the program is another.
         """
         if self._waiting and self.runs - self._restored_at > PATIENCE:
-            log.warning(
-                "the model has no variables for %d values of the checkpoint that it went on from, %s among them: seeds "
-                "or metrics that begin anew",
-                len(self._waiting),
-                min(self._waiting),
-                extra={"event": "hidden"},
-            )
-            self._waiting.clear()
+            self.forget_waiting()
         if self._status is None:
             return True
         try:
@@ -167,7 +162,7 @@ class TrackedModel:
             except AssertionError as error:
                 raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0]) from error
         if self._waiting:
-            variables = self._with_hidden()
+            variables = self._with_hidden(tracked_objects(self._checkpoint))
             for part in {part_of(key) for key in self._waiting}:
                 # A layer may make its own when it is first called, before those of others: until all are there, they
                 # are not known by their numbers.
@@ -177,8 +172,25 @@ class TrackedModel:
                         variable.assign(self._waiting.pop(key))
 
     def forget_waiting(self) -> None:
-        """What Keras's hidden variables were does not matter: those that are not made yet begin anew."""
+        """Keras's hidden variables that are not made yet begin anew."""
+        if self._waiting:
+            log.warning(
+                "the model has no variables for %d values of the checkpoint that it went on from, %s among them: "
+                "seeds, metrics, or what is in a list of the model, which begin anew",
+                len(self._waiting),
+                min(self._waiting),
+                extra={"event": "hidden"},
+            )
         self._waiting.clear()
+
+    def warn_of_forgotten(self, graph: Any) -> None:
+        """Say which variables a step changes that are not saved.
+
+        Args:
+          graph: that of the step.
+        """
+        objects = tracked_objects(self._checkpoint)
+        require_held(graph, [*variables_among(objects), *self._with_hidden(objects).values()], refuse=False)
 
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""
@@ -220,9 +232,9 @@ class TrackedModel:
         """What the checkpoint was made with, by name."""
         return {name: part for name, part in vars(self._checkpoint).items() if not name.startswith("_")}
 
-    def _with_hidden(self) -> dict[str, Any]:
-        """What is saved beside that which the checkpoint tracks."""
-        return {STEP_KEY: self._global_step, **hidden_variables(self._parts())}
+    def _with_hidden(self, objects: list[Any]) -> dict[str, Any]:
+        """What is saved beside that which the checkpoint tracks, which is `objects`."""
+        return {STEP_KEY: self._global_step, **hidden_variables(self._parts(), variables_among(objects))}
 
     def _iterators(self) -> list[tf.data.Iterator]:
         """The iterators that the checkpoint tracks by now."""
@@ -230,8 +242,10 @@ class TrackedModel:
 
     def _reader(self) -> Snapshotter:
         objects = tracked_objects(self._checkpoint)
+        hidden = self._with_hidden(objects)
+        objects += hidden.values()
         if self._snapshotter is None or not _same_objects(objects, self._objects):
-            self._snapshotter = Snapshotter(self._checkpoint, self._with_hidden(), refuse_nan=False)
+            self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False)
             if not self._objects:  # a program may make its iterator anew each epoch: that is told once
                 for iterator in self._iterators():
                     warn_of_lost_order(dataset_of(iterator))

@@ -115,10 +115,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._memory = Callbacks(self._remembering, self.model, epochs=None, steps=None, calls=False)
         self._restored: Any = None
         parts = {"model": self.model, _STATE: PythonValues(self._read, self._write)}
+        step = None
         if self._data is not None:
             parts["data"] = self._data.begin()
-            self._make_variables(self._data.kept.element_spec)
+            step = self._traced(self._data.kept.element_spec)
         model = TrackedModel(tf.train.Checkpoint(**parts), self._global_step)
+        if step is not None:
+            model.warn_of_forgotten(step.graph)
         custody = StepCustody(self._rundir, model, Keep(), stop=self._stopped, should_stop=lambda: False)
         custody.is_within = True  # of `fit`, which nobody but itself ends
         self._error: BaseException | None = None
@@ -215,10 +218,10 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _is_within = _is_told_again = False
     _break: object = None
 
-    def _make_variables(self, batch: Any) -> None:
-        """Trace a step, which makes all variables: in fit's first step it is too late to restore metrics."""
+    def _traced(self, batch: Any) -> Any:
+        """A step's trace, which makes all variables: in fit's first step it is too late to restore metrics."""
         try:
-            tf.function(self.model.train_step, autograph=False).get_concrete_function(batch)
+            return tf.function(self.model.train_step, autograph=False).get_concrete_function(batch)
         except Exception as error:
             if not self.model.run_eagerly:
                 raise
