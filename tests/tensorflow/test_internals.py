@@ -162,10 +162,13 @@ KNOWN = {
     ("sessions/pipeline.py", "_dataset"),
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
+    ("daemon/detach.py", "_run_exitfuncs"),  # Python's; tests/process/test_daemon.py
+    ("supervisor/children.py", "_exit"),
     ("sessions/callables.py", "_make_callable_from_options"),
     ("sessions/callables.py", "_do_call"),
     ("sessions/unfinalized.py", "_unsafe_unfinalize"),
     ("supervisor/fitting.py", "_initial_epoch"),
+    ("supervisor/subclass.py", "_session_manager"),  # tests/tensorflow/test_subclass.py
 }
 
 

@@ -37,6 +37,12 @@ def is_ours(rundir: RunDirectory, prefix: Path) -> bool:
     return rundir.step_of(prefix.name) is not None
 
 
+def listed(rundir: RunDirectory) -> list[str]:
+    """The prefixes in `checkpoint` that have no manifest, the oldest first: what a program's own Saver keeps."""
+    prefixes = [rundir.path / name for name in statefile.listed(rundir.checkpoint_state)]
+    return [str(prefix) for prefix in prefixes if not prefix.with_name(f"{prefix.name}.json").exists()]
+
+
 def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
     """The checkpoint that a session restores which saves nothing here: another process may. Nothing is changed.
 
@@ -136,11 +142,15 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
 
 
 def _is_rewritten(rundir: RunDirectory, step: int) -> bool:
-    """Whether the index of a checkpoint is there and another than the one that its manifest tells of."""
-    index = rundir.index(step)
+    """Whether a checkpoint's index, or its graph, is there and another than the one that its manifest tells of.
+
+    A Saver that writes the same values once more writes the same index, and the graph as it has become.
+    """
+    prefix = rundir.prefix(step)
     try:
-        record = manifest.read(rundir.manifest(step)).files.get(index.name)
-        return record is not None and index.is_file() and FileRecord.of(index) != record
+        files = manifest.read(rundir.manifest(step)).files
+        paths = [prefix.with_name(prefix.name + ending) for ending in (".index", ".meta")]
+        return any(path.name in files and path.is_file() and FileRecord.of(path) != files[path.name] for path in paths)
     except (DamagedError, OSError):
         return False
 

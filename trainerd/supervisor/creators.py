@@ -7,14 +7,34 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.checkpoints import foreign, statefile
+from trainerd.checkpoints import foreign
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.graph import read_whole
 
 tf1 = tf.compat.v1
 
 
-class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
+class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
+    """What programs find in TensorFlow's two, whose private names they use where they derive from them."""
+
+    _scaffold: Any
+    _session_manager: Any = None
+
+    def _get_session_manager(self) -> Any:
+        """The SessionManager, which is made once, when the scaffold is finalized."""
+        if self._session_manager is None:
+            scaffold = self._scaffold
+            self._session_manager = tf1.train.SessionManager(
+                local_init_op=scaffold.local_init_op,
+                local_init_feed_dict=scaffold.local_init_feed_dict,
+                ready_op=scaffold.ready_op,
+                ready_for_local_init_op=scaffold.ready_for_local_init_op,
+                graph=tf1.get_default_graph(),
+            )
+        return self._session_manager
+
+
+class ChiefSessionCreator(_Creator):
     """Makes a session, and restores or initializes the model in it.
 
     As `tf.compat.v1.train.ChiefSessionCreator`, but a checkpoint is verified before it is restored.
@@ -38,7 +58,7 @@ class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[mi
         self._scaffold = scaffold or tf1.train.Scaffold()
         self._is_finalized = False
         self._checkpoint_dir = checkpoint_dir
-        self._prefix = checkpoint_filename_with_path
+        self._checkpoint_filename_with_path = checkpoint_filename_with_path
         self._master = master
         self._config = config
 
@@ -49,23 +69,16 @@ class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[mi
           DataError: there are checkpoints, and none can be read.
           ValueError: there are two ways to say which.
         """
-        prefix = self._prefix
+        prefix = self._checkpoint_filename_with_path
         if prefix is not None and self._checkpoint_dir:
             raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
         if prefix is None and self._checkpoint_dir:
-            found = foreign.newest_readable(RunDirectory(Path(self._checkpoint_dir).absolute()), read_whole)
+            rundir = RunDirectory(Path(self._checkpoint_dir).absolute())
+            found = foreign.newest_readable(rundir, read_whole)
             prefix = None if found is None else str(found)
-            self._recover(Path(self._checkpoint_dir).absolute())
+            # What a hook saves with it, it deletes the oldest of then: none of ours.
+            self.finalized_scaffold().saver.recover_last_checkpoints(foreign.listed(rundir))
         return self.create_session_from(prefix)
-
-    def _recover(self, folder: Path) -> None:
-        """Tell the Saver what it has saved before: a hook that saves with it deletes the oldest then. None of ours."""
-        its_own = [
-            str(folder / name)
-            for name in statefile.listed(folder / "checkpoint")
-            if not (folder / f"{name}.json").exists()
-        ]
-        self.finalized_scaffold().saver.recover_last_checkpoints(its_own)
 
     def finalized_scaffold(self) -> Any:
         """The ops, all of them made."""
@@ -77,7 +90,7 @@ class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[mi
     def create_session_from(self, prefix: str | None) -> Any:
         """Make it, with the model restored from this checkpoint; initialized where there is none."""
         scaffold = self.finalized_scaffold()
-        return _manager(scaffold).prepare_session(
+        return self._get_session_manager().prepare_session(
             self._master,
             saver=scaffold.saver,
             checkpoint_filename_with_path=prefix,
@@ -88,7 +101,7 @@ class ChiefSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[mi
         )
 
 
-class WorkerSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
+class WorkerSessionCreator(_Creator):
     """Makes a session when the chief has made the model ready; see `tf.compat.v1.train.WorkerSessionCreator`.
 
     Args:
@@ -109,16 +122,6 @@ class WorkerSessionCreator(tf.compat.v1.train.SessionCreator):  # type: ignore[m
     def create_session(self) -> Any:
         """Make it."""
         self._scaffold.finalize()
-        return _manager(self._scaffold).wait_for_session(
+        return self._get_session_manager().wait_for_session(
             self._master, config=self._config, max_wait_secs=self._max_wait_secs
         )
-
-
-def _manager(scaffold: Any) -> Any:
-    return tf1.train.SessionManager(
-        local_init_op=scaffold.local_init_op,
-        local_init_feed_dict=scaffold.local_init_feed_dict,
-        ready_op=scaffold.ready_op,
-        ready_for_local_init_op=scaffold.ready_for_local_init_op,
-        graph=tf1.get_default_graph(),
-    )

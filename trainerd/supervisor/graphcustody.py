@@ -82,6 +82,12 @@ class GraphCustody(Custody):
         if isinstance(session, tf.compat.v1.Session):
             adopt(session, self._care)
 
+    def leave(self, error: BaseException | None) -> None:
+        """See `Custody`. What a program saves from then on, its Saver writes as TensorFlow does."""
+        super().leave(error)
+        if isinstance(self._care, GraphCare):
+            self._care.save = None
+
     def _open(self, session: Any, prefix: Path | None, step: int) -> None:
         assert self.model is not None
         self.model.open(session, prefix, step)

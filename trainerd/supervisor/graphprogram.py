@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints import foreign
+from trainerd.errors import DataError
 from trainerd.events.graphevents import GraphEvents
 from trainerd.rundir import RunDirectory
 from trainerd.sessions import graphdefaults as defaults
@@ -23,6 +25,10 @@ _WAITING = ("QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUn
 
 class GraphProgram:
     """The ops of a graph; see `Supervisor` for each.
+
+    Attributes:
+      restores: whether a session is restored from the prefix that it is to be; a session manager of the program's own
+        looks for itself, as it does under TensorFlow's Supervisor.
 
     Raises:
       RuntimeError: called where TensorFlow executes eagerly, with no graph.
@@ -51,8 +57,9 @@ class GraphProgram:
             raise RuntimeError("Supervisors are incompatible with eager execution. Build the graph in a tf.Graph().")
         self.graph = graph if graph is not None else tf1.get_default_graph()
         self.init_feed_dict = init_feed_dict
-        self._init_fn = init_fn
+        self.init_fn = init_fn
         self._is_chief = is_chief
+        self.restores = session_manager is None
         with self.graph.as_default():
             self.ready_op = chosen(ready_op, defaults.ready_op)
             self.ready_for_local_init_op = chosen(ready_for_local_init_op, defaults.ready_for_local_init_op)
@@ -88,7 +95,7 @@ class GraphProgram:
         host: Host | None,
     ) -> GraphCustody:
         """What looks after its session. The graph is finalized."""
-        self._writer = writer
+        self._writer, self._rundir = writer, rundir
         self._events = GraphEvents(writer, self.summary_op)
         self._custody = GraphCustody(self.graph, rundir, self.saver, self.global_step, self._events, stop, saving, host)
         self._require_devices()
@@ -100,14 +107,35 @@ class GraphProgram:
         with self.graph.as_default():
             if not self._is_chief:
                 return self.session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
-            return self.session_manager.prepare_session(
-                master,
-                init_op=self.init_op,
-                saver=self.saver,
-                checkpoint_filename_with_path=prefix,
-                config=config,
-                init_feed_dict=self.init_feed_dict,
-                init_fn=self._init_fn,
+            options = {"config": config, "init_feed_dict": self.init_feed_dict, "init_fn": self.init_fn}
+            if self.restores:
+                options["checkpoint_filename_with_path"] = prefix
+            else:
+                options |= {"wait_for_checkpoint": False, "max_wait_secs": max_wait_secs}
+                options["checkpoint_dir"] = str(self._rundir.path) if self._rundir is not None else None
+            session = self.session_manager.prepare_session(master, init_op=self.init_op, saver=self.saver, **options)
+            if not self.restores:
+                self.require_restored(session, prefix)
+            return session
+
+    def require_restored(self, session: Any, prefix: str | None) -> None:
+        """What another than ours has made a session with goes on from the checkpoint that it was to.
+
+        Raises:
+          DataError: it does not.
+        """
+        if prefix is None or self._rundir is None or self.saver is None:
+            return
+        self.saver.recover_last_checkpoints(foreign.listed(self._rundir))  # it deletes by its own count: none of ours
+        if self.global_step is None:
+            return
+        reader, name = tf.train.load_checkpoint(prefix), self.global_step.op.name.removesuffix("/Read/ReadVariableOp")
+        saved = int(reader.get_tensor(name)) if reader.has_tensor(name) else None
+        if saved is not None and saved != (step := int(session.run(self.global_step))):
+            raise DataError(
+                f"the program's own session manager began at step {step}, and {prefix}, where the run is to go on, has "
+                f"step {saved}. Have it restore from the checkpoint_dir that prepare_session is called with; to begin "
+                "anew, use another `logdir`."
             )
 
     @property

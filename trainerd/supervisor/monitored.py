@@ -54,6 +54,16 @@ _CLOSING = (
 )
 
 
+class _Around:
+    """Stands for one of the sessions that TensorFlow has within a monitored one, each in the next one's `_sess`."""
+
+    def __init__(self, session: Any) -> None:
+        self._sess = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sess, name)
+
+
 class _Within(NamedTuple):
     """What programs look for within a monitored session."""
 
@@ -206,9 +216,13 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         return session
 
     @property
-    def _sess(self) -> ManagedSession | None:
-        """As `_tf_sess`: other programs go down this way until they meet a class called Session."""
-        return self._tf_sess()
+    def _sess(self) -> Any:
+        """As `_tf_sess`: other programs go down this way, by its steps or until they meet a class called Session."""
+        found: Any = self._tf_sess()
+        if found is not None:  # in TensorFlow's that runs hooks, which is in the coordinated, and that in what recovers
+            for _ in range(3 if self._recovers else 2):
+                found = _Around(found)
+        return found
 
     @property
     def _coordinated_creator(self) -> _Within:

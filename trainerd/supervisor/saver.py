@@ -17,11 +17,13 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
     """
 
     published: Sequence[str] = ()
+    _seen: Sequence[str] = ()  # what was published when this saved last
 
     @property
     def last_checkpoints(self) -> list[str]:
-        """The newest checkpoints that the Supervisor keeps, the newest last; see `tf.compat.v1.train.Saver`."""
-        return list(self.published) or list(super().last_checkpoints)
+        """The newest, the newest last: those that the Supervisor keeps, and those that this saved by other names."""
+        others = [path for path in super().last_checkpoints if path not in self.published]
+        return [*self.published, *others] if self.published == self._seen else [*others, *self.published]
 
     def save(self, sess: Any, save_path: str, global_step: Any = None, *args: Any, **options: Any) -> str:
         """See `tf.compat.v1.train.Saver.save`.
@@ -31,11 +33,12 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
         """
         care = getattr(sess, "care", None)
         is_plain = global_step is not None and not args and not options
-        if is_plain and care is not None and Path(save_path).absolute() == care.save_path:
+        if is_plain and care is not None and care.save is not None and Path(save_path).absolute() == care.save_path:
             # Not `tf.compat.v1.train.global_step`: on a service's thread it takes the graph's tensor for an eager one.
             step = global_step if isinstance(global_step, int) else int(sess.run(global_step))
             if care.model is not None and step == care.model.step:
                 care.save()
                 return f"{save_path}-{step}"
+        self._seen = self.published
         written: str = super().save(sess, save_path, global_step, *args, **options)
         return written

@@ -29,6 +29,8 @@ class StepProgram:
     queue_runners: Sequence[Any] = ()
     has_queues = False
 
+    restores = True
+
     def __init__(
         self,
         checkpoint: Any,
@@ -77,6 +79,9 @@ class StepProgram:
         self._is_new = prefix is None
         tf.summary.experimental.set_step(self.global_step)
         return StepSession(self.model, self.global_step, counts=self._counts)
+
+    def require_restored(self, session: Any, prefix: str | None) -> None:
+        """Nothing: what is to be restored is, when the session is looked after."""
 
     def begun(self, session: Any) -> None:
         """The session is looked after now. Where there was no checkpoint, the program has its say."""

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from trainerd.events.graphevents import SessionLog
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
+from trainerd.supervisor import subclass
 from trainerd.supervisor.custody import IDLE_SECS
 from trainerd.supervisor.graphprogram import GraphProgram
 from trainerd.supervisor.looper import Looper
@@ -117,7 +118,10 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             others = {**of_graphs, "graph": graph, "summary_writer": summary_writer}
             self._program = StepProgram(checkpoint, others=others, **of_both)
         else:
-            self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **of_graphs, **of_both)
+            self._local_init_run_options = local_init_run_options  # as the rest that TensorFlow's has: see subclass.py
+            given = subclass.chosen(self, graph, of_graphs | of_both)
+            self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **given)
+            subclass.name_as_tensorflow(self, self._program)
         self._rundir = None
         if self._logdir:
             self._rundir = RunDirectory(Path(self._logdir).absolute(), checkpoint_basename)
@@ -133,7 +137,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             host=host,
         )
         self._custody.saves_at_end = bool(self._save_model_secs)
-        self._graph_written = False
+        self._graph_added_to_summary = False
         self._error: BaseException | None = None
 
     # ------------------------------------------------------------------ what it was made with
@@ -283,6 +287,8 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
                     poll_secs=self._recovery_wait_secs,
                     waiting=self._coord.wait_for_stop,
                 )
+                if not self._program.restores:
+                    self._custody.name_found()
             session = self._program.session(master, config, prefix, max_wait_secs)
         self._custody.take(session)
         self._program.begun(session)
@@ -312,6 +318,10 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         if self._rundir is None:
             tf1.logging.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
+        if not self._custody.is_active:  # the program has made the session in a way of its own
+            with self._custody.begun():
+                self._program.require_restored(sess, self._custody.find())
+            self._custody.take(sess)
         self._custody.start_services(self._save_model_secs or 0, 0)
         if self._save_summaries_secs and (self._summary_writer or isinstance(self._program, StepProgram)):
             schedule = Schedule(secs=self._save_summaries_secs)
@@ -388,7 +398,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             if close_summary_writer and self._summary_writer:
                 self._summary_writer.add_session_log(SessionLog(status=SessionLog.STOP))
                 self._summary_writer.close()
-                self._graph_written = False
+                self._graph_added_to_summary = False
 
     # ------------------------------------------------------------------ what a program asks for
 
@@ -429,9 +439,9 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         """Write `graph.pbtxt`, and the graph for TensorBoard."""
         if self._logdir:
             self._program.write_graph(self._logdir)
-        if self._summary_writer and not self._graph_written:
+        if self._summary_writer and not self._graph_added_to_summary:
             self._program.show_graph(self._summary_writer)
-            self._graph_written = True
+            self._graph_added_to_summary = True
 
 
 # TensorFlow's names of before 2016, which its class still has.

@@ -1,0 +1,234 @@
+"""Programs that derive from TensorFlow's classes, or go past their public names, as many do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.graphs import Counter, counter, saved, supervised, train_supervised, value
+from trainerd.errors import DataError
+
+tf1 = tf.compat.v1
+
+
+def train(logdir: Path, steps: int, kind: Any = trainerd.Supervisor, **options: Any) -> int:
+    """Train with a subclass. The step at which it began."""
+    found = counter()
+    with found.graph.as_default():
+        if make := options.pop("manager", None):
+            options["session_manager"] = make(found)
+        with kind(logdir=str(logdir), **options).managed_session() as session:
+            began = int(session.run(found.global_step))
+            for _ in range(steps):
+                session.run(found.train_op)
+    return began
+
+
+# ---------------------------------------------------------------------- session managers of a program's own
+
+
+class OfOld(tf.compat.v1.train.SessionManager):  # type: ignore[misc]
+    """With the arguments that TensorFlow 1.0 had."""
+
+    def prepare_session(
+        self,
+        master: str,
+        init_op: Any = None,
+        saver: Any = None,
+        checkpoint_dir: Any = None,
+        wait_for_checkpoint: bool = False,
+        max_wait_secs: float = 7200,
+        config: Any = None,
+        init_feed_dict: Any = None,
+        init_fn: Any = None,
+    ) -> Any:
+        return super().prepare_session(master, init_op, saver, checkpoint_dir, config=config)
+
+
+class Alone(tf.compat.v1.train.SessionManager):  # type: ignore[misc]
+    """Restores by itself, where it is told to look."""
+
+    def prepare_session(self, master: str, checkpoint_dir: Any = None, saver: Any = None, **_: Any) -> Any:
+        session = tf1.Session(master)
+        session.run(tf1.get_collection("initializes"))
+        if (found := tf1.train.latest_checkpoint(checkpoint_dir)) is not None:
+            saver.restore(session, found)
+        return session
+
+
+class Forgetful(Alone):
+    """Restores nothing."""
+
+    def prepare_session(self, master: str, checkpoint_dir: Any = None, saver: Any = None, **_: Any) -> Any:
+        return super().prepare_session(master, str(Path(checkpoint_dir) / "none"), saver)
+
+
+def managing(kind: Any) -> Callable[[Counter], Any]:
+    def make(found: Counter) -> Any:
+        tf1.add_to_collection("initializes", tf1.global_variables_initializer())
+        return kind(ready_op=tf1.report_uninitialized_variables(), graph=found.graph)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", [OfOld, Alone])
+def test_a_session_manager_is_told_where_to_look(tmp_path: Path, kind: Any) -> None:
+    assert [train(tmp_path, 10, manager=managing(kind)) for _ in range(3)] == [0, 10, 20]
+    (tmp_path / "checkpoint").unlink()  # it is named anew for who looks there
+    assert train(tmp_path, 5, manager=managing(kind)) == 30
+    assert value(tmp_path) == 70.0
+
+
+def test_a_session_manager_that_restores_nothing_does_not_begin_over_a_run(tmp_path: Path) -> None:
+    assert train(tmp_path, 10) == 0
+    with pytest.raises(DataError, match=r"began at step 0, and .*-10, where the run is to go on, has step 10"):
+        train(tmp_path, 10, manager=managing(Forgetful))
+    assert saved(tmp_path)[0] == (10, "finish") and train(tmp_path, 1) == 10
+
+
+def test_a_session_that_a_program_made_is_looked_after_from_when_services_are_started(tmp_path: Path) -> None:
+    for began in (0, 10):
+        found = counter()
+        with found.graph.as_default():
+            sv = trainerd.Supervisor(logdir=str(tmp_path))
+            session = sv.session_manager.prepare_session(
+                "", init_op=sv.init_op, saver=sv.saver, checkpoint_dir=str(tmp_path)
+            )
+            assert session.run(found.global_step) == began
+            sv.start_standard_services(session)
+            for _ in range(10):
+                session.run(found.train_op)
+            sv.stop()
+            session.close()
+        assert saved(tmp_path)[0] == (began + 10, "finish")
+
+
+# ---------------------------------------------------------------------- methods that a subclass overrides
+
+
+class Chooses(trainerd.Supervisor):
+    """Restores what the checkpoint holds, and has its own of the rest too."""
+
+    def _init_saver(self, saver: Any = None) -> None:
+        self._saver = tf1.train.Saver([each for each in tf1.global_variables() if each.op.name != "new"])
+
+    def _init_summary_op(self, summary_op: Any = None) -> None:
+        super()._init_summary_op(summary_op=None)
+
+    def _init_init_op(self, init_op: Any = None, init_feed_dict: Any = None) -> None:
+        self._init_op, self._init_feed_dict = tf1.global_variables_initializer(), {"unused:0": 1.0}
+
+    def _init_session_manager(self, session_manager: Any = None) -> None:
+        super()._init_session_manager(session_manager=session_manager)
+        self.made = self._session_manager
+
+
+def test_what_a_subclass_chooses_is_used(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default():
+        tf1.placeholder(tf.float32, [], name="unused")
+        new = tf1.get_variable("new", initializer=3.0)
+        sv = Chooses(logdir=str(tmp_path))
+        assert sv.summary_op is None and sv.init_feed_dict == {"unused:0": 1.0} and sv.session_manager is sv.made
+        with sv.managed_session() as session:
+            session.run(found.train_op)
+            assert session.run(new) == 3.0
+    assert "new" not in dict(tf.train.list_variables(tf.train.latest_checkpoint(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", [tf1.train.Supervisor, trainerd.Supervisor])
+def test_the_attributes_are_tensorflows(tmp_path: Path, kind: Any) -> None:
+    found = counter()
+    with found.graph.as_default():
+        sv = kind(logdir=str(tmp_path), init_feed_dict={})
+    for name in ("graph", "saver", "global_step", "init_op", "init_fn", "init_feed_dict", "ready_op", "summary_op"):
+        assert hasattr(sv, f"_{name}"), name
+    assert sv._saver is sv.saver and sv._global_step is sv.global_step and sv._session_manager is sv.session_manager
+    assert sv._graph is found.graph and sv._local_init_op is not None and sv._ready_for_local_init_op is None
+
+
+# ---------------------------------------------------------------------- Savers
+
+
+@pytest.mark.parametrize("between", [trainerd.Supervisor, tf1.train.Supervisor])
+def test_a_step_that_is_saved_once_more_by_a_saver_is_gone_on_with(tmp_path: Path, between: Any) -> None:
+    """The values are the same, so the index is; the graph beside it is not."""
+    train_supervised(tmp_path, 12)
+    found = counter()
+    with found.graph.as_default():
+        tf1.constant(1.0, name="more")
+        sv = between(logdir=str(tmp_path), saver=tf1.train.Saver(), save_model_secs=0)
+        with sv.managed_session() as session:
+            assert session.run(found.global_step) == 12
+            sv.saver.save(session, str(tmp_path / "model.ckpt"), global_step=12)
+    assert train(tmp_path, 1) == 12
+    assert not (tmp_path / "quarantine").exists()
+
+
+def test_a_supervisors_saver_saves_after_it_has_stopped(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with found.graph.as_default(), sv.managed_session() as session:
+        for stops in (True, False):
+            for _ in range(10):
+                session.run(found.train_op)
+            if stops:
+                sv.stop(close_summary_writer=False)
+        assert sv.saver.save(session, sv.save_path, global_step=sv.global_step) == f"{sv.save_path}-20"
+        assert sv.saver.last_checkpoints[-2:] == [f"{sv.save_path}-10", f"{sv.save_path}-20"]
+    assert train(tmp_path, 1) == 20
+
+
+def test_checkpoints_by_other_names_are_listed_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with found.graph.as_default(), sv.managed_session() as session:
+        for _ in range(3):
+            session.run(found.train_op)
+            sv.saver.save(session, str(tmp_path / "mine"), global_step=sv.global_step)
+        assert [Path(each).name for each in sv.saver.last_checkpoints][-3:] == ["mine-1", "mine-2", "mine-3"]
+    assert "Manually adding" not in caplog.text
+
+
+# ---------------------------------------------------------------------- within a monitored session
+
+
+@pytest.mark.parametrize("module", [tf1.train, trainerd])
+def test_the_raw_session_is_where_programs_find_it(tmp_path: Path, module: Any) -> None:
+    found = counter(use_resource=False)
+    with found.graph.as_default():
+        saver = tf1.train.Saver()
+        with module.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+            session.run(found.train_op)
+            raw = session._sess._sess._sess._sess
+            assert type(raw).__name__ == "Session" and not hasattr(raw, "_sess")
+            assert session._sess._sess.graph is found.graph
+            saver.save(raw, str(tmp_path / "best"))
+        with module.SingularMonitoredSession(checkpoint_dir=str(tmp_path)) as session:
+            assert type(session._sess._sess._sess).__name__ == "Session"
+    assert tf.train.load_checkpoint(str(tmp_path / "best")).get_tensor("tf_p") == 2.0
+
+
+@pytest.mark.parametrize("module", [tf1.train, trainerd])
+def test_creators_are_derived_from(tmp_path: Path, module: Any) -> None:
+    class Chief(module.ChiefSessionCreator):  # type: ignore[misc]
+        def create_session(self) -> Any:
+            self._scaffold.finalize()
+            assert self._session_manager is None and self._checkpoint_filename_with_path is None
+            return self._get_session_manager().prepare_session(self._master, init_op=self._scaffold.init_op)
+
+    class Worker(module.WorkerSessionCreator):  # type: ignore[misc]
+        def create_session(self) -> Any:
+            self._scaffold.finalize()
+            return self._get_session_manager().prepare_session(self._master, init_op=self._scaffold.init_op)
+
+    for kind in (Chief, Worker):
+        found = counter()
+        with found.graph.as_default(), module.MonitoredSession(kind()) as session:
+            session.run(found.train_op)
+            assert session.run(found.p) == 2.0
