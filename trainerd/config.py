@@ -236,6 +236,10 @@ def logdir_mistake(path: Path) -> str | None:
             f"{path} has {' and '.join(bad)} in it. TensorFlow reads the names of checkpoints as patterns, and would "
             "not find them there. Choose another name."
         )
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return f"{str(path).encode(errors='backslashreplace').decode()} is not UTF-8, which TensorFlow needs."
     return None
 
 

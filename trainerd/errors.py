@@ -3,6 +3,8 @@
 The codes are those of sysexits.h, so that a shell or a systemd unit can tell them apart.
 """
 
+INTERRUPTED = 130  # the exit code of a process that a KeyboardInterrupt has ended, as a shell tells of SIGINT
+
 
 class TrainerdError(Exception):
     """The base of every error that trainerd raises on purpose. It is shown without a traceback.

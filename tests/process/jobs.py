@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +99,31 @@ def workers() -> trainerd.Job:
     spare.terminate()  # is not for the trainer
     spare.join()
     return counter()
+
+
+def forking() -> trainerd.Job:
+    """An evaluation that forks children, which end in the ways in which children end."""
+    job = counter()
+
+    ends: list[Callable[[], object]] = [lambda: sys.exit(3), lambda: 1 / 0, lambda: os._exit(5)]
+
+    def evaluate() -> dict[str, float]:
+        codes = []
+        for end in ends:
+            if (child := os.fork()) == 0:
+                end()
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        return {"first": codes[0], "second": codes[1], "third": codes[2]}
+
+    return dataclasses.replace(job, evaluate=evaluate)
+
+
+def logging_itself() -> trainerd.Job:
+    """A job that sets up logging, whose step fails."""
+    import logging.config
+
+    logging.config.dictConfig({"version": 1})
+    return raises_in_step()
 
 
 def slow_step() -> trainerd.Job:

@@ -100,6 +100,29 @@ def test_a_start_returns_though_the_job_has_processes_of_its_own(project: Path, 
     assert [path.name for path in project.glob("farewell-*")] == [f"farewell-{holder.pid}"]
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_start_needs_none_of_the_standard_streams(project: Path, rundir: RunDirectory, closed: str) -> None:
+    write_config(project)
+    trainerd_command = f"{sys.executable} -m trainerd"
+    assert subprocess.run(f"{trainerd_command} start {closed}", cwd=project, shell=True, timeout=120).returncode == 0
+    holder = read_holder(rundir)
+    assert holder is not None
+    targets = {str(Path(f"/proc/{holder.pid}/fd/{number}").readlink()) for number in range(3)}
+    assert targets == {"/dev/null", str(rundir.log)}
+    assert subprocess.run(f"{trainerd_command} pause --wait {closed}", cwd=project, shell=True).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["logs", "--help"])
+def test_what_cannot_be_said_is_an_error_of_one_line(project: Path, rundir: RunDirectory, command: str) -> None:
+    write_config(project)
+    rundir.create()
+    rundir.log.write_text("a line\n")
+    line = f"{sys.executable} -m trainerd {command} > /dev/full"
+    done = subprocess.run(line, cwd=project, shell=True, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 74
+    assert done.stderr == "trainerd: its output cannot be written: No space left on device\n"
+
+
 def test_a_start_that_fails_says_why_with_its_code(project: Path, rundir: RunDirectory) -> None:
     write_config(project, entry="jobs:nothing")
     assert "has no 'nothing'" in trainerd(project, "start", code=69)

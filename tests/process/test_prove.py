@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,17 @@ def test_an_exact_job_is_proved(start: Start, project: Path) -> None:
     assert "paused at step" in prove.text and "killed at step" in prove.text
     assert "compared: 60 steps" in prove.text and "their batches and loss, x" in prove.text
     assert not (project / "run").exists()
+
+
+def test_nothing_is_left_where_temporary_files_are(project: Path) -> None:
+    """Processes are killed that had theirs, TensorFlow's generated code among them."""
+    folder = project / "temporary"
+    folder.mkdir()
+    write_config(project, entry="jobs:exact")
+    code = "import os, sys; os.environ['TMPDIR'] = sys.argv[1]; from trainerd.cli import main; main(sys.argv[2:])"
+    command = [sys.executable, "-c", code, str(folder), "prove", "--steps", "20", "--interruptions", "2"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200)
+    assert "The same, bit for bit." in done.stdout and not list(folder.iterdir()), done.stdout + done.stderr
 
 
 def test_a_run_that_ends_by_its_dataset_is_interrupted_before_that(start: Start, project: Path) -> None:

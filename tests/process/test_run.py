@@ -177,6 +177,27 @@ def test_a_job_with_processes_of_its_own_is_paused_like_any_other(start: Start, 
     assert "second" not in run.text and saved(run.rundir) == [run.state.step]
 
 
+def test_children_that_an_evaluation_forks_end_by_themselves(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:forking", more="max_steps = 300\n[evaluate]\nevaluate_steps = 100\n")
+    run = start("run")
+    assert run.end() == 0, run.text
+    assert "ZeroDivisionError" in run.text and "an error of trainerd's own" not in run.text
+    metrics = manifest.read(run.rundir.manifest(300)).metrics
+    assert {name: value for name, value in metrics.items() if name != "p"} == {
+        "val_first": 3.0,
+        "val_second": 1.0,
+        "val_third": 5.0,
+    }
+
+
+def test_a_failure_is_in_the_log_though_the_job_sets_up_logging(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:logging_itself")
+    run = start("run")
+    assert run.end() == 70
+    log = run.rundir.log.read_text()
+    assert "my_own_train_step" in log and "p is too large" in log and log == run.text
+
+
 def test_a_kill_leaves_the_run_directory_free_though_the_jobs_own_processes_live(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:workers")
     run = start("run")

@@ -284,6 +284,21 @@ def test_an_event_file_that_somebody_removes_is_followed_by_a_new_one(tmp_path: 
     assert ("loss", 901) in written(tmp_path)
 
 
+def test_a_histogram_of_many_weights_is_one_of_some_of_them(tmp_path: Path) -> None:
+    """From all over the matrix: its columns have values of their own."""
+    session = StandIn(3)
+    session.kernel = tf.tile(tf.range(1024.0)[None], [3 * 1024, 1])
+    writer = EventWriter(tmp_path)
+    writer.begin(0, session)
+    writer.summaries(session)
+    writer.close()
+    [path] = tmp_path.iterdir()
+    values = [each for event in read_events(path) for each in event.summary.value if each.tag == "weights/kernel"]
+    buckets = tf.make_ndarray(values[0].tensor)
+    assert buckets[0, 0] == 0.0 and buckets[-1, 1] == 1023.0
+    assert buckets[:, 2].sum() == 2**20 and buckets[:, 2].std() < 0.02 * buckets[:, 2].mean()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_weights_that_are_no_numbers_are_a_storage_error_at_most(tmp_path: Path, value: float) -> None:
     session = StandIn(3)

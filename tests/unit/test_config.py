@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,12 @@ def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
 def test_a_wrong_target_and_a_wrong_logdir_are_told_with_the_rest(tmp_path: Path) -> None:
     text = "\n".join(mistakes(tmp_path, 'entry = "a:b"\nlogdir = "x*"\ntarget = "loss < 1"\nmax_stepz = 1\n'))
     assert "has 3 mistakes" in text and "x* has *" in text and "target: expected" in text and "max_stepz" in text
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    assert r"caf\udce9/runs/a is not UTF-8" in "\n".join(mistakes(folder, MINIMAL))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
+import logging.config
 import os
 import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,6 +55,45 @@ def test_a_log_that_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> 
     ):
         pass
     assert not outside.read_bytes()
+
+
+def _logged(path: Path, *acts: Callable[[], object]) -> list[str]:
+    """The messages in a log, of one record before these acts and one after each, when trainerd was made heard."""
+    with logs.logging_to(path, level="info", state=State, capture=False, terminal=logging.NullHandler()):
+        logging.getLogger("trainerd.unit").info("message 0")
+        for number, act in enumerate(acts, 1):
+            act()
+            logs.be_heard()
+            logging.getLogger("trainerd.unit").info("message %d", number)
+        logging.getLogger("another").warning("of another")
+        logging.getLogger("another").info("too little")
+    return [" ".join(line.split()[2:]) for line in path.read_text().splitlines()]
+
+
+def test_a_job_that_sets_up_logging_does_not_silence_the_log(tmp_path: Path) -> None:
+    root, before = logging.getLogger(), list(logging.getLogger().handlers)
+    try:
+        said = _logged(
+            tmp_path / "log",
+            lambda: logging.basicConfig(force=True),
+            lambda: logging.config.dictConfig({"version": 1}),
+            lambda: logging.config.dictConfig({"version": 1, "loggers": {"trainerd": {"handlers": []}}}),
+        )
+    finally:
+        root.handlers[:] = before
+        root.setLevel(logging.WARNING)
+    assert said[:4] == [f"message {number}" for number in range(4)]
+
+
+def test_each_record_is_in_the_log_once(tmp_path: Path) -> None:
+    assert _logged(tmp_path / "log", lambda: None) == ["message 0", "message 1", "of another"]
+
+
+def test_a_log_that_was_moved_or_removed_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    said = _logged(path, lambda: path.rename(tmp_path / "log.old"), path.unlink)
+    assert said == ["message 2", "of another"]
+    assert "message 0" in (tmp_path / "log.old").read_text()
 
 
 @pytest.mark.parametrize("content", ["", "garbage", "123", '{"pid": 1}', "[]", '{"pid": "x"}'])

@@ -347,6 +347,15 @@ def test_the_warning_of_curves_is_taken_back_when_they_can_be_written_again(rund
     assert any(state.warnings for state in run.states) and not run.states[-1].warnings
 
 
+@pytest.mark.parametrize(("secs", "at"), [(0, []), (1000, [35])])
+def test_summaries_that_are_turned_off_are_not_made_at_the_end_either(
+    rundir: RunDirectory, secs: int, at: list[int]
+) -> None:
+    run = Run(rundir, {"max_steps": 35, "summary": {"save_summaries_secs": secs}})
+    run.train()
+    assert run.events.summaries_at == at
+
+
 def test_points_of_the_curves_fall_on_multiples(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 35, "summary": {"metrics_steps": 10}})
     run.train()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 import traceback
+from typing import TextIO
 
 import click
 
 from trainerd.cli.group import cli
-from trainerd.errors import TrainerdError, UsageError, full_message
+from trainerd.errors import INTERRUPTED, StorageError, TrainerdError, UsageError, full_message
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
+    _open_closed_streams()
     try:
         code = cli.main(arguments, prog_name="trainerd", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -27,15 +31,45 @@ def main(arguments: list[str] | None = None) -> None:
             click.echo(_for_stderr(f"trainerd: {full_message(error)}"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader of a pipe has gone, as with `trainerd logs | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
         sys.exit(0)
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
+            traceback.print_exc()
+            sys.exit(TrainerdError.exit_code)
+        with contextlib.suppress(OSError):
+            click.echo(f"trainerd: its output cannot be written: {error.strerror}", err=True)
+        _drop(sys.stdout)
+        sys.exit(StorageError.exit_code)
     except Exception:
         traceback.print_exc()
         sys.exit(TrainerdError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_closed_streams() -> None:
+    """Have the three standard streams lead somewhere: who starts us may have closed them.
+
+    Nothing else is to have their numbers: what a library prints would be written into it.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(descriptor)
+            except OSError:
+                null = os.open(os.devnull, os.O_RDWR)
+                if null != descriptor:
+                    os.dup2(null, descriptor)
+                    os.close(null)
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
+def _drop(stream: TextIO) -> None:
+    """Have what is still to be written to a stream go nowhere: it would fail once more when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _for_stderr(text: str) -> str:

@@ -19,6 +19,7 @@ from trainerd.state import State
 
 MAX_BYTES = 10_000_000
 BACKUPS = 3
+_OURS = "trainerd"  # the logger above those of its modules
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 _PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
@@ -44,6 +45,25 @@ class LogFile(RotatingFileHandler):
         """Start a new file, and have what is printed follow."""
         super().doRollover()
         self._redirect()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, into a new file where the one so far was moved or removed."""
+        try:
+            if self.stream is not None and not self._is_at(self.stream):
+                self.stream.close()
+                self.stream = self._open()
+                self._redirect()
+        except OSError:
+            self.handleError(record)
+            return
+        super().emit(record)
+
+    def _is_at(self, stream: TextIOWrapper) -> bool:
+        """Whether the log's name still leads to this file."""
+        try:
+            return os.path.samestat(Path(self.baseFilename).stat(), os.fstat(stream.fileno()))
+        except FileNotFoundError:
+            return False
 
     def handleError(self, record: logging.LogRecord) -> None:
         """A full disk must not fill the journal with tracebacks of logging; the line is lost."""
@@ -80,6 +100,20 @@ class JournalHandler(logging.Handler):
 
 
 FIELDS = ("step", "phase", "event", "reason", "logdir")
+
+
+class _Others(logging.Handler):
+    """What other libraries log, for the handlers that trainerd's own records have reached already."""
+
+    def __init__(self, handlers: list[logging.Handler]) -> None:
+        super().__init__()
+        self._handlers = handlers
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand one record on."""
+        if record.name.partition(".")[0] != _OURS:
+            for handler in self._handlers:
+                handler.handle(record)
 
 
 class AddFields(logging.Filter):
@@ -138,22 +172,43 @@ def logging_to(
         handlers: list[logging.Handler] = [LogFile(path, capture=capture)]
     if not capture:
         handlers.append(terminal or _terminal_handler())
-    root, ours = logging.getLogger(), logging.getLogger("trainerd")
-    before = (ours.level, ours.propagate)
+    root, ours = logging.getLogger(), logging.getLogger(_OURS)
+    before = ours.level
     fields = AddFields(state)
     for handler in handlers:
         handler.addFilter(fields)
-        root.addHandler(handler)
+    root.addHandler(others := _Others(handlers))
+    _hung.extend(handlers)
+    be_heard()
     set_level(level)
     try:
         yield
     finally:
+        root.removeHandler(others)
         for handler in handlers:
-            root.removeHandler(handler)
+            _hung.remove(handler)
+            ours.removeHandler(handler)
             handler.close()
-        ours.setLevel(before[0])
+        ours.setLevel(before)
+
+
+_hung: list[logging.Handler] = []  # to the logger of trainerd
+
+
+def be_heard() -> None:
+    """See to it that trainerd's records are logged: a job that sets up logging of its own may have silenced them.
+
+    `logging.config` takes away handlers, and disables all loggers that there were, unless it is told not to.
+    """
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if name.partition(".")[0] == _OURS and isinstance(logger, logging.Logger):
+            logger.disabled = False
+    ours = logging.getLogger(_OURS)
+    for handler in _hung:
+        if handler not in ours.handlers:
+            ours.addHandler(handler)
 
 
 def set_level(level: str) -> None:
     """Set the least level that is logged."""
-    logging.getLogger("trainerd").setLevel(level.upper())
+    logging.getLogger(_OURS).setLevel(level.upper())

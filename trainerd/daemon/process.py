@@ -19,14 +19,14 @@ from trainerd.daemon.collection import uncollected
 from trainerd.daemon.host import DaemonHost
 from trainerd.daemon.systemd import Notifier
 from trainerd.daemon.watchdog import Watchdog, interval_from_environment
-from trainerd.errors import ConfigError, JobError, TrainerdError, full_message
+from trainerd.errors import INTERRUPTED, ConfigError, JobError, TrainerdError, full_message
 from trainerd.job import Program
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
 from trainerd.supervisor import requests
-from trainerd.supervisor.children import undone_in_children
+from trainerd.supervisor.children import ended_in_children, undone_in_children
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.loop import Loop
 from trainerd.supervisor.outcome import Outcome, reached
@@ -168,6 +168,7 @@ class TrainerProcess:
         if (over := reached(self._config, state.step, state.metrics)) is not None and state.step > 0:
             return over
         session = self._load()
+        logs.be_heard()
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
         if isinstance(session, Program):
@@ -200,7 +201,8 @@ class TrainerProcess:
         config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
         host = DaemonHost(config, self._rundir, flag=self._flag, reporter=self._reporter, reload=self._reload)
         try:
-            program.function(LentSupervisor(self._config, host))
+            with ended_in_children():
+                program.function(LentSupervisor(self._config, host))
         except TrainerdError:
             raise
         except FAILURES as error:
@@ -262,16 +264,19 @@ class TrainerProcess:
             self._watchdog.observe(state, time.monotonic())
 
     def _beat(self) -> None:
+        logs.be_heard()
         if self._watchdog is not None:
             self._watchdog.beat(time.monotonic())
 
     def _fail(self, error: BaseException) -> None:
         """Say why the run ended. Nothing here may hide the error itself."""
+        logs.be_heard()
         if isinstance(error, TrainerdError):
             log.error("%s", full_message(error), extra={"event": "failed"})
             error.was_shown = not self._capture
         with contextlib.suppress(TrainerdError):
             code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
+            code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else code
             if isinstance(error, JobError):
                 self._reporter.hold(step=error.step)
             self._reporter.update(phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=code)

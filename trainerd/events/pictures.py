@@ -10,6 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 MAX_KERNELS = 64
+_ENOUGH = 1 << 20  # weights for a histogram: TensorBoard's way to it takes nine times their memory
 
 
 def write_weights(weights: Mapping[str, Any], step: int) -> None:
@@ -20,11 +21,17 @@ def write_weights(weights: Mapping[str, Any], step: int) -> None:
       step: the global step that they belong to.
     """
     for name, value in weights.items():
-        tf.summary.histogram(f"weights/{name}", value, step=step)
+        tf.summary.histogram(f"weights/{name}", _sample(value), step=step)
     for name, value in weights.items():
         if len(value.shape) == 4:
             tf.summary.image(f"kernels/{name}", tile_kernels(value.numpy())[None], step=step)
             return
+
+
+def _sample(value: Any) -> Any:
+    """Every so-many-th of a large variable's weights. By an odd number, so that it is no column of a matrix alone."""
+    stride = -(-value.shape.num_elements() // _ENOUGH)
+    return value if stride <= 1 else tf.reshape(value, [-1])[:: stride | 1]
 
 
 def tile_kernels(kernels: NDArray[Any]) -> NDArray[np.float32]:

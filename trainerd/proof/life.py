@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def in_a_process(work: Callable[[], None], output: Path) -> int:
     error = output.with_name("error")
 
     def run() -> None:
+        os.environ["TMPDIR"], tempfile.tempdir = scratch, None
         with output.open("ab") as file:
             for descriptor in (1, 2):
                 os.dup2(file.fileno(), descriptor)
@@ -86,13 +88,15 @@ def in_a_process(work: Callable[[], None], output: Path) -> int:
             error.write_text(full_message(failed), encoding="utf-8")
             sys.exit(failed.exit_code)
 
-    process = _FORK.Process(target=run)
-    process.start()
-    try:
-        process.join()
-    finally:  # on Ctrl-C too
-        process.kill()
-        process.join()
+    # What it puts there goes with it: one that is killed leaves everything behind.
+    with tempfile.TemporaryDirectory(prefix="trainerd-", ignore_cleanup_errors=True) as scratch:
+        process = _FORK.Process(target=run)
+        process.start()
+        try:
+            process.join()
+        finally:  # on Ctrl-C too
+            process.kill()
+            process.join()
     code = process.exitcode or 0
     if code > 0:
         said = error.read_text(encoding="utf-8") if error.exists() else output.read_text(errors="replace")[-2000:]

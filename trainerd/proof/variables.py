@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from trainerd.sessions.graphstate import POSITION
 
@@ -30,6 +32,13 @@ def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
         if name not in names[0] & names[1]:
             return len(names[0]), name
         values = [np.asarray(reader.get_tensor(name)) for reader in readers]
-        if values[0].tobytes() != values[1].tobytes():
+        if not _are_same(*values):
             return len(names[0]), name
     return len(names[0]), None
+
+
+def _are_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two values are the same, bit for bit. An array of texts holds where they are, and not they themselves."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return bool(one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes())

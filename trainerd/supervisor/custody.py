@@ -113,6 +113,7 @@ class Custody(ABC):
         self._found: Manifest | None = None
         self._own: Path | None = None  # what the program saved itself, and is restored
         self._is_kept = self._is_over = self._is_parted = False
+        self._pid = os.getpid()
         self._recorded = 0
         self._counted: Mark | None = None
         self._saving: int | None = None
@@ -136,7 +137,7 @@ class Custody(ABC):
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
         """Take the run directory and the signals. They are given back by `end`, or here where the block raises."""
-        self.outcome = None
+        self.outcome, self._pid = None, os.getpid()
         if (earlier := _held.get(self._place)) is not None and earlier is not self:
             earlier.make_way()
         boundary = Boundary(self._flag, self._serve)
@@ -223,6 +224,11 @@ class Custody(ABC):
                 return None
             tf1.logging.info("Waiting for checkpoint to be available.")
             waiting(poll_secs)
+
+    def name_found(self) -> None:
+        """Have `checkpoint` name what `find` found, for who looks there."""
+        if self._found is not None and self._upkeep is not None:
+            self._upkeep.store.name(self._found.step)
 
     def _programs_own(self, rundir: RunDirectory, unreadable: dict[str, str]) -> Path | None:
         """The prefix that `checkpoint` names, where the program saved it last, under a name that is not ours."""
@@ -421,6 +427,8 @@ class Custody(ABC):
         """
         if self._upkeep is None or self._model is None or self._care is None or self._keep is None:
             return
+        if self._pid != os.getpid():  # a child that was forked: the run is its parent's
+            return
         if not self._is_kept or self._is_over:  # there was never a session, or it is closed already
             return
         with self._care.boundary.lock:
@@ -458,6 +466,8 @@ class Custody(ABC):
         Args:
           error: what ended it.
         """
+        if self._pid != os.getpid():
+            return
         with self._care.boundary.lock if self._care is not None else contextlib.nullcontext():
             if self._upkeep is not None:
                 failed = error if error is not None and not is_clean(error) else None

@@ -183,7 +183,8 @@ class Upkeep:
             self.recording.write_metrics()
             if finished:
                 self.recording.evaluate(session)
-                self.recording.summarize(session)
+                if self.config.summary.save_summaries_secs:
+                    self.recording.summarize(session)
         self.checkpointing.finish(session, "finish" if finished else "pause")
         self.recording.report()
 
