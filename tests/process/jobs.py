@@ -105,15 +105,20 @@ def forking() -> trainerd.Job:
     """An evaluation that forks children, which end in the ways in which children end."""
     job = counter()
 
-    ends: list[Callable[[], object]] = [lambda: sys.exit(3), lambda: 1 / 0, lambda: os._exit(5)]
+    def close() -> None:
+        sys.stdout.close()
+        raise ValueError
+
+    ends: list[Callable[[], object]] = [lambda: sys.exit(3), lambda: 1 / 0, lambda: os._exit(5), close, lambda: None]
 
     def evaluate() -> dict[str, float]:
         codes = []
         for end in ends:
             if (child := os.fork()) == 0:
                 end()
+                return {}
             codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        return {"first": codes[0], "second": codes[1], "third": codes[2]}
+        return {f"child_{number}": code for number, code in enumerate(codes)}
 
     return dataclasses.replace(job, evaluate=evaluate)
 

@@ -16,7 +16,7 @@ from trainerd.errors import DataError, EntryError
 from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.hidden import hidden_variables
 from trainerd.sessions.kerasjob import KerasJobSession
-from trainerd.sessions.objectgraph import tracked_objects, variables_among
+from trainerd.sessions.objectgraph import own_objects, variables_among
 from trainerd.supervisor.flag import Flag
 
 X = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
@@ -46,7 +46,7 @@ class Holder(tf.Module):  # type: ignore[misc]
 
 
 def hidden(state: dict[str, Any]) -> dict[str, Any]:
-    return hidden_variables(state, variables_among(tracked_objects(tf.train.Checkpoint(**state))))
+    return hidden_variables(state, variables_among(own_objects(tf.train.Checkpoint(**state))))
 
 
 Wrap = Callable[[Any], Any]
@@ -174,6 +174,42 @@ def test_what_is_in_a_list_of_a_model_goes_on(tmp_path: Path, train: Callable[[P
     whole = train(tmp_path / "whole", 6)
     parts = train(tmp_path / "parts", 3) + train(tmp_path / "parts", 3)
     assert parts == whole and len(set(whole)) == 6
+
+
+def test_what_is_in_a_list_goes_on_in_a_fit_whose_data_begins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither its metrics nor its optimizer are built when the checkpoint is read."""
+
+    class Trained(Listed):
+        def __init__(self) -> None:
+            super().__init__()
+            self.optimizers = []
+
+        train_step = keras.Model.train_step
+
+    def fit(epochs: int) -> list[Any]:
+        model = Trained()
+        model(X)
+        model.compile(keras.optimizers.SGD(0.01), "mse", metrics=["mae"])
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            model.fit(X, X[:, :1], batch_size=8, epochs=epochs, verbose=0, callbacks=[supervise])
+        return [value.numpy() for value in model.variables]
+
+    ended = fit(2)
+    for one, other in zip(fit(2), ended, strict=True):  # there is no epoch left
+        np.testing.assert_array_equal(one, other)
+    assert not [each for each in caplog.records if getattr(each, "event", "") == "hidden"]
+
+
+def test_a_model_that_is_deep_and_holds_much_is_looked_through() -> None:
+    class Deep(keras.layers.Layer):  # type: ignore[misc]
+        def __init__(self, depth: int) -> None:
+            super().__init__()
+            self.inner = [Deep(depth - 1)] if depth else [tf.Variable(1.0), None, self]
+            self.words, self.mixed = [str(number) for number in range(5000)], [0.5, None, tf.Variable(2.0)]
+
+    assert len(hidden({"deep": Deep(60)})) == 62
 
 
 def test_fit_says_which_variables_no_checkpoint_holds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

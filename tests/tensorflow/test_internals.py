@@ -163,7 +163,7 @@ KNOWN = {
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
     ("daemon/detach.py", "_run_exitfuncs"),  # Python's; tests/process/test_daemon.py
-    ("supervisor/children.py", "_exit"),
+    ("forked.py", "_exit"),
     ("sessions/callables.py", "_make_callable_from_options"),
     ("sessions/callables.py", "_do_call"),
     ("sessions/unfinalized.py", "_unsafe_unfinalize"),

@@ -123,6 +123,10 @@ class Chooses(trainerd.Supervisor):
     def _init_init_op(self, init_op: Any = None, init_feed_dict: Any = None) -> None:
         self._init_op, self._init_feed_dict = tf1.global_variables_initializer(), {"unused:0": 1.0}
 
+    def _init_local_init_op(self, local_init_op: Any = None) -> None:
+        assert self._init_op is not None and self._ready_op is not None and self._ready_for_local_init_op is None
+        super()._init_local_init_op(local_init_op=local_init_op)
+
     def _init_session_manager(self, session_manager: Any = None) -> None:
         super()._init_session_manager(session_manager=session_manager)
         self.made = self._session_manager
@@ -148,6 +152,7 @@ def test_the_attributes_are_tensorflows(tmp_path: Path, kind: Any) -> None:
         sv = kind(logdir=str(tmp_path), init_feed_dict={})
     for name in ("graph", "saver", "global_step", "init_op", "init_fn", "init_feed_dict", "ready_op", "summary_op"):
         assert hasattr(sv, f"_{name}"), name
+    assert sv._save_path == sv.save_path == str(tmp_path / "model.ckpt")
     assert sv._saver is sv.saver and sv._global_step is sv.global_step and sv._session_manager is sv.session_manager
     assert sv._graph is found.graph and sv._local_init_op is not None and sv._ready_for_local_init_op is None
 

@@ -96,6 +96,17 @@ def test_a_log_that_was_moved_or_removed_is_begun_anew(tmp_path: Path) -> None:
     assert "message 0" in (tmp_path / "log.old").read_text()
 
 
+def test_a_log_in_whose_place_is_something_else_costs_its_lines_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def replace() -> None:
+        path.rename(tmp_path / "log.old")
+        path.mkdir()
+
+    said = _logged(path, replace, lambda: None, path.rmdir)
+    assert said == ["message 3", "of another"]
+
+
 @pytest.mark.parametrize("content", ["", "garbage", "123", '{"pid": 1}', "[]", '{"pid": "x"}'])
 def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: str) -> None:
     rundir.lock.write_text(content)

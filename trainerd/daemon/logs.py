@@ -50,7 +50,9 @@ class LogFile(RotatingFileHandler):
         """Write one record, into a new file where the one so far was moved or removed."""
         try:
             if self.stream is not None and not self._is_at(self.stream):
-                self.stream.close()
+                moved, self.stream = self.stream, None
+                moved.close()
+            if self.stream is None:
                 self.stream = self._open()
                 self._redirect()
         except OSError:

@@ -20,13 +20,14 @@ from trainerd.daemon.host import DaemonHost
 from trainerd.daemon.systemd import Notifier
 from trainerd.daemon.watchdog import Watchdog, interval_from_environment
 from trainerd.errors import INTERRUPTED, ConfigError, JobError, TrainerdError, full_message
+from trainerd.forked import ended_in_children
 from trainerd.job import Program
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
 from trainerd.supervisor import requests
-from trainerd.supervisor.children import ended_in_children, undone_in_children
+from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.loop import Loop
 from trainerd.supervisor.outcome import Outcome, reached

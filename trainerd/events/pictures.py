@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,9 +30,13 @@ def write_weights(weights: Mapping[str, Any], step: int) -> None:
 
 
 def _sample(value: Any) -> Any:
-    """Every so-many-th of a large variable's weights. By an odd number, so that it is no column of a matrix alone."""
+    """Every so-many-th of a large variable's weights: of all columns of a matrix, and no one alone."""
     stride = -(-value.shape.num_elements() // _ENOUGH)
-    return value if stride <= 1 else tf.reshape(value, [-1])[:: stride | 1]
+    if stride <= 1:
+        return value
+    while math.gcd(stride, value.shape[-1]) > 1:
+        stride += 1
+    return tf.reshape(value, [-1])[::stride]
 
 
 def tile_kernels(kernels: NDArray[Any]) -> NDArray[np.float32]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from trainerd import files
 from trainerd.errors import EntryError, JobError
+from trainerd.forked import ended_in_children
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.pythonstate import is_plain
 
@@ -75,7 +76,8 @@ class Callbacks:
           JobError: one raised an error.
         """
         try:
-            getattr(self._list, name)(*arguments, **options)
+            with ended_in_children():
+                getattr(self._list, name)(*arguments, **options)
         except FAILURES as error:
             message = f"a callback's {name} failed after step {step}"
             raise JobError(message, step=step, sound=True, details=job_traceback(error)) from error

@@ -13,6 +13,7 @@ from typing import cast
 import xxhash
 
 from trainerd.errors import EntryError, TrainerdError
+from trainerd.forked import ended_in_children
 from trainerd.job import GraphJob, Job, KerasJob, Program
 from trainerd.sessions.blame import job_traceback
 
@@ -106,7 +107,8 @@ def _call(build: Callable[[], object], entry: str) -> object:
 def _blamed(entry: str, *, failed: str, ended: str) -> Iterator[None]:
     """What the user's code raises in the block is told as theirs."""
     try:
-        yield
+        with ended_in_children():
+            yield
     except TrainerdError:
         raise
     except Exception as error:

@@ -12,6 +12,7 @@ import tensorflow as tf
 import trainerd
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
+from trainerd.forked import ended_in_children
 from trainerd.job import Job
 from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
@@ -20,7 +21,7 @@ from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.forgotten import require_held
 from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.hidden import hidden_variables, restore_hidden
-from trainerd.sessions.objectgraph import tracked_objects, variables_among
+from trainerd.sessions.objectgraph import own_objects, tracked_objects, variables_among
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -71,7 +72,7 @@ class FunctionSession:
             begin_order(job.dataset, begins_again=self.has_epochs)
         self._checkpoint = self._make_checkpoint()
         tracked = variables_among(tracked_objects(self._checkpoint))
-        self._hidden = hidden_variables(self._job.state, tracked)
+        self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))
         require_held(self._step.graph, [*tracked, *self._hidden.values()], refuse=repeats)
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
         self._snapshotter.prepare()
@@ -234,7 +235,8 @@ class FunctionSession:
 
     def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:
         try:
-            return function()
+            with ended_in_children():
+                return function()
         except FAILURES as error:
             message = f"the job's {name} failed after step {self.step}"
             raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.graphevents import GraphEvents
+from trainerd.forked import ended_in_children
 from trainerd.job import GraphJob
 from trainerd.sessions import graphdefaults
 from trainerd.sessions.blame import FAILURES, job_traceback
@@ -146,7 +147,8 @@ class GraphJobSession(GraphSession):
         if self._job.evaluate is None:
             return {}
         try:
-            return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
+            with ended_in_children():
+                return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
         except FAILURES as error:
             raise JobError(
                 f"the job's evaluate failed after step {self.step}",

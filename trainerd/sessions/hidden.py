@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+_METRICS = "/metrics"
+_LONG = 1000  # elements of a list, such as a vocabulary, of which the first tells what the others are
+_PLAIN = (str, bytes, int, float, type(None), np.ndarray)
 
 
 def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
@@ -24,14 +28,20 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
       tracked: the variables that `tf.train.Checkpoint` finds in it.
 
     Returns:
-      Each of them by its key in a checkpoint. Of one Keras model they are numbered, in its own order.
+      Each of them by its key in a checkpoint. Seed generators of one Keras model are numbered, in its own order, and so
+      are its metrics; the rest is named by where it stands.
     """
     return dict(_hidden(state, "hidden", set(), {_identity(variable) for variable in tracked}))
 
 
 def part_of(key: str) -> str:
-    """Which Keras model a hidden variable is of: its key without the number."""
+    """What of a model a hidden variable belongs to: its key without the last number."""
     return key.removesuffix(f"/{VALUE}").rpartition("/")[0]
+
+
+def is_of_metrics(key: str) -> bool:
+    """Whether a hidden variable is a metric's, which an epoch begins anew."""
+    return part_of(key).endswith(_METRICS)
 
 
 def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[tuple[str, Any]]:
@@ -40,10 +50,18 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
         return
     if _is_of_keras(state):
         seen.add(id(state))
-        every = [*state.variables, *getattr(state, "metrics_variables", ()), *_within(state, set())]
-        hidden = {_identity(variable): variable for variable in every if _identity(variable) not in taken}
-        taken.update(hidden)
-        yield from ((f"{name}/{index}/{VALUE}", variable) for index, variable in enumerate(hidden.values()))
+        metrics = {_identity(each): each for each in getattr(state, "metrics_variables", ())}
+        seeds = [each for each in state.variables if _identity(each) not in metrics]
+        weights = {_identity(each) for each in state.weights}
+        named = [
+            *_numbered(name, (each for each in seeds if _identity(each) not in weights)),
+            *_numbered(f"{name}{_METRICS}", metrics.values()),
+            *((f"{name}/{path}", variable) for path, variable in _within(state)),
+        ]
+        for key, variable in named:
+            if _identity(variable) not in taken:
+                taken.add(_identity(variable))
+                yield f"{key}/{VALUE}", variable
         return
     parts = _parts(state)
     if parts:
@@ -57,28 +75,39 @@ def _identity(variable: Any) -> int:
     return id(getattr(variable, "handle", variable))
 
 
-def _within(part: Any, seen: set[int]) -> Iterator[Any]:
-    """The variables of a layer or a model that are in its attributes, and in the lists and dicts that those are."""
-    if id(part) in seen:
-        return
-    seen.add(id(part))
-    if isinstance(part, tf.Variable | keras.Variable):
-        yield part
-    elif isinstance(part, tf.random.Generator | keras.random.SeedGenerator):
-        yield part.state
-    elif isinstance(part, keras.optimizers.Optimizer | keras.metrics.Metric | tf.Module):
-        yield from part.variables
-    else:
-        for each in _contents(part):
-            yield from _within(each, seen)
+def _numbered(name: str, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    return ((f"{name}/{index}", variable) for index, variable in enumerate(variables))
 
 
-def _contents(part: Any) -> Iterable[Any]:
+def _within(model: Any) -> Iterator[tuple[str, Any]]:
+    """The variables in a model's attributes, and in the lists and dicts that those are, by where they stand."""
+    left, seen = [("", model)], set()
+    while left:
+        path, part = left.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, tf.Variable | keras.Variable):
+            yield path, part
+        elif isinstance(part, tf.random.Generator | keras.random.SeedGenerator):
+            yield f"{path}/state", part.state
+        elif isinstance(part, keras.optimizers.Optimizer | keras.metrics.Metric | tf.Module):
+            yield from _numbered(path, part.variables)
+        else:
+            left += reversed([(f"{path}/{name}".lstrip("/"), each) for name, each in _contents(part)])
+
+
+def _contents(part: Any) -> Iterable[tuple[str, Any]]:
+    """What may hold variables, by its name: in a list, a dict, or the attributes of a layer."""
     if isinstance(part, list | tuple):
-        return part
-    if isinstance(part, Mapping):
-        return part.values()
-    return list(vars(part).values()) if isinstance(part, keras.layers.Layer) else ()
+        if len(part) > _LONG and isinstance(part[0], _PLAIN):
+            return ()
+        return ((str(index), each) for index, each in enumerate(part) if not isinstance(each, _PLAIN))
+    if isinstance(part, dict):
+        return ((str(name).replace("/", ".S"), each) for name, each in part.items() if not isinstance(each, _PLAIN))
+    if isinstance(part, keras.layers.Layer):
+        return ((name, each) for name, each in vars(part).items() if not isinstance(each, _PLAIN))
+    return ()
 
 
 def _is_of_keras(state: Any) -> bool:

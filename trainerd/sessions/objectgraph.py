@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util
 from tensorflow.python.training.saving import saveable_object
@@ -55,6 +56,22 @@ def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[Entry], bytes]:
 def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
     """The objects that a checkpoint tracks now, variables among them."""
     return list(graph_view.ObjectGraphView(checkpoint).breadth_first_traversal()[0])
+
+
+def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
+    """As `tracked_objects`, but for those that nothing leads to but the list of an optimizer which trains them.
+
+    It has that list once it is built, which may be after a restore: then they would not be restored.
+    """
+    view = graph_view.ObjectGraphView(checkpoint)
+    found, seen = [checkpoint], {id(checkpoint)}
+    for each in found:  # it grows meanwhile
+        trains = isinstance(each, keras.optimizers.Optimizer)
+        for name, child in view.children(each).items():
+            if id(child) not in seen and not (trains and name == "_trainable_variables"):
+                seen.add(id(child))
+                found.append(child)
+    return found
 
 
 def variables_among(objects: Iterable[Any]) -> list[Any]:

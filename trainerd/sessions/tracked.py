@@ -11,12 +11,13 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.errors import DataError, EntryError, JobError
+from trainerd.forked import ended_in_children
 from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import require_saveable
 from trainerd.sessions.forgotten import require_held
-from trainerd.sessions.hidden import VALUE, hidden_variables, part_of, stored_hidden
-from trainerd.sessions.objectgraph import GRAPH_KEY, tracked_objects, variables_among
+from trainerd.sessions.hidden import VALUE, hidden_variables, is_of_metrics, part_of, stored_hidden
+from trainerd.sessions.objectgraph import GRAPH_KEY, own_objects, tracked_objects, variables_among
 from trainerd.sessions.pipeline import dataset_of
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -162,7 +163,7 @@ class TrackedModel:
             except AssertionError as error:
                 raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0]) from error
         if self._waiting:
-            variables = self._with_hidden(tracked_objects(self._checkpoint))
+            variables = self._with_hidden()
             for part in {part_of(key) for key in self._waiting}:
                 # A layer may make its own when it is first called, before those of others: until all are there, they
                 # are not known by their numbers.
@@ -172,13 +173,13 @@ class TrackedModel:
                         variable.assign(self._waiting.pop(key))
 
     def forget_waiting(self) -> None:
-        """Keras's hidden variables that are not made yet begin anew."""
-        if self._waiting:
+        """Keras's hidden variables that are not made yet begin anew, as metrics do in any case."""
+        if lost := [key for key in self._waiting if not is_of_metrics(key)]:
             log.warning(
                 "the model has no variables for %d values of the checkpoint that it went on from, %s among them: "
-                "seeds, metrics, or what is in a list of the model, which begin anew",
-                len(self._waiting),
-                min(self._waiting),
+                "seeds, or what is in a list of the model, which begin anew",
+                len(lost),
+                min(lost),
                 extra={"event": "hidden"},
             )
         self._waiting.clear()
@@ -189,8 +190,8 @@ class TrackedModel:
         Args:
           graph: that of the step.
         """
-        objects = tracked_objects(self._checkpoint)
-        require_held(graph, [*variables_among(objects), *self._with_hidden(objects).values()], refuse=False)
+        tracked = variables_among(tracked_objects(self._checkpoint))
+        require_held(graph, [*tracked, *self._with_hidden().values()], refuse=False)
 
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""
@@ -219,7 +220,8 @@ class TrackedModel:
         if self._summaries is None:
             return
         try:
-            self._summaries()
+            with ended_in_children():
+                self._summaries()
         except FAILURES as error:
             message = f"summary_op failed after step {self.step}"
             raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
@@ -232,9 +234,10 @@ class TrackedModel:
         """What the checkpoint was made with, by name."""
         return {name: part for name, part in vars(self._checkpoint).items() if not name.startswith("_")}
 
-    def _with_hidden(self, objects: list[Any]) -> dict[str, Any]:
-        """What is saved beside that which the checkpoint tracks, which is `objects`."""
-        return {STEP_KEY: self._global_step, **hidden_variables(self._parts(), variables_among(objects))}
+    def _with_hidden(self) -> dict[str, Any]:
+        """What is saved beside that which the checkpoint tracks."""
+        known = variables_among(own_objects(self._checkpoint))
+        return {STEP_KEY: self._global_step, **hidden_variables(self._parts(), known)}
 
     def _iterators(self) -> list[tf.data.Iterator]:
         """The iterators that the checkpoint tracks by now."""
@@ -242,7 +245,7 @@ class TrackedModel:
 
     def _reader(self) -> Snapshotter:
         objects = tracked_objects(self._checkpoint)
-        hidden = self._with_hidden(objects)
+        hidden = self._with_hidden()
         objects += hidden.values()
         if self._snapshotter is None or not _same_objects(objects, self._objects):
             self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False)

@@ -9,11 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
-from typing import NoReturn
 
 _undo: list[Callable[[], None]] = []
 _thread = threading.local()
@@ -27,34 +24,6 @@ def undone_in_children(undo: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _undo.remove(undo)
-
-
-@contextlib.contextmanager
-def ended_in_children() -> Iterator[None]:
-    """A child that was forked in the block, and leaves it by an error or an exit, ends there.
-
-    It is a copy of the trainer without its threads: what the trainer does at such an end is not for it to do.
-    """
-    trainer = os.getpid()
-    try:
-        yield
-    except BaseException as error:
-        if os.getpid() == trainer:
-            raise
-        _end(error)
-
-
-def _end(error: BaseException) -> NoReturn:
-    """End this process as Python would. What the job raised may be the cause of an error of ours."""
-    raised = error.__cause__ or error
-    code = raised.code if isinstance(raised, SystemExit) else 1
-    if code and not isinstance(code, int):
-        print(code, file=sys.stderr)
-    elif not isinstance(raised, SystemExit):
-        traceback.print_exception(raised)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 # A signal that reaches the child before it has undone everything would be heard by the trainer: it has to wait.

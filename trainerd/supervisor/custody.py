@@ -456,7 +456,7 @@ class Custody(ABC):
 
     def wait(self) -> None:
         """Wait until the checkpoint under way is written: its tensors are in the session."""
-        if self._upkeep is not None:
+        if self._upkeep is not None and self._pid == os.getpid():  # in a child nothing is under way
             with contextlib.suppress(StorageError):  # told already
                 self._upkeep.checkpointing.wait()
 

@@ -9,7 +9,6 @@ import math
 from trainerd.errors import JobError, StorageError
 from trainerd.sessions.contract import Session, Steps
 from trainerd.state import Phase
-from trainerd.supervisor.children import ended_in_children
 from trainerd.supervisor.flag import Flag
 from trainerd.supervisor.outcome import Outcome, reached
 from trainerd.supervisor.reporter import Reporter
@@ -44,7 +43,7 @@ class Loop:
         self._session.bind(self._flag)
         self._upkeep.start()
         try:
-            with self._upkeep.ticker, ended_in_children():
+            with self._upkeep.ticker:
                 outcome = self._reached() or self._loop()
                 self._session.end(finished=outcome.phase is Phase.FINISHED)
                 self._upkeep.finish(outcome)

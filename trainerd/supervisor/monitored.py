@@ -61,6 +61,8 @@ class _Around:
         self._sess = session
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what `copy` asks for, of an object that has nothing yet
+            raise AttributeError(name)
         return getattr(self._sess, name)
 
 

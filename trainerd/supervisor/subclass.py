@@ -5,10 +5,14 @@ Those of tensorflow/python/training/supervisor.py, which ours inherits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from trainerd.sessions import graphdefaults
+from trainerd.supervisor import program
+from trainerd.supervisor.saver import Saver
 
 tf1 = tf.compat.v1
 
@@ -20,6 +24,15 @@ _CHOOSE = {
     "_init_saver": ("saver",),
     "_init_summary_op": ("summary_op",),
     "_init_global_step": ("global_step",),
+}
+_DEFAULTS: dict[str, Callable[[], Any]] = {
+    "ready_op": graphdefaults.ready_op,
+    "ready_for_local_init_op": graphdefaults.ready_for_local_init_op,
+    "init_op": graphdefaults.init_op,
+    "local_init_op": graphdefaults.local_init_op,
+    "saver": lambda: graphdefaults.saver(Saver),
+    "summary_op": graphdefaults.summary_op,
+    "global_step": graphdefaults.global_step,
 }
 _MANAGE = "_init_session_manager"
 
@@ -36,22 +49,27 @@ def chosen(supervisor: Any, graph: Any, given: Mapping[str, Any]) -> dict[str, A
       The arguments, as the methods that the subclass overrides have changed them.
     """
     found = dict(given)
+    if not any(_overrides(supervisor, method) for method in _CHOOSE):
+        return found
     with (graph or tf1.get_default_graph()).as_default():
         for method, names in _CHOOSE.items():
             if _overrides(supervisor, method):
                 getattr(supervisor, method)(**{name: found[name] for name in names})
                 found |= {name: getattr(supervisor, f"_{name}", found[name]) for name in names}
+            for name in names:  # the next one may look at it
+                found[name] = program.chosen(found[name], _DEFAULTS.get(name, lambda: None))
+                setattr(supervisor, f"_{name}", found[name])
     return found
 
 
-def name_as_tensorflow(supervisor: Any, program: Any) -> None:
+def name_as_tensorflow(supervisor: Any, made: Any) -> None:
     """Give a Supervisor the attributes that TensorFlow's has, and have a subclass make its session manager."""
     names = ["graph", "session_manager", "init_fn", *(name for names in _CHOOSE.values() for name in names)]
     for name in names:
-        setattr(supervisor, f"_{name}", getattr(program, name))
+        setattr(supervisor, f"_{name}", getattr(made, name))
     if _overrides(supervisor, _MANAGE):
-        getattr(supervisor, _MANAGE)(session_manager=None if program.restores else program.session_manager)
-        program.session_manager, program.restores = supervisor._session_manager, False
+        getattr(supervisor, _MANAGE)(session_manager=None if made.restores else made.session_manager)
+        made.session_manager, made.restores = supervisor._session_manager, False
 
 
 def _overrides(supervisor: Any, method: str) -> bool:

@@ -137,7 +137,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             host=host,
         )
         self._custody.saves_at_end = bool(self._save_model_secs)
-        self._graph_added_to_summary = False
+        self._graph_added_to_summary, self._save_path = False, self.save_path
         self._error: BaseException | None = None
 
     # ------------------------------------------------------------------ what it was made with
