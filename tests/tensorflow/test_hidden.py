@@ -206,7 +206,7 @@ def test_a_model_that_is_deep_and_holds_much_is_looked_through() -> None:
     class Deep(keras.layers.Layer):  # type: ignore[misc]
         def __init__(self, depth: int) -> None:
             super().__init__()
-            self.inner = [Deep(depth - 1)] if depth else [tf.Variable(1.0), None, self]
+            self.inner = [Deep(depth - 1)] if depth else [tf.Variable(1.0), None]
             self.words, self.mixed = [str(number) for number in range(5000)], [0.5, None, tf.Variable(2.0)]
 
     assert len(hidden({"deep": Deep(60)})) == 62
