@@ -72,6 +72,8 @@ def _logged(path: Path, *acts: Callable[[], object]) -> list[str]:
 
 def test_a_job_that_sets_up_logging_does_not_silence_the_log(tmp_path: Path) -> None:
     root, before = logging.getLogger(), list(logging.getLogger().handlers)
+    loggers = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    heard = [each for each in loggers if not each.disabled]
     try:
         said = _logged(
             tmp_path / "log",
@@ -82,6 +84,8 @@ def test_a_job_that_sets_up_logging_does_not_silence_the_log(tmp_path: Path) -> 
     finally:
         root.handlers[:] = before
         root.setLevel(logging.WARNING)
+        for each in heard:  # dictConfig disables all that there are
+            each.disabled = False
     assert said[:4] == [f"message {number}" for number in range(4)]
 
 
