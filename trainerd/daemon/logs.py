@@ -20,6 +20,7 @@ from trainerd.state import State
 MAX_BYTES = 10_000_000
 BACKUPS = 3
 _OURS = "trainerd"  # the logger above those of its modules
+_hung: list[logging.Handler] = []  # to the logger of trainerd
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 _PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
@@ -192,9 +193,6 @@ def logging_to(
             ours.removeHandler(handler)
             handler.close()
         ours.setLevel(before)
-
-
-_hung: list[logging.Handler] = []  # to the logger of trainerd
 
 
 def be_heard() -> None:

@@ -163,7 +163,7 @@ class TrackedModel:
             except AssertionError as error:
                 raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0]) from error
         if self._waiting:
-            variables = self._with_hidden()
+            variables = self._with_hidden(own_objects(self._checkpoint))
             for part in {part_of(key) for key in self._waiting}:
                 # A layer may make its own when it is first called, before those of others: until all are there, they
                 # are not known by their numbers.
@@ -191,7 +191,8 @@ class TrackedModel:
           graph: that of the step.
         """
         tracked = variables_among(tracked_objects(self._checkpoint))
-        require_held(graph, [*tracked, *self._with_hidden().values()], refuse=False)
+        hidden = self._with_hidden(own_objects(self._checkpoint))
+        require_held(graph, [*tracked, *hidden.values()], refuse=False)
 
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""
@@ -234,18 +235,17 @@ class TrackedModel:
         """What the checkpoint was made with, by name."""
         return {name: part for name, part in vars(self._checkpoint).items() if not name.startswith("_")}
 
-    def _with_hidden(self) -> dict[str, Any]:
-        """What is saved beside that which the checkpoint tracks."""
-        known = variables_among(own_objects(self._checkpoint))
-        return {STEP_KEY: self._global_step, **hidden_variables(self._parts(), known)}
+    def _with_hidden(self, own: list[Any]) -> dict[str, Any]:
+        """What is saved beside that which the checkpoint tracks, given its own objects."""
+        return {STEP_KEY: self._global_step, **hidden_variables(self._parts(), variables_among(own))}
 
     def _iterators(self) -> list[tf.data.Iterator]:
         """The iterators that the checkpoint tracks by now."""
         return [each for each in tracked_objects(self._checkpoint) if isinstance(each, tf.data.Iterator)]
 
     def _reader(self) -> Snapshotter:
-        objects = tracked_objects(self._checkpoint)
-        hidden = self._with_hidden()
+        objects = own_objects(self._checkpoint)
+        hidden = self._with_hidden(objects)
         objects += hidden.values()
         if self._snapshotter is None or not _same_objects(objects, self._objects):
             self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False)
