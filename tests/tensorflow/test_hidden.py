@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from trainerd.errors import DataError, EntryError
+from trainerd.errors import DataError, EntryError, StorageError
 from trainerd.sessions.function import FunctionSession
-from trainerd.sessions.hidden import hidden_variables
+from trainerd.sessions.hidden import hidden_variables, is_of_metrics
 from trainerd.sessions.kerasjob import KerasJobSession
 from trainerd.sessions.objectgraph import own_objects, variables_among
 from trainerd.supervisor.flag import Flag
@@ -200,6 +200,121 @@ def test_what_is_in_a_list_goes_on_in_a_fit_whose_data_begins_anew(
     for one, other in zip(fit(2), ended, strict=True):  # there is no epoch left
         np.testing.assert_array_equal(one, other)
     assert not [each for each in caplog.records if getattr(each, "event", "") == "hidden"]
+
+
+class Unbuilt(keras.Model):  # type: ignore[misc]
+    """Keras makes its variables in fit's first batch, where it is not built before."""
+
+    def __init__(self, listed: bool) -> None:
+        super().__init__()
+        keras.utils.set_random_seed(5)
+        layers = [keras.layers.Dense(3), keras.layers.Dense(1)]
+        if listed:
+            self.blocks = layers
+        else:
+            self.first, self.second = layers
+
+    def call(self, x: Any) -> Any:
+        first, second = self.blocks if hasattr(self, "blocks") else (self.first, self.second)
+        return second(first(x))
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_fit_that_makes_variables_too_late_to_restore_them_is_refused(tmp_path: Path, listed: bool) -> None:
+    def fit(epochs: int, built: bool = False) -> Any:
+        model = Unbuilt(listed)
+        if built:
+            model(X)
+        model.compile("sgd", "mse")
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            return model.fit(X, X[:, :1], epochs=epochs, verbose=0, callbacks=[supervise]).history["loss"]
+
+    saved = tmp_path / "model.ckpt-2"
+    whole = fit(2)
+    content = saved.with_suffix(".ckpt-2.data-00000-of-00001").read_bytes()
+    with pytest.raises(DataError, match=r"subclassed and not built cannot be matched: call model\.build"):
+        fit(4)
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(saved)
+    assert saved.with_suffix(".ckpt-2.data-00000-of-00001").read_bytes() == content
+    assert fit(4, built=True)[0] < whole[-1]
+
+
+def run(logdir: Path, what: str) -> list[float]:
+    """A program of two functions: one of a model that it makes when it is first called, and one of a count."""
+    model, count = Unbuilt(True), tf.Variable(0.0)
+    functions = {
+        "model": lambda: model(X)[0, 0] * 0.0 + model.blocks[0].bias.assign_add(tf.ones([3]))[0],
+        "count": lambda: count.assign_add(1.0),
+    }
+    checkpoint = tf.train.Checkpoint(model=model, count=count)
+    with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(logdir)).managed_session() as session:
+        return [float(session.run(functions[what])) for _ in range(3)]
+
+
+def test_nothing_is_saved_until_what_is_in_a_list_has_its_values(tmp_path: Path) -> None:
+    before = run(tmp_path, "model")
+    with pytest.raises(StorageError, match="what was restored has not all its variables yet"):
+        run(tmp_path, "count")
+    assert run(tmp_path, "model")[0] > before[-1]
+
+
+def test_an_optimizer_that_is_built_late_tracks_what_was_restored_from_a_list(tmp_path: Path) -> None:
+    def run(steps: int) -> list[float]:
+        model, optimizer = Unbuilt(True), keras.optimizers.Adam(0.1)
+        model(X)
+
+        def step() -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(X) ** 2)
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            return loss
+
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
+        with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path / str(steps))).managed_session() as session:
+            return [float(session.run(step)) for _ in range(steps)]
+
+    assert run(3) + run(3) == run(6)
+
+
+class Heads(keras.Model):  # type: ignore[misc]
+    """Heads in a dict, in an order that is not always the same, and perhaps a layer before them."""
+
+    def __init__(self, names: str, more: bool = False) -> None:
+        super().__init__()
+        if more:
+            self.more = keras.layers.ReLU()
+        self.heads = {name: keras.layers.Dense(1) for name in names}
+        for head in self.heads.values():
+            head.build((None, 4))
+
+
+def test_what_is_in_a_dict_is_told_apart_by_its_keys(tmp_path: Path) -> None:
+    def run(model: Heads) -> list[float]:
+        with trainerd.Supervisor(
+            checkpoint=tf.train.Checkpoint(model=model), logdir=str(tmp_path)
+        ).managed_session() as session:
+            session.run(lambda: tf.constant(0))
+        return [float(model.heads[name].bias[0]) for name in "abc"]
+
+    first = Heads("abc")
+    for number, name in enumerate("abc"):
+        first.heads[name].bias.assign([number + 1.0])
+    assert [run(first), run(Heads("cab")), run(Heads("bca", more=True))] == [[1.0, 2.0, 3.0]] * 3
+    with pytest.raises(DataError, match="It has no value for hidden/model/heads/d/"):
+        run(Heads("abcd"))
+
+
+def test_two_of_one_name_are_refused_and_metrics_are_only_keras_s() -> None:
+    class Odd(keras.Model):  # type: ignore[misc]
+        def __init__(self, parts: Any) -> None:
+            super().__init__()
+            self.parts = parts
+
+    with pytest.raises(EntryError, match="two variables of the state are both hidden/m/parts/1: name one"):
+        hidden({"m": Odd({1: tf.Variable(1.0), "1": tf.Variable(2.0)})})
+    [key] = hidden({"metrics": Odd({"metrics": [tf.Variable(1.0)]})})
+    assert not is_of_metrics(key)
 
 
 def test_a_model_that_is_deep_and_holds_much_is_looked_through() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,46 @@ def test_the_best_weights_of_a_small_type_are_kept(tmp_path: Path) -> None:
     odd = {0: (1, [2, (3,)]), None: {"a": {1.5: "x", True: value}}, "s": ()}
     again = unpacked(packed(odd))
     assert again[0] == odd[0] and again["s"] == () and list(again) == list(odd) and again[None]["a"][1.5] == "x"
+    kinds = {"d": deque([1, (2,)], maxlen=2), "s": {"a", 3}, "f": frozenset([1]), "b": b"\0\xff"}
+    again = unpacked(packed(kinds))
+    assert again == kinds and again["d"].maxlen == 2
+    assert unpacked(packed({"t": tf.constant([1.0, 2.0])}))["t"].tolist() == [1.0, 2.0]
+
+
+class Collects(keras.callbacks.Callback):  # type: ignore[misc]
+    """Remembers in collections of several kinds, and once in what cannot be saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_parity: dict[int, list[int]] = defaultdict(list)
+        self.last: deque[int] = deque(maxlen=3)
+        self.seen: set[int] = set()
+        self.best: Any = None
+        self.lost: Any = None
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.by_parity[epoch % 2].append(epoch)
+        self.last.append(epoch)
+        self.seen.add(epoch)
+        self.best = tf.constant(float(epoch))
+        self.lost = object()
+
+
+def test_collections_are_remembered_and_what_cannot_be_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Collects()], epochs=5))
+    train(first, 25)
+    for _ in range(2):
+        first.snapshot().write(tmp_path / "model.ckpt-25", lambda size: None)
+    [told] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
+    assert "the callback Collects has something in lost that cannot be saved, a object" in told
+    collects = Collects()
+    second = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[collects], epochs=5))
+    second.restore(tmp_path / "model.ckpt-25")
+    train(second)
+    assert collects.by_parity == {0: [0, 2, 4], 1: [1, 3]} and list(collects.last) == [2, 3, 4]
+    assert collects.seen == set(range(5)) and collects.best == 4.0 and collects.by_parity[7] == []
 
 
 def test_a_callback_that_fails_is_named(tmp_path: Path) -> None:

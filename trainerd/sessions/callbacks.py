@@ -7,12 +7,14 @@ import csv
 import inspect
 import io
 import logging
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from trainerd import files
 from trainerd.errors import EntryError, JobError
@@ -55,6 +57,7 @@ class Callbacks:
                 own, add_history=True, model=model, verbose=0, epochs=epochs, steps=steps
             )
             self._own = list(self._list.callbacks)
+        self._told: set[tuple[int, str]] = set()
         self._look()
         self.settings = [[type(each).__name__, copy.deepcopy(_plain(each))] for each in self._own]
         self._model = model
@@ -109,6 +112,8 @@ class Callbacks:
 
     def memory(self) -> list[Any]:
         """What has changed in each since training began."""
+        for each, begun in zip(self._own, self._begun, strict=True):
+            self._warn_of_unplain(each, begun)
         return [
             [type(each).__name__, _changed(begun, _memory(each))]
             for each, begun in zip(self._own, self._begun, strict=True)
@@ -124,9 +129,24 @@ class Callbacks:
                 log.info("the callback %s is new", name, extra={"event": "changed"})
                 continue
             left.remove(found)
-            vars(each).update(found[1])
+            vars(each).update({key: _as_it_is(vars(each).get(key), value) for key, value in found[1].items()})
         for name, _ in left:
             log.info("the callback %s is no longer there", name, extra={"event": "changed"})
+
+    def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
+        """What could be saved when training began, and cannot be now, is told of once."""
+        for name in begun.keys() - _plain(callback).keys() & vars(callback).keys():
+            told = (id(callback), name)
+            if told not in self._told:
+                self._told.add(told)
+                log.warning(
+                    "the callback %s has something in %s that cannot be saved, a %s: it begins anew after a pause. "
+                    "Numbers, texts, arrays, and lists, dicts and sets of them can be.",
+                    type(callback).__name__,
+                    name,
+                    type(vars(callback)[name]).__name__,
+                    extra={"event": "callbacks"},
+                )
 
 
 def without_files(callbacks: Sequence[Any]) -> list[Any]:
@@ -185,7 +205,16 @@ def _copied(value: Any) -> Any:
     """The same, in lists and dicts that a callback does not change; arrays are replaced as a rule, and large."""
     if isinstance(value, dict):
         return {key: _copied(part) for key, part in value.items()}
+    if isinstance(value, deque | set):
+        return copy.copy(value)
     return [_copied(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _as_it_is(present: Any, value: Any) -> Any:
+    """What was remembered, as a dict of the same kind as the one that is there."""
+    if isinstance(present, defaultdict) and isinstance(value, dict):
+        return defaultdict(present.default_factory, value)
+    return type(present)(value) if isinstance(present, dict) and isinstance(value, dict) else value
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -195,7 +224,9 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(np.array_equal(one, other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
-    if isinstance(one, list | tuple):
+    if isinstance(one, tf.Tensor):
+        return _equal(one.numpy(), other.numpy())
+    if isinstance(one, list | tuple | deque):
         return len(one) == len(other) and all(map(_equal, one, other))
     return bool(one == other)
 

@@ -10,8 +10,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainerd.errors import EntryError
+
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
-_METRICS = "/metrics"
+_METRICS, _SEEDS = "/.METRICS", "/.SEEDS"  # no attribute and no key of a dict gets such a name: see _escaped
+# Where Keras lists once more what the program has under a name of its own, which is what stays the same.
+_LISTED_AGAIN = ("_trainable_variables", "_non_trainable_variables", "_layers", "_metrics", "_seed_generators")
 _LONG = 1000  # elements of a list, such as a vocabulary, of which the first tells what the others are
 _PLAIN = (str, bytes, int, float, type(None), np.ndarray)
 
@@ -29,9 +33,18 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
 
     Returns:
       Each of them by its key in a checkpoint. Seed generators of one Keras model are numbered, in its own order, and so
-      are its metrics; the rest is named by where it stands.
+      are its metrics; the rest is named by where it stands: attributes, keys, and places in lists.
+
+    Raises:
+      EntryError: two of them have one name.
     """
-    return dict(_hidden(state, "hidden", set(), {_identity(variable) for variable in tracked}))
+    found: dict[str, Any] = {}
+    for key, variable in _hidden(state, "hidden", set(), {_identity(variable) for variable in tracked}):
+        if key in found:
+            where = key.removesuffix(f"/{VALUE}")
+            raise EntryError(f"two variables of the state are both {where}: name one of them differently.")
+        found[key] = variable
+    return found
 
 
 def part_of(key: str) -> str:
@@ -44,6 +57,11 @@ def is_of_metrics(key: str) -> bool:
     return part_of(key).endswith(_METRICS)
 
 
+def is_of_seeds(key: str) -> bool:
+    """Whether a hidden variable is a seed generator's that Keras has listed."""
+    return part_of(key).endswith(_SEEDS)
+
+
 def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[tuple[str, Any]]:
     """Those of a part, but for what was `seen`, or is `taken` already: parts may know one another."""
     if id(state) in seen:
@@ -54,7 +72,7 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
         seeds = [each for each in state.variables if _identity(each) not in metrics]
         weights = {_identity(each) for each in state.weights}
         named = [
-            *_numbered(name, (each for each in seeds if _identity(each) not in weights)),
+            *_numbered(f"{name}{_SEEDS}", (each for each in seeds if _identity(each) not in weights)),
             *_numbered(f"{name}{_METRICS}", metrics.values()),
             *((f"{name}/{path}", variable) for path, variable in _within(state)),
         ]
@@ -67,7 +85,12 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
     if parts:
         seen.add(id(state))
     for key, value in parts:
-        yield from _hidden(value, f"{name}/{key.replace('/', '.S')}", seen, taken)
+        yield from _hidden(value, f"{name}/{_escaped(key)}", seen, taken)
+
+
+def _escaped(name: object) -> str:
+    """A name as a part of a path, as TensorFlow's object graph has it."""
+    return str(name).replace(".", "..").replace("/", ".S")
 
 
 def _identity(variable: Any) -> int:
@@ -104,9 +127,10 @@ def _contents(part: Any) -> Iterable[tuple[str, Any]]:
             return ()
         return ((str(index), each) for index, each in enumerate(part) if not isinstance(each, _PLAIN))
     if isinstance(part, dict):
-        return ((str(name).replace("/", ".S"), each) for name, each in part.items() if not isinstance(each, _PLAIN))
+        return ((_escaped(name), each) for name, each in part.items() if not isinstance(each, _PLAIN))
     if isinstance(part, keras.layers.Layer):
-        return ((name, each) for name, each in vars(part).items() if not isinstance(each, _PLAIN))
+        named = sorted(vars(part), key=lambda name: name in _LISTED_AGAIN or name.startswith("_self_"))
+        return ((name, vars(part)[name]) for name in named if not isinstance(vars(part)[name], _PLAIN))
     return ()
 
 

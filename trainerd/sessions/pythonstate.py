@@ -1,9 +1,10 @@
-"""What Python code remembers, as one tensor of a checkpoint: numbers, texts and arrays, and lists and dicts of them."""
+"""What Python code remembers, as one tensor of a checkpoint: numbers, texts, bytes, arrays, and collections of them."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_ARRAY, _TUPLE, _PAIRS = "__array__", "__tuple__", "__pairs__"  # what JSON does not know, under these names
+# What JSON does not know, under these names.
+_ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE = "__array__", "__tuple__", "__pairs__", "__bytes__", "__deque__"
+_SETS = {"__set__": set, "__frozenset__": frozenset}
 
 
 class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
@@ -50,9 +53,11 @@ def stored(prefix: Path, name: str) -> Any:
 
 def is_plain(value: Any) -> bool:
     """Whether a value can be saved."""
-    if value is None or isinstance(value, bool | int | float | str | np.ndarray | np.number | np.bool_):
+    if value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray | np.number | np.bool_):
         return not (isinstance(value, np.ndarray) and value.dtype.hasobject)
-    if isinstance(value, list | tuple):
+    if isinstance(value, tf.Tensor):
+        return hasattr(value, "numpy") and value.dtype.is_numpy_compatible and value.dtype != tf.string
+    if isinstance(value, list | tuple | deque | set | frozenset):
         return all(map(is_plain, value))
     return isinstance(value, dict) and all(_is_key(key) and is_plain(part) for key, part in value.items())
 
@@ -62,13 +67,15 @@ def _is_key(key: Any) -> bool:
 
 
 def packed(values: Any) -> bytes:
-    """Plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays.
+    """Plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays. Tensors become arrays.
 
     The format of npz is at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
     """
     arrays: dict[str, Any] = {}
 
     def replaced(value: Any) -> Any:
+        if isinstance(value, tf.Tensor):
+            value = value.numpy()
         if isinstance(value, np.ndarray | np.generic):
             plain = np.asarray(value)
             if plain.dtype.kind == "V":  # bfloat16 and the like, which NumPy's format does not know
@@ -81,6 +88,13 @@ def packed(values: Any) -> bytes:
             return {_PAIRS: [[key, replaced(part)] for key, part in value.items()]}
         if isinstance(value, tuple):
             return {_TUPLE: [replaced(part) for part in value]}
+        if isinstance(value, bytes):
+            return {_BYTES: value.hex()}
+        if isinstance(value, deque):
+            return {_DEQUE: [value.maxlen, [replaced(part) for part in value]]}
+        for name, kind in _SETS.items():
+            if isinstance(value, kind):  # in an order that is the same in every process
+                return {name: [replaced(part) for part in sorted(value, key=repr)]}
         return [replaced(part) for part in value] if isinstance(value, list) else value
 
     text = json.dumps(replaced(values))
@@ -98,6 +112,13 @@ def unpacked(content: bytes) -> Any:
                 return tuple(value[_TUPLE])
             if set(value) == {_PAIRS}:
                 return dict(value[_PAIRS])
+            if set(value) == {_BYTES}:
+                return bytes.fromhex(value[_BYTES])
+            if set(value) == {_DEQUE}:
+                return deque(value[_DEQUE][1], maxlen=value[_DEQUE][0])
+            for name, kind in _SETS.items():
+                if set(value) == {name}:
+                    return kind(value[name])
             if set(value) != {_ARRAY, "dtype"}:
                 return value
             array = file[str(value[_ARRAY])]

@@ -16,7 +16,7 @@ from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import require_saveable
 from trainerd.sessions.forgotten import require_held
-from trainerd.sessions.hidden import VALUE, hidden_variables, is_of_metrics, part_of, stored_hidden
+from trainerd.sessions.hidden import VALUE, hidden_variables, is_of_metrics, is_of_seeds, part_of, stored_hidden
 from trainerd.sessions.objectgraph import GRAPH_KEY, own_objects, tracked_objects, variables_among
 from trainerd.sessions.pipeline import dataset_of
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
@@ -24,6 +24,7 @@ from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
 log = logging.getLogger(__name__)
 
+_LONG = 1000  # characters: TensorFlow's own messages list the values of variables
 PATIENCE = 1000  # runs in which a program makes all its variables
 STEP_KEY = f"hidden/global_step/{VALUE}"
 _WITHOUT = "leave its iterator out of the tf.train.Checkpoint (and `fit`'s data out of supervise.data)"
@@ -31,7 +32,7 @@ _UNMATCHED = (
     "the checkpoint does not fit the program: its files are sound, but its variables are others than those of the "
     "tf.train.Checkpoint, or are made in another order. Use another `logdir` for another model. A Keras model that is "
     "subclassed and not built cannot be matched: call model.build(...) and optimizer.build(model.trainable_variables) "
-    "before the session."
+    "before the session, or before `fit`; supervise.data(...) does that for `fit`."
 )
 
 
@@ -92,25 +93,47 @@ class TrackedModel:
         Raises:
           DataError: it does not after a thousand runs: then the program is another.
         """
-        if self._waiting and self.runs - self._restored_at > PATIENCE:
-            self.forget_waiting()
-        if self._status is None:
-            return True
-        try:
-            self._status.assert_consumed()
-            missing = []
-        except AssertionError:
-            parts = tuple(f"{name}/" for name in self._parts())  # what is no part any more is gone knowingly
-            missing = sorted(key for key in self._stored - set(self._reader().keys) if key.startswith(parts))
+        missing = self._tracked_missing() + self._hidden_missing()
         if missing and self.runs - self._restored_at > PATIENCE:
             raise DataError(
                 f"after {PATIENCE} runs the program still has no variables for {missing[0]} and {len(missing) - 1} "
                 "other values of the checkpoint that it went on from, so nothing was saved since. Is the model another "
                 "one? Then use another `logdir`. Is a part used later? Then build it before: model.build(...)."
             )
+        if self._waiting and self.runs - self._restored_at > PATIENCE:
+            self._forget_waiting()
+        return not missing
+
+    def _tracked_missing(self) -> list[str]:
+        """Keys of what was restored, as the checkpoint tracks it, and has no variables yet."""
+        if self._status is None:
+            return []
+        try:
+            self._status.assert_consumed()
+            missing = []
+        except AssertionError:
+            parts = tuple(f"{name}/" for name in self._parts())  # what is no part any more is gone knowingly
+            missing = sorted(key for key in self._stored - set(self._reader().keys) if key.startswith(parts))
         if not missing:
             self._status = None
-        return not missing
+        return missing
+
+    def _hidden_missing(self) -> list[str]:
+        """Keys of what was restored beside that, and has no variables yet. Metrics and seeds may be gone knowingly."""
+        parts = tuple(f"hidden/{name}/" for name in self._parts())
+        return sorted(key for key in self._waiting if key.startswith(parts) and not _may_differ(key))
+
+    def require_whole(self) -> None:
+        """All variables are made now.
+
+        Raises:
+          DataError: what was restored does not fit them, or some are made that were to be restored before.
+        """
+        late = self._hidden_missing()
+        self.variables_made()
+        if late:
+            raise DataError(f"{_UNMATCHED}\nIt had none for {late[0]} when it was restored.")
+        self._forget_waiting()
 
     def snapshot(self) -> TensorSnapshot:
         """The state at this boundary."""
@@ -128,6 +151,7 @@ class TrackedModel:
         try:
             self._status = self._checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
             self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
+            self._require_stored()
             self.variables_made()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
@@ -136,6 +160,16 @@ class TrackedModel:
             ) from error
         for iterator in self._iterators():
             restore_order(dataset_of(iterator), iterator)
+
+    def _require_stored(self) -> None:
+        """What is hidden and is there already has its values in the checkpoint: it would begin anew."""
+        for key in self._with_hidden(own_objects(self._checkpoint)).keys() - self._stored:
+            if not _may_differ(key):
+                raise ValueError(f"It has no value for {key}.")
+
+    def _anew(self) -> list[str]:
+        """Keys of what there is now and the checkpoint has no values for."""
+        return [key for key in self._reader().keys if key not in self._stored and not _may_differ(key)]
 
     def begin_anew(self) -> None:
         """There is nothing to restore.
@@ -161,7 +195,8 @@ class TrackedModel:
             try:
                 self._status.assert_existing_objects_matched()
             except AssertionError as error:
-                raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0]) from error
+                if self._anew():  # what is hidden, and an optimizer tracks once it is built, is restored here
+                    raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0][:_LONG]) from error
         if self._waiting:
             variables = self._with_hidden(own_objects(self._checkpoint))
             for part in {part_of(key) for key in self._waiting}:
@@ -172,12 +207,12 @@ class TrackedModel:
                     for key, variable in here.items():
                         variable.assign(self._waiting.pop(key))
 
-    def forget_waiting(self) -> None:
+    def _forget_waiting(self) -> None:
         """Keras's hidden variables that are not made yet begin anew, as metrics do in any case."""
         if lost := [key for key in self._waiting if not is_of_metrics(key)]:
             log.warning(
                 "the model has no variables for %d values of the checkpoint that it went on from, %s among them: "
-                "seeds, or what is in a list of the model, which begin anew",
+                "which begin anew",
                 len(lost),
                 min(lost),
                 extra={"event": "hidden"},
@@ -254,6 +289,11 @@ class TrackedModel:
                     warn_of_lost_order(dataset_of(iterator))
             self._objects = objects
         return self._snapshotter
+
+
+def _may_differ(key: str) -> bool:
+    """Whether the program may have others than the checkpoint: metrics begin anew, and so do seeds in the end."""
+    return is_of_metrics(key) or is_of_seeds(key)
 
 
 def _keys_in(prefix: Path) -> set[str]:

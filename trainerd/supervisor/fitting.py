@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainerd.errors import UsageError
+from trainerd.errors import DataError, UsageError
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.callbacks import Callbacks
 from trainerd.sessions.input import begin_again
@@ -104,6 +104,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Restore the newest checkpoint, and have `fit` begin there."""
         self._leave(None)
         self._is_within = self._is_told_again = False
+        self._unsure = None
         if self._data is not None and 0 <= self._data.size != self.params.get("steps"):
             raise UsageError(
                 f"the data has {self._data.size} batches, and steps_per_epoch is {self.params.get('steps')}: fit "
@@ -169,6 +170,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """A boundary."""
         if self._data is not None and not self._data.is_read:
             self._refuse_data()
+        if self._unsure is not None:
+            self._require_whole()
         if self._is_told_again:
             self._is_within = self._is_told_again = False
             return
@@ -217,6 +220,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _first_batch = 0
     _is_within = _is_told_again = False
     _break: object = None
+    _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
 
     def _traced(self, batch: Any) -> Any:
         """A step's trace, which makes all variables: in fit's first step it is too late to restore metrics."""
@@ -264,6 +268,16 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._leave(error)
         raise error
 
+    def _require_whole(self) -> None:
+        """After fit's first batch: all that was restored has its variables now, and has had them before that."""
+        assert self._unsure is not None
+        model, self._unsure = self._unsure, None
+        try:
+            model.require_whole()
+        except DataError as error:
+            self._leave(error)
+            raise
+
     def _at_boundary(self) -> None:
         """Do what is due.
 
@@ -298,7 +312,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._restored = ([v.numpy() for v in self.model.metrics_variables], rate, self._was)
             if self._data is None:  # the epoch begins anew with its data, and its metrics too
                 self._batch = 0
-                model.forget_waiting()
+                self._unsure = model
             else:
                 self._data.go_on()
             # As keras.callbacks.BackupAndRestore does. Where a callback has ended the training, there is none left.
