@@ -6,6 +6,7 @@ A key is one line here: its annotation is what validates it, and docs/config.md 
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
@@ -229,8 +230,20 @@ def _logdir_mistakes(logdir: object, folder: Path) -> list[str]:
     return [f"logdir: {mistake}"] if mistake else []
 
 
+def url_mistake(path: Path) -> str | None:
+    """Why what TensorFlow would take for a URL, such as gs://bucket/run, is no run directory; None where it is none."""
+    if any(re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+:", part) for part in path.parts):
+        return (
+            f"{path} is made of a URL. A run directory is a folder of this machine, whose file system can put it on "
+            "disk: give its path."
+        )
+    return None
+
+
 def logdir_mistake(path: Path) -> str | None:
     """Why a folder cannot be a run directory, whatever is in it; None where it can."""
+    if mistake := url_mistake(path):
+        return mistake
     if bad := sorted(set(str(path)) & set("*?[\\")):
         return (
             f"{path} has {' and '.join(bad)} in it. TensorFlow reads the names of checkpoints as patterns, and would "

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainerd.config import logdir_mistake
+from trainerd.config import logdir_mistake, url_mistake
 from trainerd.errors import ConfigError
 from trainerd.files import storage
 
@@ -24,13 +24,15 @@ class RunDirectory:
       basename: the first part of every checkpoint's name.
 
     Raises:
-      ConfigError: the basename is none, or one that TensorFlow could not read.
+      ConfigError: the folder is a URL, or the basename none, or one that TensorFlow could not read.
     """
 
     path: Path
     basename: str = CHECKPOINT_BASENAME
 
     def __post_init__(self) -> None:
+        if mistake := url_mistake(self.path):
+            raise ConfigError(f"logdir: {mistake}")
         if not self.basename or self.basename.startswith(".") or set(self.basename) & set("*?[\\/"):
             raise ConfigError(
                 f"checkpoint_basename {self.basename!r} is no name for files: leave out / * ? [ \\ and a dot in front."

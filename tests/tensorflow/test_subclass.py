@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import Counter, counter, saved, supervised, train_supervised, value
-from trainerd.errors import DataError
+from trainerd.errors import ConfigError, DataError, InUseError
 
 tf1 = tf.compat.v1
 
@@ -108,6 +110,49 @@ def test_a_session_that_a_program_made_is_looked_after_from_when_services_are_st
         assert saved(tmp_path)[0] == (began + 10, "finish")
 
 
+def test_a_session_that_is_ahead_of_its_checkpoint_is_looked_after(tmp_path: Path) -> None:
+    assert train(tmp_path, 10) == 0
+    found = counter()
+    with found.graph.as_default():
+        sv = trainerd.Supervisor(logdir=str(tmp_path))
+        with tf1.Session() as session:
+            sv.saver.restore(session, tf.train.latest_checkpoint(tmp_path))
+            session.run(found.train_op)
+            sv.start_standard_services(session)
+            session.run(found.train_op)
+            sv.stop()
+    assert saved(tmp_path)[0] == (12, "finish")
+
+
+@pytest.mark.parametrize("kind", [trainerd.Supervisor, trainerd.MonitoredTrainingSession])
+def test_a_url_is_no_run_directory(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow writes there; what began anew in a folder of that name here would hide its checkpoints."""
+    monkeypatch.chdir(tmp_path)
+    with counter().graph.as_default(), pytest.raises(ConfigError, match="is made of a URL"):
+        kind(**{"logdir" if kind is trainerd.Supervisor else "checkpoint_dir": f"file://{tmp_path}/run"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_session_between_two_epochs_is_not_ended_for_another(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default():
+        data = tf1.data.make_initializable_iterator(tf.data.Dataset.range(3))
+        with tf.control_dependencies([data.get_next()]):
+            step = tf1.assign_add(found.global_step, 1)
+        sv = trainerd.Supervisor(logdir=str(tmp_path))
+        session = sv.prepare_or_wait_for_session()
+        for _ in range(2):
+            session.run(data.initializer)
+            with contextlib.suppress(tf.errors.OutOfRangeError):
+                while True:
+                    session.run(step)
+            with pytest.raises(InUseError):
+                train(tmp_path, 1)
+        sv.stop()
+        session.close()
+    assert saved(tmp_path)[0] == (6, "finish")
+
+
 # ---------------------------------------------------------------------- methods that a subclass overrides
 
 
@@ -128,6 +173,7 @@ class Chooses(trainerd.Supervisor):
         super()._init_local_init_op(local_init_op=local_init_op)
 
     def _init_session_manager(self, session_manager: Any = None) -> None:
+        assert self._save_path == self.save_path and self._summary_writer is self.summary_writer is not None
         super()._init_session_manager(session_manager=session_manager)
         self.made = self._session_manager
 
@@ -171,8 +217,22 @@ def test_a_step_that_is_saved_once_more_by_a_saver_is_gone_on_with(tmp_path: Pat
         with sv.managed_session() as session:
             assert session.run(found.global_step) == 12
             sv.saver.save(session, str(tmp_path / "model.ckpt"), global_step=12)
+    told = json.loads((tmp_path / "model.ckpt-12.json").read_text())
     assert train(tmp_path, 1) == 12
     assert not (tmp_path / "quarantine").exists()
+    if between is trainerd.Supervisor:  # that knows the graph; the values are those that the manifest tells of
+        again = json.loads((tmp_path / "model.ckpt-12.json").read_text())
+        assert [again[name] for name in ("reason", "at", "fingerprint")] == [
+            told[name] for name in ("reason", "at", "fingerprint")
+        ]
+
+
+def test_a_damaged_graph_is_not_taken_for_one_that_was_saved_again(tmp_path: Path) -> None:
+    train_supervised(tmp_path, 12)
+    meta = tmp_path / "model.ckpt-12.meta"
+    meta.write_bytes(meta.read_bytes()[:-9])
+    train(tmp_path, 1)
+    assert [path.name for path in (tmp_path / "quarantine").glob("*.meta")] == [meta.name]
 
 
 def test_a_supervisors_saver_saves_after_it_has_stopped(tmp_path: Path) -> None:

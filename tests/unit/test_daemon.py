@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import logging
 import logging.config
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -91,6 +93,27 @@ def test_a_job_that_sets_up_logging_does_not_silence_the_log(tmp_path: Path) -> 
 
 def test_each_record_is_in_the_log_once(tmp_path: Path) -> None:
     assert _logged(tmp_path / "log", lambda: None) == ["message 0", "message 1", "of another"]
+
+
+def test_a_job_that_logs_to_the_terminal_too_has_each_line_there_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root, kept = logging.getLogger(), io.StringIO()
+    jobs: list[logging.Handler] = [logging.StreamHandler(sys.stderr), logging.StreamHandler(kept)]
+    terminal = logging.StreamHandler(sys.stderr)
+    with logs.logging_to(tmp_path / "log", level="info", state=State, capture=False, terminal=terminal):
+        for handler in jobs:
+            root.addHandler(handler)
+        try:
+            for _ in range(3):
+                logs.be_heard()
+            logging.getLogger("trainerd.some").info("ours")
+            logging.getLogger("job").warning("the job's")
+        finally:
+            for handler in jobs:
+                root.removeHandler(handler)
+    assert capfd.readouterr().err.splitlines().count("ours") == 1
+    assert kept.getvalue().splitlines() == ["ours", "the job's"]
 
 
 def test_a_log_that_was_moved_or_removed_is_begun_anew(tmp_path: Path) -> None:

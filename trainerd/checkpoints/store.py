@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trainerd import text
@@ -322,8 +323,13 @@ class CheckpointStore:
         with storage(f"adopt {prefix}"):
             for path in files:
                 fsync_file(path)
+            records = {path.name: FileRecord.of(path) for path in files}
             at = max(path.stat().st_mtime for path in files)
-            manifest = Manifest(step, at, "adopted", {}, 0.0, {}, {path.name: FileRecord.of(path) for path in files})
+            manifest = Manifest(step, at, "adopted", {}, 0.0, {}, records)
+            index = self._rundir.index(step).name
+            before = self._keeper.manifest(step) if self._rundir.manifest(step).exists() else None
+            if before is not None and before.files.get(index) == records.get(index):  # its values are the same
+                manifest = replace(before, files=records)
             write_atomic(self._rundir.manifest(step), manifest.to_bytes())
         self._keeper.remember(manifest)
         log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})

@@ -120,7 +120,9 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], file: 
     except BaseException:
         parent.tell({"error": traceback.format_exc(), "code": code})
     finally:
-        atexit._run_exitfuncs()  # the job's own, those that end its workers, and TensorFlow's, which has files in /tmp
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            atexit._run_exitfuncs()  # the job's own, which end its workers, and TensorFlow's, which has files in /tmp
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)

@@ -192,6 +192,8 @@ def logging_to(
             _hung.remove(handler)
             ours.removeHandler(handler)
             handler.close()
+        for handler in root.handlers:
+            handler.removeFilter(_not_ours)
         ours.setLevel(before)
 
 
@@ -207,6 +209,24 @@ def be_heard() -> None:
     for handler in _hung:
         if handler not in ours.handlers:
             ours.addHandler(handler)
+    for handler in logging.getLogger().handlers:
+        if _hung and _is_printed(handler):
+            handler.addFilter(_not_ours)  # which is done once: logging looks
+
+
+def _not_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] != _OURS
+
+
+def _is_printed(handler: logging.Handler) -> bool:
+    """Whether a job's handler writes where trainerd's own do: each line would be there twice."""
+    if type(handler) is not logging.StreamHandler:
+        return False
+    try:
+        there = os.fstat(handler.stream.fileno())
+        return any(os.path.samestat(there, os.fstat(descriptor)) for descriptor in (1, 2))
+    except (AttributeError, OSError, ValueError):  # it has none, or is closed
+        return False
 
 
 def set_level(level: str) -> None:

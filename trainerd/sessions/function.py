@@ -201,7 +201,8 @@ class FunctionSession:
             step = tf.function(step)
         batch = [] if self._iterator is None else [self._iterator.element_spec]
         try:
-            return step.get_concrete_function(*batch)
+            with ended_in_children():
+                return step.get_concrete_function(*batch)
         except FAILURES as error:
             raise EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}") from error
 

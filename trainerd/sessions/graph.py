@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 import xxhash
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 import trainerd
 from trainerd.checkpoints.manifest import DamagedError
@@ -126,7 +127,7 @@ class GraphSession:
 
 
 def read_whole(prefix: Path) -> int | None:
-    """Read every tensor of a checkpoint: TensorFlow compares each with its checksum.
+    """Read every tensor of a checkpoint, TensorFlow compares each with its checksum, and the graph that is beside it.
 
     Returns:
       The global step in it; None where it holds none under that name.
@@ -137,6 +138,20 @@ def read_whole(prefix: Path) -> int | None:
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         values = {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
+        _require_graph(prefix.with_name(f"{prefix.name}.meta"))
     except (ValueError, IndexError, tf.errors.OpError) as error:
         raise DamagedError(str(error).splitlines()[0]) from error
     return int(values["global_step"]) if "global_step" in values else None
+
+
+def _require_graph(path: Path) -> None:
+    """Where a graph is beside a checkpoint, it can be read.
+
+    Raises:
+      DamagedError: it cannot.
+    """
+    try:
+        if path.exists():
+            tf1.MetaGraphDef.FromString(path.read_bytes())
+    except (DecodeError, OSError) as error:
+        raise DamagedError(f"{path.name}: {error}") from error

@@ -212,14 +212,15 @@ class GraphJobSession(GraphSession):
             manager = tf1.train.SessionManager(
                 local_init_op=self._local_init_op, ready_op=self._ready_op, graph=job.graph
             )
-            session = manager.prepare_session(
-                "",
-                init_op=self._init_op,
-                saver=self._state.saver,
-                checkpoint_filename_with_path=None if prefix is None else str(prefix),
-                config=job.config,
-                init_fn=job.init_fn,
-            )
+            with ended_in_children():  # as init_fn is the job's
+                session = manager.prepare_session(
+                    "",
+                    init_op=self._init_op,
+                    saver=self._state.saver,
+                    checkpoint_filename_with_path=None if prefix is None else str(prefix),
+                    config=job.config,
+                    init_fn=job.init_fn,
+                )
             tf1.train.start_queue_runners(sess=session, coord=self._coord)
         self.open(session, prefix)
         self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])

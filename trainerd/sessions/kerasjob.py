@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.errors import DataError, JobError
+from trainerd.forked import ended_in_children
 from trainerd.job import Job, KerasJob
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.callbacks import Callbacks, as_numbers, without_files
@@ -250,8 +251,8 @@ class KerasJobSession(FunctionSession):
         job = self._keras
         x, y, weights = keras.utils.unpack_x_y_sample_weight(job.validation_data)
         try:
-            return as_numbers(
-                self._model.evaluate(
+            with ended_in_children():
+                found = self._model.evaluate(
                     x,
                     y,
                     batch_size=None if isinstance(x, tf.data.Dataset) else job.batch_size,
@@ -261,7 +262,7 @@ class KerasJobSession(FunctionSession):
                     verbose=0,
                     return_dict=True,
                 )
-            )
+            return as_numbers(found)
         except FAILURES as error:
             message = f"the model's evaluate failed after step {self.step}"
             raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error

@@ -292,8 +292,9 @@ class TrackedModel:
 
 
 def _may_differ(key: str) -> bool:
-    """Whether the program may have others than the checkpoint: metrics begin anew, and so do seeds in the end."""
-    return is_of_metrics(key) or is_of_seeds(key)
+    """Whether the program may have it without the checkpoint: metrics begin anew, seeds in the end, and TensorFlow's
+    own checkpoints count no steps."""
+    return is_of_metrics(key) or is_of_seeds(key) or key == STEP_KEY
 
 
 def _keys_in(prefix: Path) -> set[str]:

@@ -178,6 +178,8 @@ class Custody(ABC):
         care, model = self._care, self._model
         if care is None or model is None or care.failed_at != model.changes:
             return
+        if care.failure is not None and is_clean(care.failure):  # an epoch's end: its loop may begin another
+            return
         if self.is_within or care.is_within or not care.boundary.is_mine:
             return
         log.warning(

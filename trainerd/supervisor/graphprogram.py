@@ -131,11 +131,11 @@ class GraphProgram:
             return
         reader, name = tf.train.load_checkpoint(prefix), self.global_step.op.name.removesuffix("/Read/ReadVariableOp")
         saved = int(reader.get_tensor(name)) if reader.has_tensor(name) else None
-        if saved is not None and saved != (step := int(session.run(self.global_step))):
+        if saved is not None and saved > (step := int(session.run(self.global_step))):
             raise DataError(
-                f"the program's own session manager began at step {step}, and {prefix}, where the run is to go on, has "
-                f"step {saved}. Have it restore from the checkpoint_dir that prepare_session is called with; to begin "
-                "anew, use another `logdir`."
+                f"a session that the program made began at step {step}, and {prefix}, where the run is to go on, has "
+                f"step {saved}. Restore it from there: a session manager of the program's own is called with the "
+                "checkpoint_dir. To begin anew, use another `logdir`."
             )
 
     @property

@@ -121,13 +121,15 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             self._local_init_run_options = local_init_run_options  # as the rest that TensorFlow's has: see subclass.py
             given = subclass.chosen(self, graph, of_graphs | of_both)
             self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **given)
-            subclass.name_as_tensorflow(self, self._program)
         self._rundir = None
         if self._logdir:
             self._rundir = RunDirectory(Path(self._logdir).absolute(), checkpoint_basename)
         self._summary_writer = None
         if is_chief:
             self._summary_writer = chosen(summary_writer, lambda: self._program.writer(self._logdir))
+        self._graph_added_to_summary, self._save_path = False, self.save_path
+        if isinstance(self._program, GraphProgram):
+            subclass.name_as_tensorflow(self, self._program)
         self._custody = self._program.custody(
             self._rundir,
             self._summary_writer,
@@ -137,7 +139,6 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             host=host,
         )
         self._custody.saves_at_end = bool(self._save_model_secs)
-        self._graph_added_to_summary, self._save_path = False, self.save_path
         self._error: BaseException | None = None
 
     # ------------------------------------------------------------------ what it was made with
