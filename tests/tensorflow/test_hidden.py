@@ -344,6 +344,12 @@ def test_fit_says_which_variables_no_checkpoint_holds(tmp_path: Path, caplog: py
     assert "not in the state: elsewhere. " in record.getMessage()
 
 
+def test_a_checkpoint_with_a_root_is_refused(tmp_path: Path) -> None:
+    checkpoint = tf.train.Checkpoint(dropping(), count=tf.Variable(1.0))
+    with pytest.raises(EntryError, match=r"has a Sequential without a name: write tf.train.Checkpoint\(model=model"):
+        trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path))
+
+
 # ---------------------------------------------------------------------- inputs of a program
 
 

@@ -51,7 +51,7 @@ class TrackedModel:
       summaries: called on the summary schedule, with the default summary writer set; None for none.
 
     Raises:
-      EntryError: it is no `tf.train.Checkpoint`.
+      EntryError: it is no `tf.train.Checkpoint`, or its root is another object.
     """
 
     has_evaluation = False
@@ -61,6 +61,11 @@ class TrackedModel:
     ) -> None:
         if not isinstance(checkpoint, tf.train.Checkpoint):
             raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is a {type(checkpoint).__name__}.")
+        if (root := vars(checkpoint).get("_root")) is not None:  # its first argument, which it tells nobody of
+            raise EntryError(
+                f"the tf.train.Checkpoint has a {type(root).__name__} without a name: write "
+                "tf.train.Checkpoint(model=model, ...) in place of tf.train.Checkpoint(model, ...)."
+            )
         self._checkpoint = checkpoint
         self._global_step = global_step
         self._summaries = summaries
