@@ -321,3 +321,58 @@ def test_a_step_that_cannot_be_traced_is_told_of(tmp_path: Path) -> None:
     supervise = trainerd.keras.Supervise(str(tmp_path))
     with supervise, pytest.raises(UsageError, match="runs eagerly alone"):
         model.fit(supervise.data(shuffled()), callbacks=[supervise], verbose=0, shuffle=False)
+
+
+def test_a_second_fit_that_would_train_nothing_is_refused_and_a_finished_run_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = tf.data.Dataset.from_tensors((np.ones((4, 2), np.float32), np.ones((4, 1), np.float32))).repeat(3)
+
+    def model() -> Any:
+        made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        made.compile("sgd", "mse")
+        return made
+
+    trained = model()
+    with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+        data = supervise.data(dataset)
+        for epoch in range(2):
+            trained.fit(data, initial_epoch=epoch, epochs=epoch + 1, verbose=0, shuffle=False, callbacks=[supervise])
+        assert supervise.step == 6
+        with pytest.raises(UsageError, match="is at epoch 2, and fit is to train until epoch 1: it would"):
+            trained.fit(data, epochs=1, verbose=0, shuffle=False, callbacks=[supervise])
+        trained.fit(data, epochs=3, verbose=0, shuffle=False, callbacks=[supervise])
+        assert supervise.step == 9
+    assert not [each for each in caplog.records if getattr(each, "event", "") == "end"]
+    with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+        model().fit(supervise.data(dataset), epochs=3, verbose=0, shuffle=False, callbacks=[supervise])
+    [told] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "end"]
+    assert told == "fit trains nothing: the run is at epoch 3, and fit trains until epoch 3"
+
+
+class Resets(keras.callbacks.Callback):  # type: ignore[misc]
+    """Resets the state of an RNN where an epoch begins, as many programs do."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.model.layers[0].reset_state()
+
+
+def test_what_a_callback_resets_is_put_back_in_an_epoch_that_goes_on(tmp_path: Path) -> None:
+    x = np.random.default_rng(3).normal(size=(24, 5, 2)).astype(np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((x, x[:, 0, :1])).batch(4)
+
+    def fit(name: str, *callbacks: Any) -> list[Any]:
+        keras.utils.set_random_seed(4)
+        layers = [keras.Input((5, 2), batch_size=4), keras.layers.GRU(3, stateful=True), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
+        model.compile("sgd", "mse")
+        with trainerd.keras.Supervise(str(tmp_path / name)) as supervise:
+            all_of_them = [Resets(), *callbacks, supervise]
+            model.fit(supervise.data(dataset), epochs=2, verbose=0, shuffle=False, callbacks=all_of_them)
+        return [value.numpy() for value in model.variables]
+
+    whole = fit("whole")
+    with pytest.raises(trainerd.keras.Paused):
+        fit("parts", At(3, terminate))
+    for one, other in zip(fit("parts"), whole, strict=True):
+        np.testing.assert_array_equal(one, other)

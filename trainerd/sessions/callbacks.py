@@ -25,6 +25,7 @@ from trainerd.sessions.pythonstate import is_plain
 log = logging.getLogger(__name__)
 
 _OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_KERAS_OWN = {each for each in vars(keras.callbacks).values() if isinstance(each, type)} - {keras.callbacks.Callback}
 _NOT_THEIRS = {"params", "validation_data"}
 
 
@@ -134,7 +135,9 @@ class Callbacks:
             log.info("the callback %s is no longer there", name, extra={"event": "changed"})
 
     def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
-        """What could be saved when training began, and cannot be now, is told of once."""
+        """What could be saved when training began, and cannot be now, is told of once; Keras's see to themselves."""
+        if any(kind in _KERAS_OWN for kind in type(callback).__mro__):
+            return
         for name in begun.keys() - _plain(callback).keys() & vars(callback).keys():
             told = (id(callback), name)
             if told not in self._told:

@@ -33,11 +33,11 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
     with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
         try:
             tf.train.Checkpoint(iterator=iterator).write(str(Path(folder) / "input"))
-        except tf.errors.ResourceExhaustedError as error:
-            raise StorageError(
-                f"cannot try in {folder} whether the dataset's position can be saved: {error}"
-            ) from error
         except tf.errors.OpError as error:
+            if folder in str(error) or isinstance(error, tf.errors.ResourceExhaustedError):  # of writing
+                raise StorageError(
+                    f"cannot try in {folder} whether the dataset's position can be saved: {error}"
+                ) from error
             if "ReadVariableOp is stateful" in str(error):
                 raise EntryError(
                     "the dataset's position cannot be saved, so a pause would lose it: a function of the dataset reads "

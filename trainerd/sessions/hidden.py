@@ -39,12 +39,17 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
       EntryError: two of them have one name.
     """
     found: dict[str, Any] = {}
-    for key, variable in _hidden(state, "hidden", set(), {_identity(variable) for variable in tracked}):
+    for key, variable in _hidden(state, "hidden", set(), {identity(variable) for variable in tracked}):
         if key in found:
             where = key.removesuffix(f"/{VALUE}")
             raise EntryError(f"two variables of the state are both {where}: name one of them differently.")
         found[key] = variable
     return found
+
+
+def identity(variable: Any) -> int:
+    """The same for a variable of Keras and the one of TensorFlow that it is made of."""
+    return id(getattr(variable, "handle", variable))
 
 
 def part_of(key: str) -> str:
@@ -68,17 +73,17 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
         return
     if _is_of_keras(state):
         seen.add(id(state))
-        metrics = {_identity(each): each for each in getattr(state, "metrics_variables", ())}
-        seeds = [each for each in state.variables if _identity(each) not in metrics]
-        weights = {_identity(each) for each in state.weights}
+        metrics = {identity(each): each for each in getattr(state, "metrics_variables", ())}
+        seeds = [each for each in state.variables if identity(each) not in metrics]
+        weights = {identity(each) for each in state.weights}
         named = [
-            *_numbered(f"{name}{_SEEDS}", (each for each in seeds if _identity(each) not in weights)),
+            *_numbered(f"{name}{_SEEDS}", (each for each in seeds if identity(each) not in weights)),
             *_numbered(f"{name}{_METRICS}", metrics.values()),
             *((f"{name}/{path}", variable) for path, variable in _within(state)),
         ]
         for key, variable in named:
-            if _identity(variable) not in taken:
-                taken.add(_identity(variable))
+            if identity(variable) not in taken:
+                taken.add(identity(variable))
                 yield f"{key}/{VALUE}", variable
         return
     parts = _parts(state)
@@ -91,11 +96,6 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
 def _escaped(name: object) -> str:
     """A name as a part of a path, as TensorFlow's object graph has it."""
     return str(name).replace(".", "..").replace("/", ".S")
-
-
-def _identity(variable: Any) -> int:
-    """The same for a variable of Keras and the one of TensorFlow that it is made of."""
-    return id(getattr(variable, "handle", variable))
 
 
 def _numbered(name: str, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:

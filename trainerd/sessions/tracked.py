@@ -230,9 +230,12 @@ class TrackedModel:
         Args:
           graph: that of the step.
         """
+        require_held(graph, self.variables(), refuse=False)
+
+    def variables(self) -> list[Any]:
+        """All that are saved, as far as they are made."""
         tracked = variables_among(tracked_objects(self._checkpoint))
-        hidden = self._with_hidden(own_objects(self._checkpoint))
-        require_held(graph, [*tracked, *hidden.values()], refuse=False)
+        return [*tracked, *self._with_hidden(own_objects(self._checkpoint)).values()]
 
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""

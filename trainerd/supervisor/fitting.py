@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ import tensorflow as tf
 from trainerd.errors import DataError, UsageError
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.callbacks import Callbacks
+from trainerd.sessions.hidden import identity
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.pythonstate import PythonValues, packed
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
@@ -23,6 +25,8 @@ from trainerd.supervisor.custody import Keep
 from trainerd.supervisor.schedule import Schedule
 from trainerd.supervisor.stepcustody import StepCustody
 from trainerd.supervisor.stepsession import StepCare, as_steps
+
+log = logging.getLogger(__name__)
 
 _STATE = "training"  # its name in a checkpoint
 _MANY = 2**62  # batches: more than any epoch has
@@ -146,11 +150,11 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._restored is None:
             self._epoch, self._batch = epoch, 0
             return
-        metrics, rate, memory = self._restored
+        reset, rate, memory = self._restored
         self._restored = None
         self._memory.remember(memory)
         if self._batch:
-            for variable, value in zip(self.model.metrics_variables, metrics, strict=True):
+            for variable, value in reset:
                 variable.assign(value)
             if rate is not None:
                 self.model.optimizer.learning_rate.assign(rate)  # a scheduler may have moved it on
@@ -214,11 +218,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._custody.save(None)
         finally:
             self._leave(None)
+        self._has_ended = True
 
     # ------------------------------------------------------------------ its own
 
     _first_batch = 0
     _is_within = _is_told_again = False
+    _has_ended = False
     _break: object = None
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
 
@@ -309,14 +315,40 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self.step:
             found = getattr(self.model.optimizer, "learning_rate", None)
             rate = found.numpy() if found is not None and hasattr(found, "assign") else None
-            self._restored = ([v.numpy() for v in self.model.metrics_variables], rate, self._was)
+            # Metrics, and what a callback may reset where an epoch begins: the state of an RNN, for one.
+            trains = [self._global_step, *self.model.trainable_variables]
+            trains += self.model.optimizer.variables if self.model.optimizer is not None else []
+            trained = {identity(variable) for variable in trains}
+            reset = [(each, each.numpy()) for each in model.variables() if identity(each) not in trained]
+            self._restored = (reset, rate, self._was)
             if self._data is None:  # the epoch begins anew with its data, and its metrics too
                 self._batch = 0
                 self._unsure = model
             else:
                 self._data.go_on()
+            self._tell_of_end()
             # As keras.callbacks.BackupAndRestore does. Where a callback has ended the training, there is none left.
             self.model._initial_epoch = self._epoch if self._stopped_by is None else self.params["epochs"]
+
+    def _tell_of_end(self) -> None:
+        """Where `fit` has nothing left to train, say so.
+
+        Raises:
+          UsageError: it has trained to its end under this callback before.
+        """
+        epochs = self.params["epochs"]
+        if self._epoch < epochs and self._stopped_by is None:
+            return
+        if self._has_ended and self._stopped_by is None:
+            error = UsageError(
+                f"the run in {self._rundir.path} is at epoch {self._epoch}, and fit is to train until epoch {epochs}: "
+                f"it would train nothing. To go on, call fit with epochs={self._epoch + epochs}; for another training, "
+                "make a Supervise with a logdir of its own."
+            )
+            self._leave(error)
+            raise error
+        why = "a callback has stopped it" if self._stopped_by is not None else f"fit trains until epoch {epochs}"
+        log.warning("fit trains nothing: the run is at epoch %d, and %s", self._epoch, why, extra={"event": "end"})
 
     def _read(self) -> Any:
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
