@@ -232,7 +232,8 @@ def _logdir_mistakes(logdir: object, folder: Path) -> list[str]:
 
 def url_mistake(path: Path) -> str | None:
     """Why what TensorFlow would take for a URL, such as gs://bucket/run, is no run directory; None where it is none."""
-    if any(re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+:", part) for part in path.parts):
+    named = [folder for folder in (path, *path.parents) if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+:", folder.name)]
+    if named and not named[-1].exists():  # else it is a folder's name after all
         return (
             f"{path} is made of a URL. A run directory is a folder of this machine, whose file system can put it on "
             "disk: give its path."

@@ -277,6 +277,46 @@ def test_an_optimizer_that_is_built_late_tracks_what_was_restored_from_a_list(tm
     assert run(3) + run(3) == run(6)
 
 
+def test_what_takes_the_place_of_what_was_to_be_restored_is_refused(tmp_path: Path) -> None:
+    def run(replaces: bool) -> None:
+        module = tf.Module()
+        module.first, module.second = tf.Variable(1.0), tf.Variable(1.0)
+        checkpoint = tf.train.Checkpoint(module=module)
+        with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path)).managed_session() as session:
+            if replaces:
+                module.second = tf.Variable(9.0)
+            session.run(lambda: module.first.assign_add(1.0))
+
+    run(False)
+    with pytest.raises(DataError, match="does not fit the program"):
+        run(True)
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+
+
+def test_metrics_of_a_compiled_model_within_a_model_may_be_others(tmp_path: Path) -> None:
+    class Distiller(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.student = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+            self.student.compile("sgd", "mse", metrics=["mae"])
+
+        def call(self, x: Any) -> Any:
+            return self.student(x)
+
+    epochs = 0
+    for evaluates in (True, False, True):
+        model = Distiller()
+        model.compile("sgd", "mse")
+        model(X)
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            for _ in range(2):
+                epochs += 1
+                model.fit(X, X[:, :1], epochs=epochs, verbose=0, callbacks=[supervise])
+                if evaluates:
+                    model.student.evaluate(X, X[:, :1], verbose=0)
+    assert supervise.step == 6
+
+
 class Heads(keras.Model):  # type: ignore[misc]
     """Heads in a dict, in an order that is not always the same, and perhaps a layer before them."""
 

@@ -232,7 +232,11 @@ def test_the_best_weights_of_a_small_type_are_kept(tmp_path: Path) -> None:
     kinds = {"d": deque([1, (2,)], maxlen=2), "s": {"a", 3}, "f": frozenset([1]), "b": b"\0\xff"}
     again = unpacked(packed(kinds))
     assert again == kinds and again["d"].maxlen == 2
-    assert unpacked(packed({"t": tf.constant([1.0, 2.0])}))["t"].tolist() == [1.0, 2.0]
+    for numbers in ([1.0, 2.0], 3.0):
+        tensor = unpacked(packed({"t": tf.constant(numbers)}))["t"]
+        assert isinstance(tensor, tf.Tensor) and tensor.dtype == tf.float32 and tensor.numpy().tolist() == numbers
+    for name in ("__set__", "__tuple__", "__tensor__", "__bytes__", "__array__"):
+        assert unpacked(packed({"d": {name: [1]}})) == {"d": {name: [1]}}
 
 
 class Collects(keras.callbacks.Callback):  # type: ignore[misc]

@@ -219,14 +219,20 @@ def _not_ours(record: logging.LogRecord) -> bool:
 
 
 def _is_printed(handler: logging.Handler) -> bool:
-    """Whether a job's handler writes where trainerd's own do: each line would be there twice."""
+    """Whether a job's handler writes where one of trainerd's does: each line would be there twice."""
     if type(handler) is not logging.StreamHandler:
         return False
+    there = _place(handler)
+    return there is not None and there in map(_place, _hung)
+
+
+def _place(handler: logging.Handler) -> tuple[int, int] | None:
+    """Which file a handler writes to: by default that of standard error."""
     try:
-        there = os.fstat(handler.stream.fileno())
-        return any(os.path.samestat(there, os.fstat(descriptor)) for descriptor in (1, 2))
+        found = os.fstat(getattr(handler, "stream", sys.stderr).fileno())
     except (AttributeError, OSError, ValueError):  # it has none, or is closed
-        return False
+        return None
+    return found.st_dev, found.st_ino
 
 
 def set_level(level: str) -> None:

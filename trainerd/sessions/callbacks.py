@@ -7,7 +7,7 @@ import csv
 import inspect
 import io
 import logging
-from collections import defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -217,7 +217,9 @@ def _as_it_is(present: Any, value: Any) -> Any:
     """What was remembered, as a dict of the same kind as the one that is there."""
     if isinstance(present, defaultdict) and isinstance(value, dict):
         return defaultdict(present.default_factory, value)
-    return type(present)(value) if isinstance(present, dict) and isinstance(value, dict) else value
+    if type(present) in (OrderedDict, Counter) and isinstance(value, dict):
+        return type(present)(value)
+    return value
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -114,7 +114,9 @@ def _within(model: Any) -> Iterator[tuple[str, Any]]:
             yield path, part
         elif isinstance(part, tf.random.Generator | keras.random.SeedGenerator):
             yield f"{path}/state", part.state
-        elif isinstance(part, keras.optimizers.Optimizer | keras.metrics.Metric | tf.Module):
+        elif isinstance(part, keras.metrics.Metric):  # of a compiled model within this one, for one
+            yield from _numbered(f"{path}{_METRICS}", part.variables)
+        elif isinstance(part, keras.optimizers.Optimizer | tf.Module):
             yield from _numbered(path, part.variables)
         else:
             left += reversed([(f"{path}/{name}".lstrip("/"), each) for name, each in _contents(part)])

@@ -74,6 +74,20 @@ def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
     return found
 
 
+def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint) -> bool:
+    """Whether a variable was there, or has come, and got no value of the checkpoint that was read.
+
+    Args:
+      status: what `Checkpoint.read` returned.
+      checkpoint: that which was asked.
+    """
+    read = status._checkpoint
+    bound = {id(each): each for each in read.object_by_proto_id.values()}
+    late = [each for each in bound.values() if each._update_uid < read.restore_uid]
+    own = {id(each) for each in own_objects(checkpoint) if hasattr(each, "handle")}
+    return bool(late) or not own <= bound.keys()
+
+
 def variables_among(objects: Iterable[Any]) -> list[Any]:
     """The variables among objects, those of Keras and of TensorFlow; of one in shards, the shards."""
     found: list[Any] = []

@@ -14,7 +14,9 @@ import tensorflow as tf
 
 # What JSON does not know, under these names.
 _ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE = "__array__", "__tuple__", "__pairs__", "__bytes__", "__deque__"
+_TENSOR = "__tensor__"
 _SETS = {"__set__": set, "__frozenset__": frozenset}
+_NAMES = {_ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE, _TENSOR, *_SETS}
 
 
 class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
@@ -67,7 +69,7 @@ def _is_key(key: Any) -> bool:
 
 
 def packed(values: Any) -> bytes:
-    """Plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays. Tensors become arrays.
+    """Plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays.
 
     The format of npz is at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
     """
@@ -75,7 +77,7 @@ def packed(values: Any) -> bytes:
 
     def replaced(value: Any) -> Any:
         if isinstance(value, tf.Tensor):
-            value = value.numpy()
+            return {_TENSOR: replaced(np.asarray(value.numpy()))}
         if isinstance(value, np.ndarray | np.generic):
             plain = np.asarray(value)
             if plain.dtype.kind == "V":  # bfloat16 and the like, which NumPy's format does not know
@@ -83,7 +85,7 @@ def packed(values: Any) -> bytes:
             arrays[str(len(arrays))] = plain
             return {_ARRAY: len(arrays) - 1, "dtype": value.dtype.name}
         if isinstance(value, dict):
-            if all(isinstance(key, str) for key in value):
+            if all(isinstance(key, str) and key not in _NAMES for key in value):
                 return {key: replaced(part) for key, part in value.items()}
             return {_PAIRS: [[key, replaced(part)] for key, part in value.items()]}
         if isinstance(value, tuple):
@@ -112,6 +114,8 @@ def unpacked(content: bytes) -> Any:
                 return tuple(value[_TUPLE])
             if set(value) == {_PAIRS}:
                 return dict(value[_PAIRS])
+            if set(value) == {_TENSOR}:
+                return tf.constant(value[_TENSOR])
             if set(value) == {_BYTES}:
                 return bytes.fromhex(value[_BYTES])
             if set(value) == {_DEQUE}:

@@ -17,7 +17,7 @@ from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import require_saveable
 from trainerd.sessions.forgotten import require_held
 from trainerd.sessions.hidden import VALUE, hidden_variables, is_of_metrics, is_of_seeds, part_of, stored_hidden
-from trainerd.sessions.objectgraph import GRAPH_KEY, own_objects, tracked_objects, variables_among
+from trainerd.sessions.objectgraph import GRAPH_KEY, has_unrestored, own_objects, tracked_objects, variables_among
 from trainerd.sessions.pipeline import dataset_of
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -200,7 +200,8 @@ class TrackedModel:
             try:
                 self._status.assert_existing_objects_matched()
             except AssertionError as error:
-                if self._anew():  # what is hidden, and an optimizer tracks once it is built, is restored here
+                # What is hidden, and an optimizer tracks once it is built, is restored below.
+                if has_unrestored(self._status, self._checkpoint) or self._anew():
                     raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0][:_LONG]) from error
         if self._waiting:
             variables = self._with_hidden(own_objects(self._checkpoint))

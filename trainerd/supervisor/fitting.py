@@ -218,13 +218,11 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._custody.save(None)
         finally:
             self._leave(None)
-        self._has_ended = True
 
     # ------------------------------------------------------------------ its own
 
     _first_batch = 0
     _is_within = _is_told_again = False
-    _has_ended = False
     _break: object = None
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
 
@@ -315,12 +313,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self.step:
             found = getattr(self.model.optimizer, "learning_rate", None)
             rate = found.numpy() if found is not None and hasattr(found, "assign") else None
-            # Metrics, and what a callback may reset where an epoch begins: the state of an RNN, for one.
-            trains = [self._global_step, *self.model.trainable_variables]
-            trains += self.model.optimizer.variables if self.model.optimizer is not None else []
-            trained = {identity(variable) for variable in trains}
-            reset = [(each, each.numpy()) for each in model.variables() if identity(each) not in trained]
-            self._restored = (reset, rate, self._was)
+            self._restored = (self._resettable(model), rate, self._was)
             if self._data is None:  # the epoch begins anew with its data, and its metrics too
                 self._batch = 0
                 self._unsure = model
@@ -330,25 +323,21 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             # As keras.callbacks.BackupAndRestore does. Where a callback has ended the training, there is none left.
             self.model._initial_epoch = self._epoch if self._stopped_by is None else self.params["epochs"]
 
-    def _tell_of_end(self) -> None:
-        """Where `fit` has nothing left to train, say so.
+    def _resettable(self, model: TrackedModel) -> list[tuple[Any, Any]]:
+        """Where an epoch goes on: metrics, and what a callback may reset where one begins, as the state of an RNN."""
+        if self._data is None or not self._batch:
+            return []
+        trains = [self._global_step, *self.model.trainable_variables]
+        trains += self.model.optimizer.variables if self.model.optimizer is not None else []
+        trained = {identity(variable) for variable in trains}
+        return [(each, each.numpy()) for each in model.variables() if identity(each) not in trained]
 
-        Raises:
-          UsageError: it has trained to its end under this callback before.
-        """
+    def _tell_of_end(self) -> None:
+        """Where `fit` has nothing left to train, say so."""
         epochs = self.params["epochs"]
-        if self._epoch < epochs and self._stopped_by is None:
-            return
-        if self._has_ended and self._stopped_by is None:
-            error = UsageError(
-                f"the run in {self._rundir.path} is at epoch {self._epoch}, and fit is to train until epoch {epochs}: "
-                f"it would train nothing. To go on, call fit with epochs={self._epoch + epochs}; for another training, "
-                "make a Supervise with a logdir of its own."
-            )
-            self._leave(error)
-            raise error
-        why = "a callback has stopped it" if self._stopped_by is not None else f"fit trains until epoch {epochs}"
-        log.warning("fit trains nothing: the run is at epoch %d, and %s", self._epoch, why, extra={"event": "end"})
+        if self._epoch >= epochs or self._stopped_by is not None:
+            why = f"fit trains until epoch {epochs}" if self._epoch >= epochs else "a callback has stopped it"
+            log.warning("fit trains nothing: the run is at epoch %d, and %s", self._epoch, why, extra={"event": "end"})
 
     def _read(self) -> Any:
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
