@@ -119,6 +119,57 @@ def test_what_a_step_of_the_models_own_gives_is_what_callbacks_are_told(kind: An
         assert mine.history.history[name] == pytest.approx(figures), name
 
 
+class WithArrays(Guided):
+    """A step that gives arrays, and a text, beside its figures."""
+
+    def of_step(self, y: Any, predicted: Any, loss: Any) -> dict[str, Any]:
+        few = predicted[: 1 + tf.cast(self.optimizer.iterations % 3, tf.int32), 0]
+        return {"loss": loss, "all": y - predicted, "few": few, "rough": tf.cast(few, tf.bfloat16), "text": "odd"}
+
+
+class Notes(keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps all that it is told."""
+
+    def __init__(self, batches: bool) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+        if batches:
+            self.on_train_batch_end = lambda batch, logs=None: self.seen.append((batch, dict(logs)))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.seen.append((epoch, dict(logs)))
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("kind", [WithArrays, Guided])
+def test_arrays_that_a_step_gives_callbacks_are_told(tmp_path: Path, kind: Any, batches: bool) -> None:
+    def model() -> keras.Model:
+        keras.utils.set_random_seed(7)
+        made = kind([keras.layers.Dense(1)])
+        made.compile("adam", "mse", metrics=[keras.metrics.F1Score()] if kind is Guided else None)
+        return made
+
+    def as_given(value: Any) -> Any:
+        return value if isinstance(value, bytes | str) else np.asarray(value, np.float32)
+
+    fitted = Notes(batches)
+    model().fit(shuffled(), epochs=2, verbose=0, shuffle=False, callbacks=[fitted])
+    notes: list[Notes] = []
+
+    def job() -> trainerd.KerasJob:
+        notes.append(Notes(batches))
+        return trainerd.KerasJob(model(), shuffled(), callbacks=[notes[-1]], epochs=2)
+
+    in_parts(job, [2, 6, 9], tmp_path)
+    mine = notes[-1].seen
+    assert [number for number, _ in mine] == [number for number, _ in fitted.seen]
+    for (number, here), (_, there) in zip(mine, fitted.seen, strict=True):
+        there.pop("text", None)  # a text is no number
+        assert here.keys() == there.keys(), number
+        for name, value in here.items():
+            np.testing.assert_allclose(as_given(value), as_given(there[name]), 1e-5, err_msg=f"{name} {number}")
+
+
 def callbacks_that_watch(folder: Path) -> list[Any]:
     return [
         keras.callbacks.EarlyStopping("val_loss", patience=2, min_delta=0.05, restore_best_weights=True),

@@ -73,7 +73,7 @@ class FunctionSession:
         self._checkpoint = self._make_checkpoint()
         tracked = variables_among(tracked_objects(self._checkpoint))
         self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))
-        require_held(self._step.graph, [*tracked, *self._hidden.values()], refuse=repeats)
+        require_held(self._step.graph, [*tracked, *self._hidden.values(), *self._passing], refuse=repeats)
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
         self._snapshotter.prepare()
 
@@ -219,6 +219,11 @@ class FunctionSession:
             return tf.train.Checkpoint(**parts)
         except (ValueError, TypeError) as error:
             raise EntryError(f"the job's state cannot be saved by tf.train.Checkpoint: {error}") from error
+
+    @property
+    def _passing(self) -> list[Any]:
+        """Variables that a step writes and none reads: they are no part of the state."""
+        return []
 
     @property
     def _passes(self) -> int | None:

@@ -23,6 +23,7 @@ from trainerd.sessions.contract import Steps
 from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.kerasdata import checked, data_of
+from trainerd.sessions.latest import LatestArrays
 from trainerd.sessions.pythonstate import PythonValues, packed, stored
 
 log = logging.getLogger(__name__)
@@ -95,8 +96,10 @@ class KerasJobSession(FunctionSession):
         self._row: dict[str, float] = {}
         self._is_begun = self._has_trained = False
         state = {"model": job.model, _STATE: PythonValues(self._read_progress, self._write_progress)}
+        self._arrays = LatestArrays()
         self._names = set[str]()  # what the step gives
-        super().__init__(wrap(Job(_step_of(job.model, self._names), dataset=self._data, state=state)), **options)
+        step = _step_of(job.model, self._arrays, self._names)
+        super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
 
     # ------------------------------------------------------------------ the contract
 
@@ -170,6 +173,10 @@ class KerasJobSession(FunctionSession):
         self._is_begun = True
 
     @property
+    def _passing(self) -> list[Any]:
+        return self._arrays.variables
+
+    @property
     def _passes(self) -> int:
         return self._progress.passes
 
@@ -194,7 +201,7 @@ class KerasJobSession(FunctionSession):
         steps = super().run_until(before + 1)
         if self.step > before:
             self._progress.batch_began = False
-            self._call("on_train_batch_end", batch, steps.last())
+            self._call("on_train_batch_end", batch, steps.last() | self._arrays.read())
         return steps
 
     def _end_epoch(self, data_ended: bool) -> dict[str, float]:
@@ -239,7 +246,9 @@ class KerasJobSession(FunctionSession):
     def _logs(self) -> dict[str, Any]:
         """The metrics of the epoch so far, as `fit` gives them to callbacks."""
         of_metrics = as_numbers(self._model.get_metrics_result())
-        return of_metrics if not self._row or set(of_metrics) == self._names else dict(self._row)
+        if not self._row or set(of_metrics) == self._names:
+            return of_metrics
+        return self._row | self._arrays.read()
 
     def _is_validated(self) -> bool:
         if self._keras.validation_data is None:
@@ -292,10 +301,12 @@ class KerasJobSession(FunctionSession):
             self._progress.stopped = ""
 
 
-def _step_of(model: Any, names: set[str]) -> Any:
-    """The model's own step, made to a function as `fit` does. What it gives beside numbers stays in its metrics.
+def _step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
+    """The model's own step, made to a function as `fit` does.
 
-    `names` gets those of all that it gives.
+    Args:
+      arrays: keeps what it gives beside single numbers.
+      names: gets those of all that it gives.
     """
     step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
 
@@ -303,16 +314,24 @@ def _step_of(model: Any, names: set[str]) -> Any:
         given = step(data)
         if not isinstance(given, Mapping):
             raise TypeError(f"the model's train_step must return a dict of name to value, and returned {given!r}")
-        figures = {name: tf.convert_to_tensor(value) for name, value in _flat(given).items()}
+        figures = _tensors(given)
         names.update(figures)
-        return {name: value for name, value in figures.items() if value.shape.rank == 0}
+        numbers = {name: value for name, value in figures.items() if _is_numbers(value)}
+        for name, value in numbers.items():
+            if value.shape.rank != 0:
+                arrays.keep(name, value)
+        return {name: value for name, value in numbers.items() if value.shape.rank == 0}
 
     return tf.function(train_step, autograph=False)
 
 
-def _flat(logs: Mapping[str, Any]) -> dict[str, Any]:
+def _tensors(logs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
     """Logs within logs, such as those of all compiled metrics, are logs like any other, as they are to `fit`."""
-    found: dict[str, Any] = {}
+    found: dict[str, tf.Tensor] = {}
     for name, value in logs.items():
-        found |= _flat(value) if isinstance(value, Mapping) else {name: value}
+        found |= _tensors(value) if isinstance(value, Mapping) else {name: tf.convert_to_tensor(value)}
     return found
+
+
+def _is_numbers(value: tf.Tensor) -> bool:
+    return bool(value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool)
