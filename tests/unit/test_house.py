@@ -35,6 +35,7 @@ NEEDS_TENSORFLOW = {
     "sessions/graphloop.py",
     "sessions/kerasdata.py",
     "sessions/kerasjob.py",
+    "sessions/latest.py",
     "sessions/pythonstate.py",
     "sessions/tracked.py",
     "sessions/metrics.py",
