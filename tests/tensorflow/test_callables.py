@@ -33,6 +33,8 @@ def same(one: Any, other: Any) -> bool:
         return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
         return type(one) is type(other) and list(one) == list(other) and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, tf1.ragged.RaggedTensorValue):
+        return isinstance(other, tf1.ragged.RaggedTensorValue) and one.to_list() == other.to_list()
     if isinstance(one, tf1.SparseTensorValue):
         return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     return type(one) is type(other) and np.array_equal(one, other)
@@ -43,11 +45,12 @@ def test_every_structure_is_given_back(session: Any) -> None:
     v = tf1.get_variable("v", [2], initializer=tf1.zeros_initializer())
     ref = tf1.get_variable("ref", [], initializer=tf1.ones_initializer(), use_resource=False)
     sparse = tf.SparseTensor([[0]], [5], [1])
+    ragged = tf.ragged.constant([[[1, 2], []], [[3]]])
     text, op, init = tf.constant("text"), tf.no_op(), tf1.global_variables_initializer()
     fetches: list[Any] = [
         *(a, b, v, ref, text, op, init, sparse, "a:0", "a"),
         *([], [a], (a,), [a, a, b], [op], [a, [b, (v, {"x": text})]], {"caller": [op, a], "step": b}),
-        *(Pair(a, b), collections.OrderedDict(z=a, y=b), {"s": sparse}, {1: a, session: b}, [init, op]),
+        *(Pair(a, b), collections.OrderedDict(z=a, y=b), {"s": sparse}, ragged, [a, {"r": ragged}], {1: a, session: b}, [init, op]),
     ]
     session.run(init)
     prepared = callables(session)

@@ -350,6 +350,89 @@ def test_a_fit_that_trains_nothing_says_so(tmp_path: Path, caplog: pytest.LogCap
     ]
 
 
+class Counts(keras.callbacks.Callback):  # type: ignore[misc]
+    """Sets the rate from what it remembers, where an epoch begins; and notes the first loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.first: Any = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.begun += 1
+        self.model.optimizer.learning_rate.assign(0.01 * self.begun)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.first = self.first or (epoch, logs["loss"])
+
+
+@pytest.mark.parametrize("stops", [[6], [6, 6], [4, 2], [30], [27, 3]])
+def test_what_callbacks_remember_is_theirs_before_an_epoch_begins(tmp_path: Path, stops: list[int]) -> None:
+    """And after the last one: the best weights are put back by a fit that has nothing left to train."""
+
+    def train(folder: Path, *before: Any) -> tuple[keras.Model, Counts]:
+        model = a_model()
+        counts, swap = Counts(), Swaps()
+        best = keras.callbacks.EarlyStopping("loss", mode="max", patience=99, restore_best_weights=True)
+        with trainerd.keras.Supervise(str(folder), callbacks=[counts, swap, best]) as supervise:
+            callbacks = [*before, counts, swap, best, supervise]
+            model.fit(supervise.data(shuffled()), epochs=5, verbose=0, shuffle=False, callbacks=callbacks)
+        return model, counts
+
+    whole, counted = train(tmp_path / "whole")
+    for stop in stops:
+        with pytest.raises(trainerd.keras.Paused):
+            train(tmp_path / "parts", At(stop, terminate))
+    parts, again = train(tmp_path / "parts")
+    assert_same(whole, parts)
+    assert (again.begun, again.first) == (counted.begun, counted.first) and counted.first is not None
+
+
+class Swaps(keras.callbacks.Callback):  # type: ignore[misc]
+    """Trains with weights of the other sign in the odd epochs, as SwapEMAWeights does between epochs."""
+
+    is_swapped = False
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self.is_swapped:
+            self.swap()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.swap()
+
+    def swap(self) -> None:
+        self.is_swapped = not self.is_swapped
+        for variable in self.model.trainable_variables:
+            variable.assign(-variable)
+
+
+def test_what_a_callback_set_in_an_earlier_fit_is_remembered(tmp_path: Path) -> None:
+    def program(epochs: int) -> Any:
+        model, counts = a_model(), Counts()
+        with trainerd.keras.Supervise(str(tmp_path), callbacks=[counts]) as supervise:
+            data = supervise.data(shuffled())
+            for epoch in range(epochs):
+                callbacks = [counts, supervise]
+                model.fit(data, initial_epoch=epoch, epochs=epoch + 1, verbose=0, shuffle=False, callbacks=callbacks)
+        return counts.first
+
+    first = program(3)
+    assert first[0] == 0 and program(4) == first
+
+
+def test_metrics_of_an_epoch_that_begins_anew_do_too(tmp_path: Path) -> None:
+    def losses(folder: Path, epochs: int) -> Any:
+        model = a_model()
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        model.layers[1].rate = 0.0
+        with trainerd.keras.Supervise(str(folder)) as supervise:
+            fitted = model.fit(X, Y, batch_size=10, epochs=epochs, verbose=0, shuffle=False, callbacks=[supervise])
+        return fitted.history["loss"]
+
+    whole = losses(tmp_path / "whole", 3)
+    assert losses(tmp_path / "parts", 1) == whole[:1] and losses(tmp_path / "parts", 3) == whole[1:]
+
+
 class Resets(keras.callbacks.Callback):  # type: ignore[misc]
     """Resets the state of an RNN where an epoch begins, as many programs do."""
 

@@ -240,23 +240,24 @@ def test_a_fit_that_makes_variables_too_late_to_restore_them_is_refused(tmp_path
     assert fit(4, built=True)[0] < whole[-1]
 
 
-def run(logdir: Path, what: str) -> list[float]:
+def run(logdir: Path, what: str, name: str = "model") -> list[float]:
     """A program of two functions: one of a model that it makes when it is first called, and one of a count."""
     model, count = Unbuilt(True), tf.Variable(0.0)
     functions = {
         "model": lambda: model(X)[0, 0] * 0.0 + model.blocks[0].bias.assign_add(tf.ones([3]))[0],
         "count": lambda: count.assign_add(1.0),
     }
-    checkpoint = tf.train.Checkpoint(model=model, count=count)
+    checkpoint = tf.train.Checkpoint(**{name: model, "count": count})
     with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(logdir)).managed_session() as session:
         return [float(session.run(functions[what])) for _ in range(3)]
 
 
-def test_nothing_is_saved_until_what_is_in_a_list_has_its_values(tmp_path: Path) -> None:
-    before = run(tmp_path, "model")
+@pytest.mark.parametrize("name", ["model", "my.model", "a/model"])
+def test_nothing_is_saved_until_what_is_in_a_list_has_its_values(tmp_path: Path, name: str) -> None:
+    before = run(tmp_path, "model", name)
     with pytest.raises(StorageError, match="what was restored has not all its variables yet"):
-        run(tmp_path, "count")
-    assert run(tmp_path, "model")[0] > before[-1]
+        run(tmp_path, "count", name)
+    assert run(tmp_path, "model", name)[0] > before[-1]
 
 
 def test_an_optimizer_that_is_built_late_tracks_what_was_restored_from_a_list(tmp_path: Path) -> None:
@@ -291,6 +292,111 @@ def test_what_takes_the_place_of_what_was_to_be_restored_is_refused(tmp_path: Pa
     with pytest.raises(DataError, match="does not fit the program"):
         run(True)
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+
+
+class Number(tf.train.experimental.PythonState):  # type: ignore[misc]
+    def serialize(self) -> str:
+        return "1"
+
+    def deserialize(self, string_value: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: iter(tf.data.Dataset.range(9)),
+        Number,
+        lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0),
+        lambda: tf.lookup.experimental.DenseHashTable(tf.int64, tf.int64, 0, -1, -2),
+    ],
+)
+def test_what_has_a_state_and_takes_the_place_of_another_is_refused_too(
+    tmp_path: Path, make: Callable[[], Any]
+) -> None:
+    def run(replaces: bool) -> None:
+        count = tf.Variable(0.0)
+        checkpoint = tf.train.Checkpoint(count=count, part=make())
+        with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path)).managed_session() as session:
+            if replaces:
+                checkpoint.part = make()
+            session.run(lambda: count.assign_add(1.0))
+
+    run(False)
+    with pytest.raises(DataError, match="does not fit the program"):
+        run(True)
+
+
+def test_a_checkpoint_of_variables_of_other_names_does_not_fit(tmp_path: Path) -> None:
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session:
+        tf1.get_variable("theirs", initializer=3.0)
+        session.run(tf1.global_variables_initializer())
+        tf1.train.Saver().save(session, str(tmp_path / "model.ckpt"), global_step=7)
+    mine = tf.Variable(1.0, name="mine")
+    with (
+        pytest.raises(DataError, match="does not fit the program"),
+        trainerd.Supervisor(checkpoint=tf.train.Checkpoint(w=mine), logdir=str(tmp_path)).managed_session() as running,
+    ):
+        running.run(lambda: mine.assign_add(1.0))
+
+
+def test_a_part_of_an_unbuilt_sequential_may_be_built(tmp_path: Path) -> None:
+    """A pretrained model within a new one: where it stands is another place once all is built."""
+
+    def model() -> Any:
+        keras.utils.set_random_seed(3)
+        first = keras.Input((4,))
+        pretrained = keras.Model(first, keras.layers.Dense(3, "relu")(first))
+        return keras.Sequential([keras.layers.Rescaling(0.5), pretrained, keras.layers.Dense(1)])
+
+    def fitted(logdir: Path, epochs: int, **options: Any) -> list[Any]:
+        made = model()
+        made.compile(keras.optimizers.SGD(0.1), "mse")
+        with trainerd.keras.Supervise(str(logdir)) as supervise:
+            made.fit(X, X[:, :1], shuffle=False, epochs=epochs, verbose=0, callbacks=[supervise])
+        return list(made.get_weights())
+
+    def in_session(logdir: Path, steps: int) -> list[Any]:
+        made = model()
+
+        def step() -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((made(X) - X[:, :1]) ** 2)
+            for variable, slope in zip(
+                made.trainable_variables, tape.gradient(loss, made.trainable_variables), strict=True
+            ):
+                variable.assign_sub(0.1 * slope)
+            return loss
+
+        checkpoint = tf.train.Checkpoint(model=made)
+        with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(logdir)).managed_session() as session:
+            return [session.run(step) for _ in range(steps)]
+
+    fitted(tmp_path / "parts", 2)
+    for one, other in zip(fitted(tmp_path / "whole", 4), fitted(tmp_path / "parts", 4), strict=True):
+        assert np.array_equal(one, other)
+    assert in_session(tmp_path / "a", 4) == in_session(tmp_path / "b", 2) + in_session(tmp_path / "b", 2)
+
+
+def test_a_fit_whose_model_has_lost_a_part_is_refused_before_it_trains(tmp_path: Path) -> None:
+    def fit(names: str, epochs: int) -> None:
+        model = Heads(names)
+        model.call = lambda x: sum(head(x) for head in model.heads.values())
+        model.compile("sgd", "mse")
+        data = tf.data.Dataset.from_tensors((X, X[:, :1])).repeat()
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            options = {"steps_per_epoch": 5, "epochs": epochs, "verbose": 0, "shuffle": False}
+            try:
+                model.fit(supervise.data(data), callbacks=[supervise], **options)
+            finally:
+                steps.append(supervise.step)
+
+    steps: list[int] = []
+    fit("abc", 1)
+    with pytest.raises(DataError, match="hidden/model/heads/c"):
+        fit("ab", 2)
+    assert steps == [5, 5]
 
 
 def test_metrics_of_a_compiled_model_within_a_model_may_be_others(tmp_path: Path) -> None:

@@ -127,6 +127,24 @@ class WithArrays(Guided):
         return {"loss": loss, "all": y - predicted, "few": few, "rough": tf.cast(few, tf.bfloat16), "text": "odd"}
 
 
+class TwoSums(keras.metrics.Metric):  # type: ignore[misc]
+    """A metric that gives several by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums = self.add_weight(shape=[2], name="sums", initializer="zeros")
+
+    def update_state(self, y: Any, predicted: Any, sample_weight: Any = None) -> None:
+        self.sums.assign_add([tf.reduce_sum(y), tf.reduce_sum(predicted)])
+
+    def result(self) -> dict[str, Any]:
+        return {"of_y": self.sums[0], "of_predicted": self.sums[1]}
+
+
+class WithDict(keras.Sequential):  # type: ignore[misc]
+    """Keras's own step, and metrics of both kinds."""
+
+
 class Notes(keras.callbacks.Callback):  # type: ignore[misc]
     """Keeps all that it is told."""
 
@@ -141,12 +159,13 @@ class Notes(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("batches", [False, True])
-@pytest.mark.parametrize("kind", [WithArrays, Guided])
+@pytest.mark.parametrize("kind", [WithArrays, Guided, WithDict])
 def test_arrays_that_a_step_gives_callbacks_are_told(tmp_path: Path, kind: Any, batches: bool) -> None:
     def model() -> keras.Model:
         keras.utils.set_random_seed(7)
         made = kind([keras.layers.Dense(1)])
-        made.compile("adam", "mse", metrics=[keras.metrics.F1Score()] if kind is Guided else None)
+        metrics = {Guided: [keras.metrics.F1Score()], WithDict: [keras.metrics.F1Score(), TwoSums()]}
+        made.compile("adam", "mse", metrics=metrics.get(kind))
         return made
 
     def as_given(value: Any) -> Any:
@@ -182,8 +201,8 @@ def callbacks_that_watch(folder: Path) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("stops", [[], [6, 7, 15], [5, 17, 18]])
-def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: list[int]) -> None:
+@pytest.mark.parametrize("stops", [[], [6, 7, 15], [5, 17, 18], ["the end"]])
+def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: list[Any]) -> None:
     for name in ("fit", "mine"):
         (tmp_path / name).mkdir()
     fitted = a_model()
@@ -202,13 +221,21 @@ def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: 
         made.append((a_model(), callbacks))
         return trainerd.KerasJob(made[-1][0], shuffled(), (X, Y), callbacks=callbacks, epochs=40)
 
-    session = in_parts(make, stops, tmp_path)
+    end = 6 * len(history.epoch)  # an epoch's end at which training is over, and its callbacks are not told
+    session = in_parts(make, [end if stop == "the end" else stop for stop in stops], tmp_path)
     mine, callbacks = made[-1]
     assert_same(fitted, mine)
     assert mine.history.history == history.history and len(history.epoch) < 40
     assert (tmp_path / "fit" / "log.csv").read_text() == (tmp_path / "mine" / "log.csv").read_text()
     assert callbacks[-1].count == len(history.epoch)
     assert session.run_until(session.step + 1).over.startswith("a callback stopped the training in epoch")
+    assert session.changes == session.step + 1
+    session.snapshot().write(tmp_path / f"model.ckpt-{end}", lambda size: None)
+    again = opened(make())
+    again.restore(tmp_path / f"model.ckpt-{end}")
+    train(again)
+    assert again.changes == again.step and made[-1][1][-1].seen.count("train end") == 1  # told once, not at each start
+    assert_same(fitted, made[-1][0])
 
 
 @pytest.mark.parametrize(

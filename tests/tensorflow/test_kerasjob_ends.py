@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -220,7 +220,7 @@ def test_what_is_again_as_it_was_made_is_remembered_too(tmp_path: Path) -> None:
 def test_the_best_weights_of_a_small_type_are_kept(tmp_path: Path) -> None:
     import ml_dtypes
 
-    from trainerd.sessions.pythonstate import packed, unpacked
+    from trainerd.sessions.pythonstate import is_plain, packed, unpacked
 
     value = np.array([[1.5, -2.0]], dtype=ml_dtypes.bfloat16)
     found = unpacked(packed({"best": [value, 3, None, np.float32(2.5)]}))["best"]
@@ -235,8 +235,16 @@ def test_the_best_weights_of_a_small_type_are_kept(tmp_path: Path) -> None:
     for numbers in ([1.0, 2.0], 3.0):
         tensor = unpacked(packed({"t": tf.constant(numbers)}))["t"]
         assert isinstance(tensor, tf.Tensor) and tensor.dtype == tf.float32 and tensor.numpy().tolist() == numbers
+    small = unpacked(packed({"t": tf.cast([1.0, 2.0], tf.dtypes.experimental.float8_e5m2)}))["t"]
+    assert small.dtype == tf.dtypes.experimental.float8_e5m2 and small.numpy().tolist() == [1.0, 2.0]
+    assert not is_plain(np.zeros(1, [("a", "i4")])) and not is_plain(tf.quantization.quantize([1.0], 0, 1, tf.qint8)[0])
     for name in ("__set__", "__tuple__", "__tensor__", "__bytes__", "__array__"):
         assert unpacked(packed({"d": {name: [1]}})) == {"d": {name: [1]}}
+
+
+class Point(NamedTuple):
+    epoch: int
+    value: float
 
 
 class Collects(keras.callbacks.Callback):  # type: ignore[misc]
@@ -249,6 +257,8 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
         self.seen: set[int] = set()
         self.best: Any = None
         self.lost: Any = None
+        self.pair, self.point, self.known = (0, 0.0), Point(0, 0.0), [(-1, -1)]
+        self.nested: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.by_parity[epoch % 2].append(epoch)
@@ -256,6 +266,9 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
         self.seen.add(epoch)
         self.best = tf.constant(float(epoch))
         self.lost = object()
+        self.pair, self.point = max(self.pair, (epoch, 1.0)), Point(epoch, 1.0)
+        self.known.append((epoch, 1))
+        self.nested["all"][epoch].append(epoch)
 
 
 def test_collections_are_remembered_and_what_cannot_be_is_told(
@@ -272,6 +285,8 @@ def test_collections_are_remembered_and_what_cannot_be_is_told(
     second.restore(tmp_path / "model.ckpt-25")
     train(second)
     assert collects.by_parity == {0: [0, 2, 4], 1: [1, 3]} and list(collects.last) == [2, 3, 4]
+    assert collects.pair == (4, 1.0) and collects.point.epoch == 4 and (1, 1) in collects.known
+    assert collects.nested == {"all": {epoch: [epoch] for epoch in range(5)}} and collects.nested["x"][7] == []
     assert collects.seen == set(range(5)) and collects.best == 4.0 and collects.by_parity[7] == []
 
 

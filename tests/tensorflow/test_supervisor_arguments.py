@@ -104,6 +104,16 @@ def test_the_defaults_are_those_of_the_seeds(tmp_path: Path) -> None:
         tf.constant(1)
 
 
+def test_supervisors_of_one_graph_may_follow_one_another(tmp_path: Path) -> None:
+    """The first has finalized it."""
+    found = counter(summaries=True)
+    for expected in (1, 2, 3):
+        with supervised(found.graph, tmp_path).managed_session() as session:
+            session.run(found.train_op)
+            assert session.run(found.global_step) == expected
+        assert found.graph.finalized and saved(tmp_path)[0][0] == expected
+
+
 def test_ops_of_the_collections_are_taken(tmp_path: Path) -> None:
     found = counter(summaries=True)
     with found.graph.as_default():

@@ -101,6 +101,8 @@ def _plan(graph: Any, fetches: Any, tensors: dict[str, int], operations: dict[st
     if kind is dict:
         named = [(name, _plan(graph, part, tensors, operations)) for name, part in fetches.items()]
         return lambda values: {name: part(values) for name, part in named}
+    if not isinstance(fetches, str | tf.Tensor | tf.Operation | tf.Variable):  # others may have values of their own
+        raise _OtherError
     try:
         element = graph.as_graph_element(fetches)
     except (TypeError, ValueError, KeyError):

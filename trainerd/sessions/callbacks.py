@@ -59,6 +59,7 @@ class Callbacks:
             )
             self._own = list(self._list.callbacks)
         self._told: set[tuple[int, str]] = set()
+        self._known = [set[str]() for _ in self._own]  # names of what was put back
         self._look()
         self.settings = [[type(each).__name__, copy.deepcopy(_plain(each))] for each in self._own]
         self._model = model
@@ -112,27 +113,35 @@ class Callbacks:
     # ------------------------------------------------------------------ what they remember
 
     def memory(self) -> list[Any]:
-        """What has changed in each since training began."""
+        """What has changed in each since training began, and what was put back then."""
         for each, begun in zip(self._own, self._begun, strict=True):
             self._warn_of_unplain(each, begun)
         return [
-            [type(each).__name__, _changed(begun, _memory(each))]
-            for each, begun in zip(self._own, self._begun, strict=True)
+            [type(each).__name__, _changed(begun, _memory(each), known)]
+            for each, begun, known in zip(self._own, self._begun, self._known, strict=True)
         ]
 
     def remember(self, memory: Sequence[Any]) -> None:
-        """Give each what the one of its kind remembered, in their order."""
-        left = list(memory)
-        for each in self._own:
+        """Give each what the one of its kind remembered, in their order. Say which have come and gone."""
+        added, gone = self.put_back(memory)
+        for name in added:
+            log.info("the callback %s is new", name, extra={"event": "changed"})
+        for name in gone:
+            log.info("the callback %s is no longer there", name, extra={"event": "changed"})
+
+    def put_back(self, memory: Sequence[Any]) -> tuple[list[str], list[str]]:
+        """Give each what the one of its kind remembered. Returns the names of those that have come, and gone."""
+        left, added = list(memory), []
+        for each, known in zip(self._own, self._known, strict=True):
             name = type(each).__name__
             found = next((entry for entry in left if entry[0] == name), None)
             if found is None:
-                log.info("the callback %s is new", name, extra={"event": "changed"})
+                added.append(name)
                 continue
             left.remove(found)
+            known.update(found[1])
             vars(each).update({key: _as_it_is(vars(each).get(key), value) for key, value in found[1].items()})
-        for name, _ in left:
-            log.info("the callback %s is no longer there", name, extra={"event": "changed"})
+        return added, [name for name, _ in left]
 
     def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
         """What could be saved when training began, and cannot be now, is told of once; Keras's see to themselves."""
@@ -200,8 +209,10 @@ def _memory(callback: Any) -> dict[str, Any]:
     return {name: value for name, value in _plain(callback).items() if name not in settings}
 
 
-def _changed(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _copied(value) for name, value in now.items() if name not in begun or not _equal(begun[name], value)}
+def _changed(begun: Mapping[str, Any], now: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """What is not as it was, and what is `known` to have changed before."""
+    changed = (name for name, value in now.items() if name not in begun or not _equal(begun[name], value))
+    return {name: _copied(now[name]) for name in sorted({*changed, *known & now.keys()})}
 
 
 def _copied(value: Any) -> Any:
@@ -210,15 +221,21 @@ def _copied(value: Any) -> Any:
         return {key: _copied(part) for key, part in value.items()}
     if isinstance(value, deque | set):
         return copy.copy(value)
-    return [_copied(part) for part in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, tuple):
+        return tuple(map(_copied, value))
+    return list(map(_copied, value)) if isinstance(value, list) else value
 
 
 def _as_it_is(present: Any, value: Any) -> Any:
-    """What was remembered, as a dict of the same kind as the one that is there."""
+    """What was remembered, as a dict or a tuple of the same kind as the one that is there."""
     if isinstance(present, defaultdict) and isinstance(value, dict):
-        return defaultdict(present.default_factory, value)
+        make = present.default_factory or (lambda: None)
+        parts = {key: _as_it_is(present[key] if key in present else make(), part) for key, part in value.items()}
+        return defaultdict(present.default_factory, parts)
     if type(present) in (OrderedDict, Counter) and isinstance(value, dict):
         return type(present)(value)
+    if isinstance(value, tuple) and hasattr(present, "_fields"):  # a namedtuple
+        return type(present)(*value)
     return value
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from trainerd.errors import EntryError
 
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
-_METRICS, _SEEDS = "/.METRICS", "/.SEEDS"  # no attribute and no key of a dict gets such a name: see _escaped
+_METRICS, _SEEDS = "/.METRICS", "/.SEEDS"  # no attribute and no key of a dict gets such a name: see escaped
 # Where Keras lists once more what the program has under a name of its own, which is what stays the same.
 _LISTED_AGAIN = ("_trainable_variables", "_non_trainable_variables", "_layers", "_metrics", "_seed_generators")
 _LONG = 1000  # elements of a list, such as a vocabulary, of which the first tells what the others are
@@ -90,10 +90,10 @@ def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[
     if parts:
         seen.add(id(state))
     for key, value in parts:
-        yield from _hidden(value, f"{name}/{_escaped(key)}", seen, taken)
+        yield from _hidden(value, f"{name}/{escaped(key)}", seen, taken)
 
 
-def _escaped(name: object) -> str:
+def escaped(name: object) -> str:
     """A name as a part of a path, as TensorFlow's object graph has it."""
     return str(name).replace(".", "..").replace("/", ".S")
 
@@ -129,7 +129,7 @@ def _contents(part: Any) -> Iterable[tuple[str, Any]]:
             return ()
         return ((str(index), each) for index, each in enumerate(part) if not isinstance(each, _PLAIN))
     if isinstance(part, dict):
-        return ((_escaped(name), each) for name, each in part.items() if not isinstance(each, _PLAIN))
+        return ((escaped(name), each) for name, each in part.items() if not isinstance(each, _PLAIN))
     if isinstance(part, keras.layers.Layer):
         named = sorted(vars(part), key=lambda name: name in _LISTED_AGAIN or name.startswith("_self_"))
         return ((name, vars(part)[name]) for name in named if not isinstance(vars(part)[name], _PLAIN))

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class Progress:
       logs: the metrics of an epoch whose end is under way; None where none is.
       stopped: why training is over, where a callback stopped it; empty otherwise.
       settings: what the callbacks were made with that stopped it.
+      epoch_logs: the metrics of the last epoch that has ended.
+      told: the global step at which callbacks were last told of training's end; None where they never were.
     """
 
     epoch: int = 0
@@ -56,6 +58,8 @@ class Progress:
     logs: dict[str, Any] | None = None
     stopped: str = ""
     settings: Any = None
+    epoch_logs: dict[str, Any] = field(default_factory=dict)
+    told: int | None = None
 
 
 class KerasJobSession(FunctionSession):
@@ -91,10 +95,9 @@ class KerasJobSession(FunctionSession):
         self._timer, self._told_at = timer, -math.inf
         self._remembered: Any = None
         self._before_end: Any = None  # what callbacks remembered before the end of an epoch that is under way
-        self._epoch_logs: dict[str, Any] = {}
         self._ended_changes = 0
         self._row: dict[str, float] = {}
-        self._is_begun = self._has_trained = False
+        self._is_begun = False
         state = {"model": job.model, _STATE: PythonValues(self._read_progress, self._write_progress)}
         self._arrays = LatestArrays()
         self._names = set[str]()  # what the step gives
@@ -130,7 +133,6 @@ class KerasJobSession(FunctionSession):
         else:
             steps = super().run_until(int(min(limit, end)))
         now = self.step
-        self._has_trained = self._has_trained or now > before
         self._row = steps.last() or self._row
         if not steps.ended and now < end and not self._model.stop_training:
             return steps
@@ -157,12 +159,14 @@ class KerasJobSession(FunctionSession):
         """Tell the callbacks that training has ended; a pause is none of their business."""
         if not self._is_begun:
             return
-        if not finished or not self._has_trained:
+        step, progress = self.step, self._progress
+        if not finished or step == 0 or progress.told == step:
             self._callbacks.pause()
             return
         if isinstance(self._model.optimizer, keras.optimizers.Optimizer):
             self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
-        self._call("on_train_end", logs=self._epoch_logs or self._logs())
+        self._call("on_train_end", logs=progress.epoch_logs or self._logs())
+        progress.told = step
         self._ended_changes += 1  # they may put back the best weights
 
     # ------------------------------------------------------------------ epochs
@@ -225,7 +229,7 @@ class KerasJobSession(FunctionSession):
         if self._is_validated():
             logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
         self._call("on_epoch_end", progress.epoch, logs)
-        self._epoch_logs = logs
+        progress.epoch_logs = logs
         figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
         text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         is_told = (now := self._timer()) - self._told_at >= TELL_SECS
@@ -245,7 +249,7 @@ class KerasJobSession(FunctionSession):
 
     def _logs(self) -> dict[str, Any]:
         """The metrics of the epoch so far, as `fit` gives them to callbacks."""
-        of_metrics = as_numbers(self._model.get_metrics_result())
+        of_metrics = as_numbers(_flat(self._model.get_metrics_result()))
         if not self._row or set(of_metrics) == self._names:
             return of_metrics
         return self._row | self._arrays.read()
@@ -314,7 +318,7 @@ def _step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
         given = step(data)
         if not isinstance(given, Mapping):
             raise TypeError(f"the model's train_step must return a dict of name to value, and returned {given!r}")
-        figures = _tensors(given)
+        figures = {name: tf.convert_to_tensor(value) for name, value in _flat(given).items()}
         names.update(figures)
         numbers = {name: value for name, value in figures.items() if _is_numbers(value)}
         for name, value in numbers.items():
@@ -325,11 +329,11 @@ def _step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
     return tf.function(train_step, autograph=False)
 
 
-def _tensors(logs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+def _flat(logs: Mapping[str, Any]) -> dict[str, Any]:
     """Logs within logs, such as those of all compiled metrics, are logs like any other, as they are to `fit`."""
-    found: dict[str, tf.Tensor] = {}
+    found: dict[str, Any] = {}
     for name, value in logs.items():
-        found |= _tensors(value) if isinstance(value, Mapping) else {name: tf.convert_to_tensor(value)}
+        found |= _flat(value) if isinstance(value, Mapping) else {name: value}
     return found
 
 

@@ -18,6 +18,12 @@ from tensorflow.python.training.saving import saveable_object
 from trainerd.errors import EntryError
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUED = (  # what has a value, beside variables
+    tf.data.Iterator,
+    tf.train.experimental.PythonState,
+    tf.lookup.experimental.DenseHashTable,
+    tf.lookup.experimental.MutableHashTable,
+)
 
 
 @dataclass(frozen=True)
@@ -75,16 +81,18 @@ def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
 
 
 def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint) -> bool:
-    """Whether a variable was there, or has come, and got no value of the checkpoint that was read.
+    """Whether something that has a value was there, or has come, and got none of the checkpoint that was read.
 
     Args:
       status: what `Checkpoint.read` returned.
       checkpoint: that which was asked.
     """
     read = status._checkpoint
+    if not hasattr(read, "object_by_proto_id"):  # it was read by the names of variables, as TensorFlow 1 saved them
+        return True
     bound = {id(each): each for each in read.object_by_proto_id.values()}
     late = [each for each in bound.values() if each._update_uid < read.restore_uid]
-    own = {id(each) for each in own_objects(checkpoint) if hasattr(each, "handle")}
+    own = {id(each) for each in own_objects(checkpoint) if hasattr(each, "handle") or isinstance(each, _VALUED)}
     return bool(late) or not own <= bound.keys()
 
 

@@ -56,9 +56,10 @@ def stored(prefix: Path, name: str) -> Any:
 def is_plain(value: Any) -> bool:
     """Whether a value can be saved."""
     if value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray | np.number | np.bool_):
-        return not (isinstance(value, np.ndarray) and value.dtype.hasobject)
+        return not (isinstance(value, np.ndarray) and (value.dtype.hasobject or value.dtype.fields))
     if isinstance(value, tf.Tensor):
-        return hasattr(value, "numpy") and value.dtype.is_numpy_compatible and value.dtype != tf.string
+        is_numbers = value.dtype.is_numpy_compatible and value.dtype != tf.string and not value.dtype.is_quantized
+        return hasattr(value, "numpy") and is_numbers
     if isinstance(value, list | tuple | deque | set | frozenset):
         return all(map(is_plain, value))
     return isinstance(value, dict) and all(_is_key(key) and is_plain(part) for key, part in value.items())
@@ -80,7 +81,7 @@ def packed(values: Any) -> bytes:
             return {_TENSOR: replaced(np.asarray(value.numpy()))}
         if isinstance(value, np.ndarray | np.generic):
             plain = np.asarray(value)
-            if plain.dtype.kind == "V":  # bfloat16 and the like, which NumPy's format does not know
+            if plain.dtype.isbuiltin == 2:  # bfloat16 and the like, which NumPy's format does not know
                 plain = plain.view(f"u{plain.dtype.itemsize}")
             arrays[str(len(arrays))] = plain
             return {_ARRAY: len(arrays) - 1, "dtype": value.dtype.name}

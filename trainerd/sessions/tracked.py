@@ -16,7 +16,15 @@ from trainerd.sessions import pipeline
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import require_saveable
 from trainerd.sessions.forgotten import require_held
-from trainerd.sessions.hidden import VALUE, hidden_variables, is_of_metrics, is_of_seeds, part_of, stored_hidden
+from trainerd.sessions.hidden import (
+    VALUE,
+    escaped,
+    hidden_variables,
+    is_of_metrics,
+    is_of_seeds,
+    part_of,
+    stored_hidden,
+)
 from trainerd.sessions.objectgraph import GRAPH_KEY, has_unrestored, own_objects, tracked_objects, variables_among
 from trainerd.sessions.pipeline import dataset_of
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
@@ -73,6 +81,7 @@ class TrackedModel:
         self._objects: list[Any] = []
         self._status: Any = None  # of what was restored, until all of it has variables
         self._stored: set[str] = set()
+        self._is_asked = True
         self._restored_at = 0
         self._waiting: dict[str, Any] = {}  # values of a checkpoint whose variables are not made yet
         self.runs = 0
@@ -117,7 +126,7 @@ class TrackedModel:
             self._status.assert_consumed()
             missing = []
         except AssertionError:
-            parts = tuple(f"{name}/" for name in self._parts())  # what is no part any more is gone knowingly
+            parts = tuple(f"{escaped(name)}/" for name in self._parts())  # what is no part any more is gone knowingly
             missing = sorted(key for key in self._stored - set(self._reader().keys) if key.startswith(parts))
         if not missing:
             self._status = None
@@ -125,7 +134,7 @@ class TrackedModel:
 
     def _hidden_missing(self) -> list[str]:
         """Keys of what was restored beside that, and has no variables yet. Metrics and seeds may be gone knowingly."""
-        parts = tuple(f"hidden/{name}/" for name in self._parts())
+        parts = tuple(f"hidden/{escaped(name)}/" for name in self._parts())
         return sorted(key for key in self._waiting if key.startswith(parts) and not _may_differ(key))
 
     def require_whole(self) -> None:
@@ -156,8 +165,8 @@ class TrackedModel:
         try:
             self._status = self._checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
             self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
-            self._require_stored()
-            self.variables_made()
+            self._is_asked = False
+            self._match()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
                 f"{prefix} does not fit the program: its files are sound, but its variables are others than those of "
@@ -167,10 +176,16 @@ class TrackedModel:
             restore_order(dataset_of(iterator), iterator)
 
     def _require_stored(self) -> None:
-        """What is hidden and is there already has its values in the checkpoint: it would begin anew."""
-        for key in self._with_hidden(own_objects(self._checkpoint)).keys() - self._stored:
+        """What is hidden, and was not made since, has its values in the checkpoint: it would begin anew.
+
+        Asked once a step is traced: what a model is built of may have another place then than before.
+        """
+        if self._is_asked:
+            return
+        self._is_asked = True
+        for key in sorted(self._with_hidden(own_objects(self._checkpoint)).keys() - self._stored):
             if not _may_differ(key):
-                raise ValueError(f"It has no value for {key}.")
+                raise DataError(f"{_UNMATCHED}\nIt has no value for {key}.")
 
     def _anew(self) -> list[str]:
         """Keys of what there is now and the checkpoint has no values for."""
@@ -196,6 +211,11 @@ class TrackedModel:
         Raises:
           DataError: it has none for one of them.
         """
+        self._require_stored()
+        self._match()
+
+    def _match(self) -> None:
+        """See `variables_made`."""
         if self._status is not None:
             try:
                 self._status.assert_existing_objects_matched()
@@ -212,6 +232,10 @@ class TrackedModel:
                 if here.keys() == {key for key in self._waiting if part_of(key) == part}:
                     for key, variable in here.items():
                         variable.assign(self._waiting.pop(key))
+
+    def forget_metrics(self) -> None:
+        """An epoch begins anew: metrics that are not made yet do, too."""
+        self._waiting = {key: value for key, value in self._waiting.items() if not is_of_metrics(key)}
 
     def _forget_waiting(self) -> None:
         """Keras's hidden variables that are not made yet begin anew, as metrics do in any case."""

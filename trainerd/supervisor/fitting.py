@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from trainerd.errors import DataError, UsageError
@@ -17,7 +16,7 @@ from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.callbacks import Callbacks
 from trainerd.sessions.hidden import identity
 from trainerd.sessions.input import begin_again
-from trainerd.sessions.pythonstate import PythonValues, packed
+from trainerd.sessions.pythonstate import PythonValues, is_plain, packed
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.state import Phase
@@ -141,6 +140,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._custody = custody
         self._care.care.boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
+        if self._restored is not None:  # before anything of an epoch: others begin it before us
+            self._memory.remember(self._was)
         custody.start_services(self._save_secs, 0)
         if self._show_secs:
             custody.add_service("curves", custody.write_metrics, Schedule(secs=self._show_secs))
@@ -152,8 +153,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             return
         reset, rate, memory = self._restored
         self._restored = None
-        self._memory.remember(memory)
-        if self._batch:
+        if self._batch:  # others have just begun the epoch once more
+            self._memory.put_back(memory)
             for variable, value in reset:
                 variable.assign(value)
             if rate is not None:
@@ -273,7 +274,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         raise error
 
     def _require_whole(self) -> None:
-        """After fit's first batch: all that was restored has its variables now, and has had them before that."""
+        """All variables are made: what was restored has its own now, and has had them before the first batch."""
         assert self._unsure is not None
         model, self._unsure = self._unsure, None
         try:
@@ -316,9 +317,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._restored = (self._resettable(model), rate, self._was)
             if self._data is None:  # the epoch begins anew with its data, and its metrics too
                 self._batch = 0
+                model.forget_metrics()
                 self._unsure = model
             else:
                 self._data.go_on()
+                self._unsure = model
+                self._require_whole()
             self._tell_of_end()
             # As keras.callbacks.BackupAndRestore does. Where a callback has ended the training, there is none left.
             self.model._initial_epoch = self._epoch if self._stopped_by is None else self.params["epochs"]
@@ -343,7 +347,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
         where["passes"] = self._data.passes if self._data is not None else 0
         logs = self._logs or {}
-        where["logs"] = {name: float(v) for name, v in logs.items() if isinstance(v, int | float | np.number)}
+        where["logs"] = {name: value for name, value in logs.items() if is_plain(value)}
         return {**where, "callbacks": self._memory.memory()}
 
     def _write(self, values: Any) -> None:

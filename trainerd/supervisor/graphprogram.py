@@ -13,6 +13,7 @@ from trainerd.events.graphevents import GraphEvents
 from trainerd.rundir import RunDirectory
 from trainerd.sessions import graphdefaults as defaults
 from trainerd.sessions.graphstate import meta_graph
+from trainerd.sessions.unfinalized import unfinalized
 from trainerd.supervisor.graphcustody import GraphCustody
 from trainerd.supervisor.program import NO_WRITER, chosen
 from trainerd.supervisor.saver import Saver
@@ -97,7 +98,10 @@ class GraphProgram:
         """What looks after its session. The graph is finalized."""
         self._writer, self._rundir = writer, rundir
         self._events = GraphEvents(writer, self.summary_op)
-        self._custody = GraphCustody(self.graph, rundir, self.saver, self.global_step, self._events, stop, saving, host)
+        with unfinalized(self.graph):  # an earlier Supervisor of this graph has finalized it
+            self._custody = GraphCustody(
+                self.graph, rundir, self.saver, self.global_step, self._events, stop, saving, host
+            )
         self._require_devices()
         self.graph.finalize()
         return self._custody
