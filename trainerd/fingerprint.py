@@ -13,6 +13,7 @@ from trainerd.config import Config, every_key
 Fingerprint = dict[str, str]
 
 _STATE = "job.state"
+_OPTIMIZERS = "job.optimizers"
 _POSITION = ("input.element_spec", "input.pipeline")
 
 
@@ -36,6 +37,11 @@ class Difference:
     def is_of_state(self) -> bool:
         """Whether the variables are others."""
         return self.name == _STATE
+
+    @property
+    def is_of_optimizers(self) -> bool:
+        """Whether the slots that were saved are those of another optimizer."""
+        return self.name == _OPTIMIZERS and self.before is not None and self.now is not None
 
 
 def of_config(config: Config) -> Fingerprint:

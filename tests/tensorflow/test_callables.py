@@ -50,7 +50,15 @@ def test_every_structure_is_given_back(session: Any) -> None:
     fetches: list[Any] = [
         *(a, b, v, ref, text, op, init, sparse, "a:0", "a"),
         *([], [a], (a,), [a, a, b], [op], [a, [b, (v, {"x": text})]], {"caller": [op, a], "step": b}),
-        *(Pair(a, b), collections.OrderedDict(z=a, y=b), {"s": sparse}, ragged, [a, {"r": ragged}], {1: a, session: b}, [init, op]),
+        *(
+            Pair(a, b),
+            collections.OrderedDict(z=a, y=b),
+            {"s": sparse},
+            ragged,
+            [a, {"r": ragged}],
+            {1: a, session: b},
+            [init, op],
+        ),
     ]
     session.run(init)
     prepared = callables(session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.data import shuffled_indices
-from trainerd.errors import EntryError
+from trainerd.errors import DataError, EntryError
 from trainerd.fingerprint import differences
 from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.pipeline import describe, describe_elements, fingerprint
@@ -86,6 +87,35 @@ def test_a_fingerprint_is_the_same_for_the_same_job_and_tells_what_differs() -> 
     assert "batch_size=4" in str(found) and "batch_size=5" in str(found)
     [state] = differences(session().fingerprint(), session(units=4).fingerprint())
     assert state.name == "job.state" and not state.moves_position
+
+
+def test_another_optimizer_of_as_many_variables_is_told_apart() -> None:
+    def optimized(optimizer: Any) -> FunctionSession:
+        weight = tf.Variable(1.0)
+        step = tf.function(lambda: optimizer.apply([weight * 2.0], [weight]))
+        return FunctionSession(trainerd.Job(step, state={"w": weight, "o": optimizer}))
+
+    momentum, means = keras.optimizers.SGD(momentum=0.9), keras.optimizers.RMSprop()
+    [kind] = differences(optimized(momentum).fingerprint(), optimized(means).fingerprint())
+    assert str(kind) == "job.optimizers: SGD → RMSprop" and kind.is_of_optimizers
+
+
+def test_an_optimizer_does_not_take_over_what_is_another_ones(tmp_path: Path) -> None:
+    def program(optimizer: Any) -> None:
+        weight = tf.Variable(1.0)
+        checkpoint = tf.train.Checkpoint(weight=weight, optimizer=optimizer)
+        with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path)).managed_session() as running:
+            running.run(tf.function(lambda: optimizer.apply([weight * 2.0], [weight])))
+
+    program(keras.optimizers.SGD(momentum=0.9))
+    program(keras.optimizers.SGD(0.5, momentum=0.5))
+    with pytest.raises(
+        DataError, match="the optimizer is not the one that was saved at step 2:\n  job.optimizers: SGD"
+    ):
+        program(keras.optimizers.RMSprop())
+    (tmp_path / "accept-changes").touch()
+    program(keras.optimizers.RMSprop())
+    program(keras.optimizers.RMSprop())
 
 
 def step_of(draw: Callable[[], Any]) -> Callable[..., Any]:

@@ -576,25 +576,34 @@ def forgetful(kind: str) -> trainerd.Job:
     def both() -> tf.Tensor:
         return kept.assign_add(1.0) + lost
 
+    def table() -> None:
+        words.insert([1], [2])
+
+    def in_a_table() -> None:
+        tf.cond(read > 0.0, lambda: tf.function(table)(), lambda: None)
+
     def only_read() -> None:
-        kept.assign_add(read + tf.function(lambda: lost + 1.0)())
+        kept.assign_add(read + tf.function(lambda: lost + 1.0)() + tf.cast(words.lookup([1])[0], tf.float32))
         both()
 
+    words = tf.lookup.experimental.MutableHashTable(tf.int32, tf.int32, 0)
     steps = {"plain": plain, "function": in_a_function, "loop": in_a_loop, "read": only_read}
-    return trainerd.Job(steps[kind], state={"kept": kept})
+    steps |= {"table": table, "in a table": in_a_table, "kept table": in_a_table}
+    return trainerd.Job(steps[kind], state={"kept": kept} | ({"words": words} if kind == "kept table" else {}))
 
 
-@pytest.mark.parametrize("kind", ["plain", "function", "loop", "read"])
+@pytest.mark.parametrize("kind", ["plain", "function", "loop", "read", "table", "in a table", "kept table"])
 def test_a_variable_that_the_step_changes_and_no_checkpoint_holds_is_told(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     FunctionSession(forgetful(kind))
-    if kind == "read":
+    if kind in ("read", "kept table"):
         assert not caplog.records
         FunctionSession(forgetful(kind), repeats=True)
     else:
-        assert "lost" in caplog.text and "kept" not in caplog.text and "'read" not in caplog.text
-        with pytest.raises(EntryError, match="lost"):
+        name = "a lookup table" if "table" in kind else "lost"
+        assert f": {name}. " in caplog.text and "kept" not in caplog.text and "'read" not in caplog.text
+        with pytest.raises(EntryError, match=name):
             FunctionSession(forgetful(kind), repeats=True)
 
 

@@ -31,6 +31,7 @@ MODULES = sorted(p for p in ROOT.rglob("*.py") if p.name != "__main__.py" and p 
 NEEDS_TENSORFLOW = {
     "data.py",
     "sessions/callbacks.py",
+    "sessions/forgotten.py",
     "sessions/function.py",
     "sessions/graphloop.py",
     "sessions/kerasdata.py",

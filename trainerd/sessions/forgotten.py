@@ -1,41 +1,50 @@
-"""Variables that a step changes and no checkpoint holds: after a pause they begin anew."""
+"""Variables and tables that a step changes and no checkpoint holds: after a pause they begin anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import tensorflow as tf
+
 from trainerd.sessions import inexact
+from trainerd.sessions.objectgraph import variables_among
 
 _SHOWN = 5  # names in a message
 # What takes a variable and does not change it.
 _READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
+_TABLE_WRITES = {"LookupTableInsertV2", "LookupTableImportV2", "LookupTableRemoveV2"}
 
 
 def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
-    """Say which variables a step changes that are in no checkpoint.
+    """Say which variables and lookup tables a step changes that are in no checkpoint.
 
     Args:
       graph: that of the step.
-      held: the variables that are.
+      held: the objects that are.
       refuse: whether that is an error.
 
     Raises:
       EntryError: there are some, and it is.
     """
-    known = {id(variable.handle) for variable in held}
-    lost = [v for v in graph.variables if id(v.handle) not in known]
+    objects = list(held)
+    known = {id(variable.handle) for variable in variables_among(objects)}
+    known |= {id(each.resource_handle) for each in objects if hasattr(each, "resource_handle")}  # of tables
+    captured = [(outside, inside) for outside, inside in graph.captures if outside.dtype == tf.resource]
+    lost = {inside.op.name: outside for outside, inside in captured if id(outside) not in known}
     if not lost:
         return
     definition = graph.as_graph_def()
     functions = {function.signature.name: function for function in definition.library.function}
-    handles = {id(handle): inside.op.name for handle, inside in graph.captures}
+    variables = {id(variable.handle): variable.name.removesuffix(":0") for variable in graph.variables}
     changed = [
-        v for v in lost if id(v.handle) in handles and _changes(definition.node, handles[id(v.handle)], functions)
+        variables.get(id(outside), "a lookup table")
+        for name, outside in lost.items()
+        if _changes(definition.node, name, functions, _is_write if id(outside) in variables else _is_table_write)
     ]
     if not changed:
         return
-    names = ", ".join(sorted(v.name.removesuffix(":0") for v in changed)[:_SHOWN])
+    names = ", ".join(sorted(changed)[:_SHOWN])
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     inexact.tell(
         f"the step changes variables that are not in the state: {names}{more}. No checkpoint holds them, and "
@@ -46,28 +55,38 @@ def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
     )
 
 
-def _changes(nodes: Any, name: str, functions: dict[str, Any]) -> bool:
+def _is_write(op: str) -> bool:
+    return op not in _READS
+
+
+def _is_table_write(op: str) -> bool:
+    return op in _TABLE_WRITES
+
+
+def _changes(nodes: Any, name: str, functions: dict[str, Any], is_write: Callable[[str], bool]) -> bool:
     """Whether some node takes what has this name, and may write into it."""
     for node in nodes:
         places = [place for place, given in enumerate(node.input) if given.partition(":")[0] == name]
-        if places and node.op not in _READS and any(_writes(node, place, functions) for place in places):
+        if places and any(_writes(node, place, functions, is_write) for place in places):
             return True
     return False
 
 
-def _writes(node: Any, place: int, functions: dict[str, Any]) -> bool:
+def _writes(node: Any, place: int, functions: dict[str, Any], is_write: Callable[[str], bool]) -> bool:
     """Whether a node may write into its input at this place: a call of functions does where one of them does."""
     called = [value.func.name for value in node.attr.values() if value.HasField("func")]
     called += [each.name for value in node.attr.values() for each in value.list.func]
     found = [functions[name] for name in called if name in functions]
     if not found:
-        return True
+        return is_write(node.op)
     given = sum(not name.startswith("^") for name in node.input)  # those are control inputs
-    return any(_changes_argument(function, given, place, functions) for function in found)
+    return any(_changes_argument(function, given, place, functions, is_write) for function in found)
 
 
-def _changes_argument(function: Any, given: int, place: int, functions: dict[str, Any]) -> bool:
+def _changes_argument(
+    function: Any, given: int, place: int, functions: dict[str, Any], is_write: Callable[[str], bool]
+) -> bool:
     """Whether a function changes what it is called with; If and Case have an input before its arguments."""
     arguments = function.signature.input_arg
     index = place - (given - len(arguments))
-    return 0 <= index < len(arguments) and _changes(function.node_def, arguments[index].name, functions)
+    return 0 <= index < len(arguments) and _changes(function.node_def, arguments[index].name, functions, is_write)

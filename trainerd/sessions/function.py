@@ -21,7 +21,7 @@ from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.forgotten import require_held
 from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.hidden import hidden_variables, restore_hidden
-from trainerd.sessions.objectgraph import own_objects, tracked_objects, variables_among
+from trainerd.sessions.objectgraph import optimizers_among, own_objects, tracked_objects, variables_among
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -71,9 +71,9 @@ class FunctionSession:
             warn_of_lost_order(job.dataset, begins_again=self.has_epochs)
             begin_order(job.dataset, begins_again=self.has_epochs)
         self._checkpoint = self._make_checkpoint()
-        tracked = variables_among(tracked_objects(self._checkpoint))
         self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))
-        require_held(self._step.graph, [*tracked, *self._hidden.values(), *self._passing], refuse=repeats)
+        held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
+        require_held(self._step.graph, held, refuse=repeats)
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
         self._snapshotter.prepare()
 
@@ -151,6 +151,7 @@ class FunctionSession:
         """What the job's state and its dataset are."""
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
         found |= {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+        found |= optimizers_among(tracked_objects(self._checkpoint))
         if self._iterator is not None:
             found |= pipeline.fingerprint([self._job.dataset])
         return found

@@ -107,6 +107,12 @@ def variables_among(objects: Iterable[Any]) -> list[Any]:
     return found
 
 
+def optimizers_among(objects: Iterable[Any]) -> dict[str, str]:
+    """Of what kinds the optimizers among objects are, for a fingerprint: their variables have no names of their own."""
+    kinds = [type(each).__name__ for each in objects if isinstance(each, keras.optimizers.Optimizer)]
+    return {"job.optimizers": ", ".join(kinds)} if kinds else {}
+
+
 def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:
     python_state = owner if isinstance(owner, tf.train.experimental.PythonState) else None
     for key, value in values.items():

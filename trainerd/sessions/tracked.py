@@ -25,7 +25,14 @@ from trainerd.sessions.hidden import (
     part_of,
     stored_hidden,
 )
-from trainerd.sessions.objectgraph import GRAPH_KEY, has_unrestored, own_objects, tracked_objects, variables_among
+from trainerd.sessions.objectgraph import (
+    GRAPH_KEY,
+    has_unrestored,
+    optimizers_among,
+    own_objects,
+    tracked_objects,
+    variables_among,
+)
 from trainerd.sessions.pipeline import dataset_of
 from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -255,7 +262,7 @@ class TrackedModel:
         Args:
           graph: that of the step.
         """
-        require_held(graph, self.variables(), refuse=False)
+        require_held(graph, [*tracked_objects(self._checkpoint), *self.variables()], refuse=False)
 
     def variables(self) -> list[Any]:
         """All that are saved, as far as they are made."""
@@ -265,6 +272,7 @@ class TrackedModel:
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""
         found = {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+        found |= optimizers_among(tracked_objects(self._checkpoint))
         if inputs := self._iterators():
             found |= pipeline.fingerprint([dataset_of(each) for each in inputs])
         return found
