@@ -177,7 +177,9 @@ def _rundir(folder: Path, logdir: str) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():  # a FIFO would be waited for
+            raise ConfigError(f"cannot read {path}: it is no regular file.")
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}. `trainerd init DIR` writes one to start from.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -243,6 +245,8 @@ def url_mistake(path: Path) -> str | None:
 
 def logdir_mistake(path: Path) -> str | None:
     """Why a folder cannot be a run directory, whatever is in it; None where it can."""
+    if "\0" in str(path):
+        return f"{str(path)!r} has a NUL in it, which no path has."
     if mistake := url_mistake(path):
         return mistake
     if bad := sorted(set(str(path)) & set("*?[\\")):

@@ -109,9 +109,7 @@ def test_an_optimizer_does_not_take_over_what_is_another_ones(tmp_path: Path) ->
 
     program(keras.optimizers.SGD(momentum=0.9))
     program(keras.optimizers.SGD(0.5, momentum=0.5))
-    with pytest.raises(
-        DataError, match="the optimizer is not the one that was saved at step 2:\n  job.optimizers: SGD"
-    ):
+    with pytest.raises(DataError, match=r"not the one that was saved at step 2:\n  job\.optimizers: SGD"):
         program(keras.optimizers.RMSprop())
     (tmp_path / "accept-changes").touch()
     program(keras.optimizers.RMSprop())

@@ -288,7 +288,7 @@ def test_one_program_at_a_time_and_the_signals_are_given_back(tmp_path: Path) ->
 def test_another_model_does_not_fit_and_the_run_directory_is_given_back(tmp_path: Path) -> None:
     fit(tmp_path, epochs=1)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile("adam", "mse")
     supervise = trainerd.keras.Supervise(str(tmp_path))
     with pytest.raises(DataError, match="does not fit the program"), supervise:
         model.fit(supervise.data(shuffled()), verbose=0, shuffle=False, callbacks=[supervise])

@@ -517,6 +517,8 @@ def test_an_input_that_cannot_be_saved_is_refused_at_the_start(tmp_path: Path) -
     spec = tf.TensorSpec([], tf.int64)
     with pytest.raises(EntryError, match="leave its iterator out"):
         supervised(tmp_path, tf.data.Dataset.from_generator(elements, output_signature=spec).batch(2))
+    with pytest.raises(EntryError, match=r"the dataset has a `snapshot`.*or leave its iterator out"):
+        supervised(tmp_path, tf.data.Dataset.range(9).snapshot(str(tmp_path / "kept")).batch(2))
 
 
 def test_another_input_behind_a_saved_position_is_refused_unless_told_otherwise(tmp_path: Path) -> None:

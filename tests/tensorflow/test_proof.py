@@ -35,3 +35,19 @@ def test_variables_are_compared_bit_for_bit(tmp_path: Path, one: Any, other: Any
     ]
     count, name = first_other_variable(*map(Path, paths))
     assert count == 1 and name == (None if same else "v/.ATTRIBUTES/VARIABLE_VALUE")
+
+
+def test_a_table_is_compared_in_the_order_of_its_keys(tmp_path: Path) -> None:
+    def saved(name: str, words: dict[str, float]) -> Path:
+        table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, 0.0)
+        for word, number in words.items():
+            table.insert(word, number)
+        rows = tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, [0.0, 0.0], -1, -2)
+        rows.insert([len(name)], [[1.0, 2.0]])
+        return Path(tf.train.Checkpoint(table=table, rows=rows).write(str(tmp_path / name)))
+
+    words = {chr(97 + number): float(number) for number in range(20)}
+    one, other = saved("one", words), saved("two", dict(reversed(words.items())))
+    assert first_other_variable(one, other) == (4, None)
+    assert first_other_variable(one, saved("six", words | {"b": 7.0})) == (4, "table/.ATTRIBUTES/table-values")
+    assert first_other_variable(one, saved("more", words)) == (4, "rows/.ATTRIBUTES/table-keys")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 import tensorflow as tf
 
 from trainerd import Job
+from trainerd.errors import EntryError
 from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.position import set_drawn
-from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
+from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
 
 Dataset = tf.data.Dataset
 
@@ -197,3 +199,31 @@ def test_what_cannot_be_told_is_said(
 ) -> None:
     warn_of_lost_order(dataset())
     assert ("next epochs may have another order" in caplog.text) == is_told
+
+
+@pytest.mark.parametrize(
+    ("dataset", "level"),
+    [
+        (lambda: Dataset.range(9).shuffle(9).batch(3).repeat(), logging.INFO),
+        (
+            lambda: Dataset.range(9).shuffle(9, reshuffle_each_iteration=False).take(5).shuffle(5).repeat(),
+            logging.WARNING,
+        ),
+        (lambda: Dataset.range(9).shuffle(9, seed=1, reshuffle_each_iteration=False).repeat(), None),
+        (lambda: Dataset.range(9).batch(3).repeat(), None),
+    ],
+)
+def test_a_shuffle_without_a_seed_is_told_of(
+    dataset: Callable[[], tf.data.Dataset], level: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        require_seeds(dataset(), refuse=False)
+    assert [record.levelno for record in caplog.records] == ([level] if level else [])
+    if level:
+        with pytest.raises(EntryError, match="a shuffle without a seed"):
+            require_seeds(dataset(), refuse=True)
+    tf.random.set_seed(1)
+    try:
+        require_seeds(dataset(), refuse=True)
+    finally:
+        tf.random.set_seed(None)

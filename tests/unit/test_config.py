@@ -127,3 +127,18 @@ def test_a_config_is_frozen_and_every_key_is_described(tmp_path: Path) -> None:
 def test_a_target(text: str, value: float, met: bool) -> None:
     assert Target.parse(text).is_met_by({"a": value}) is met
     assert not Target.parse(text).is_met_by({"b": 0.98})
+
+
+def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "trainerd.toml"
+    os.mkfifo(path)
+    for found in (path, tmp_path):
+        with pytest.raises(ConfigError, match="it is no regular file"):
+            config.load(found)
+    path.unlink()
+    path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+    assert config.load(path).entry == "job:job"
+    with pytest.raises(ConfigError, match="has a NUL in it"):
+        load(tmp_path, 'entry = "job:job"\nlogdir = "a\\u0000b"\n')
+    with pytest.raises(ConfigError, match="has a NUL in it"):
+        config.load_rundir(path)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trainerd.sessions.graphstate import POSITION
 
+_TABLE = "/.ATTRIBUTES/table-"  # then "keys" or "values"
 _NOT_VARIABLES = ("iterator/", POSITION, "_CHECKPOINTABLE")
 
 
@@ -31,10 +32,21 @@ def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
     for name in sorted(names[0] | names[1]):
         if name not in names[0] & names[1]:
             return len(names[0]), name
-        values = [np.asarray(reader.get_tensor(name)) for reader in readers]
+        values = [_value(reader, name) for reader in readers]
         if not _are_same(*values):
             return len(names[0]), name
     return len(names[0]), None
+
+
+def _value(reader: Any, name: str) -> NDArray[Any]:
+    """A variable; of a lookup table, its keys or values in the order of the keys: it has none of its own."""
+    value = np.asarray(reader.get_tensor(name))
+    table, found, _ = name.rpartition(_TABLE)
+    if not found:
+        return value
+    keys = np.asarray(reader.get_tensor(f"{table}{_TABLE}keys"))
+    rows = [np.asarray(key).tolist() for key in keys]  # a key may be an array
+    return value[sorted(range(len(rows)), key=lambda index: rows[index])]
 
 
 def _are_same(one: NDArray[Any], other: NDArray[Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.errors import EntryError, StorageError
+from trainerd.sessions.pipeline import dataset_of, stage_name, stages
 
 
 def has_position(prefix: Path) -> bool:
@@ -30,6 +31,12 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
     Raises:
       EntryError: with what to write instead.
     """
+    if any(stage_name(stage) == "Snapshot" for stage in stages(dataset_of(iterator))):
+        raise EntryError(
+            "the dataset has a `snapshot`, with whose position TensorFlow cannot go on: once it was saved while the "
+            "snapshot is written, no batch comes any more. Write the elements before, with Dataset.save, and read them "
+            f"with Dataset.load; or use cache(...); or {otherwise}."
+        )
     with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
         try:
             tf.train.Checkpoint(iterator=iterator).write(str(Path(folder) / "input"))

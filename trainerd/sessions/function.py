@@ -23,7 +23,7 @@ from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.hidden import hidden_variables, restore_hidden
 from trainerd.sessions.objectgraph import optimizers_among, own_objects, tracked_objects, variables_among
 from trainerd.sessions.randomness import require_kept
-from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
+from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ class FunctionSession:
         self._exact_input = exact_input and self._iterator is not None
         if self._exact_input:
             warn_of_lost_order(job.dataset, begins_again=self.has_epochs)
+            require_seeds(job.dataset, refuse=repeats)
             begin_order(job.dataset, begins_again=self.has_epochs)
         self._checkpoint = self._make_checkpoint()
         self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))

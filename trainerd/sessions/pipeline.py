@@ -5,7 +5,7 @@ A dataset does not tell its inputs in public: tests/tensorflow/test_internals.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -64,6 +64,13 @@ def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """What a stage reads."""
     return list(dataset._inputs())
+
+
+def stages(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """It, and all that it is made of."""
+    yield dataset
+    for each in inputs(dataset):
+        yield from stages(each)
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:

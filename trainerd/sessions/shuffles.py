@@ -16,7 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.sessions.pipeline import inputs, is_reshuffled, setting, stage_name
+from trainerd.sessions import inexact
+from trainerd.sessions.pipeline import inputs, is_reshuffled, setting, stage_name, stages
 from trainerd.sessions.position import Mark, Marks, Position, set_drawn
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,39 @@ def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) 
             "cache(), and repeat() once.",
             extra={"event": "lost-order"},
         )
+
+
+def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
+    """Say where the order of epochs to come is drawn by each start: a `shuffle` has no seed, and nor has TensorFlow.
+
+    What of the epoch is fetched already is saved all the same. An order that is to be the same in each epoch is not.
+
+    Args:
+      dataset: what is read.
+      refuse: whether that is an error.
+
+    Raises:
+      EntryError: there is one, and it is.
+    """
+    unseeded = [each for each in stages(dataset) if stage_name(each) == "Shuffle" and not _has_seed(each)]
+    if not unseeded:
+        return
+    way_out = "Give it a seed, shuffle(..., seed=1), or set `seed` in the config."
+    if all(map(is_reshuffled, unseeded)) and not refuse:
+        log.info("a shuffle has no seed: each start draws the order of the epochs to come anew. %s", way_out)
+        return
+    inexact.tell(
+        "the dataset has a shuffle without a seed, so each start draws another order for the epochs to come; where "
+        "that is to be the same in each (reshuffle_each_iteration=False, for a part that is held out), elements change "
+        f"their places after a pause. {way_out}",
+        refuse=refuse,
+        event="unseeded",
+    )
+
+
+def _has_seed(shuffle: tf.data.Dataset) -> bool:
+    """Two zeros are none; what is not known before it runs is one."""
+    return setting(shuffle, "seed") != 0 or setting(shuffle, "seed2") != 0
 
 
 def begin_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None:

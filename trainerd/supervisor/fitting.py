@@ -17,7 +17,7 @@ from trainerd.sessions.callbacks import Callbacks
 from trainerd.sessions.hidden import identity
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.pythonstate import PythonValues, is_plain, packed
-from trainerd.sessions.shuffles import begin_order, restore_order, warn_of_lost_order
+from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.state import Phase
 from trainerd.supervisor.custody import Keep
@@ -410,6 +410,7 @@ class _Data:
         self.size = int(dataset.cardinality())
         if self.size != tf.data.INFINITE_CARDINALITY:  # of others a tracked iterator tells
             warn_of_lost_order(dataset, begins_again=True)
+        require_seeds(dataset, refuse=False)
         self.kept = dataset.take(-1)  # an object of our own, and the same elements
         kind = type(self.kept)
         methods: dict[str, Any] = {"__iter__": lambda this: self._iterate()}

@@ -133,8 +133,8 @@ class Upkeep:
         if others and not accept_changes:
             raise DataError(
                 f"the optimizer is not the one that was saved at step {found.step}:\n  {others[0]}\n"
-                "It has as many variables, and what they hold means something else to it. Put it back; or use another "
-                "`logdir` for another optimizer; or start once with --accept-changes (or "
+                "What the one kept means something else to the other. Put it back; or use another `logdir` for another "
+                "optimizer; or start once with --accept-changes (or "
                 f"`touch {self._rundir.accept_changes}` before the start) to go on with them all the same."
             )
         moved = [change for change in changes if change.moves_position]
