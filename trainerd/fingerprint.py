@@ -13,7 +13,7 @@ from trainerd.config import Config, every_key
 Fingerprint = dict[str, str]
 
 _STATE = "job.state"
-_OPTIMIZERS = "job.optimizers"
+_OPTIMIZER = "job.optimizer."  # and where it stands
 _POSITION = ("input.element_spec", "input.pipeline")
 
 
@@ -39,9 +39,9 @@ class Difference:
         return self.name == _STATE
 
     @property
-    def is_of_optimizers(self) -> bool:
-        """Whether the slots that were saved are those of another optimizer."""
-        return self.name == _OPTIMIZERS and self.before is not None and self.now is not None
+    def is_of_optimizer(self) -> bool:
+        """Whether the slots that were saved are those of another optimizer in the same place."""
+        return self.name.startswith(_OPTIMIZER) and self.before is not None and self.now is not None
 
 
 def of_config(config: Config) -> Fingerprint:

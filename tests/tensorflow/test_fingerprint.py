@@ -16,6 +16,7 @@ from trainerd.data import shuffled_indices
 from trainerd.errors import DataError, EntryError
 from trainerd.fingerprint import differences
 from trainerd.sessions.function import FunctionSession
+from trainerd.sessions.hidden import optimizer_kinds
 from trainerd.sessions.pipeline import describe, describe_elements, fingerprint
 
 RANGE = "Range(start=0, stop=100, step=1)"
@@ -97,7 +98,27 @@ def test_another_optimizer_of_as_many_variables_is_told_apart() -> None:
 
     momentum, means = keras.optimizers.SGD(momentum=0.9), keras.optimizers.RMSprop()
     [kind] = differences(optimized(momentum).fingerprint(), optimized(means).fingerprint())
-    assert str(kind) == "job.optimizers: SGD → RMSprop" and kind.is_of_optimizers
+    assert str(kind) == "job.optimizer.o: SGD → RMSprop" and kind.is_of_optimizer
+
+
+def test_optimizers_are_told_apart_by_where_they_stand() -> None:
+    class Holder(tf.Module):  # type: ignore[misc]
+        def __init__(self, *names: str) -> None:
+            super().__init__()
+            kinds = {"g": keras.optimizers.Adam, "d": keras.optimizers.SGD}
+            for name in names:
+                setattr(self, name, kinds[name]())
+
+    class Listed(keras.Model):  # type: ignore[misc]
+        def __init__(self, optimizer: Any) -> None:
+            super().__init__()
+            self.opts = [optimizer]
+
+    assert optimizer_kinds({"h": Holder("g", "d")}) == optimizer_kinds({"h": Holder("d", "g")})
+    [gone] = differences(optimizer_kinds(Holder("g", "d")), optimizer_kinds(Holder("g")))
+    assert gone.name == "job.optimizer.d" and not gone.is_of_optimizer
+    wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.AdamW())
+    assert optimizer_kinds({"m": Listed(wrapped)}) == {"job.optimizer.m/opts/0": "LossScaleOptimizer(AdamW)"}
 
 
 def test_an_optimizer_does_not_take_over_what_is_another_ones(tmp_path: Path) -> None:
@@ -109,7 +130,7 @@ def test_an_optimizer_does_not_take_over_what_is_another_ones(tmp_path: Path) ->
 
     program(keras.optimizers.SGD(momentum=0.9))
     program(keras.optimizers.SGD(0.5, momentum=0.5))
-    with pytest.raises(DataError, match=r"not the one that was saved at step 2:\n  job\.optimizers: SGD"):
+    with pytest.raises(DataError, match=r"not the one that was saved at step 2:\n  job\.optimizer\.optimizer: SGD"):
         program(keras.optimizers.RMSprop())
     (tmp_path / "accept-changes").touch()
     program(keras.optimizers.RMSprop())

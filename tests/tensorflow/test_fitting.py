@@ -355,11 +355,12 @@ class Counts(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.begun = 0
+        self.begun, self.epochs = 0, list[int]()
         self.first: Any = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.begun += 1
+        self.epochs.append(epoch)
         self.model.optimizer.learning_rate.assign(0.01 * self.begun)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -386,6 +387,7 @@ def test_what_callbacks_remember_is_theirs_before_an_epoch_begins(tmp_path: Path
     parts, again = train(tmp_path / "parts")
     assert_same(whole, parts)
     assert (again.begun, again.first) == (counted.begun, counted.first) and counted.first is not None
+    assert again.epochs == counted.epochs == [0, 1, 2, 3, 4]
 
 
 class Swaps(keras.callbacks.Callback):  # type: ignore[misc]

@@ -259,6 +259,7 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
         self.lost: Any = None
         self.pair, self.point, self.known = (0, 0.0), Point(0, 0.0), [(-1, -1)]
         self.nested: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.odd: dict[str, int] = defaultdict(lambda: 1 // 0)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.by_parity[epoch % 2].append(epoch)
@@ -269,6 +270,7 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
         self.pair, self.point = max(self.pair, (epoch, 1.0)), Point(epoch, 1.0)
         self.known.append((epoch, 1))
         self.nested["all"][epoch].append(epoch)
+        self.odd["last"] = epoch
 
 
 def test_collections_are_remembered_and_what_cannot_be_is_told(
@@ -288,6 +290,40 @@ def test_collections_are_remembered_and_what_cannot_be_is_told(
     assert collects.pair == (4, 1.0) and collects.point.epoch == 4 and (1, 1) in collects.known
     assert collects.nested == {"all": {epoch: [epoch] for epoch in range(5)}} and collects.nested["x"][7] == []
     assert collects.seen == set(range(5)) and collects.best == 4.0 and collects.by_parity[7] == []
+
+
+class Tells(keras.Sequential):  # type: ignore[misc]
+    """Its steps give what cannot be saved, and what an epoch's end is told though no step follows a pause."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        super().train_step(data)
+        count = tf.cast(self.optimizer.iterations, tf.int64)
+        return {"mine": count, "both": tf.stack([count, 7])}
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        return {"loss": tf.constant(1.0), "words": tf.constant(["a", "b"]), "complex": tf.constant(1 + 2j)}
+
+
+def test_logs_that_cannot_be_saved_keep_no_checkpoint_from_being_restored(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    def job() -> trainerd.KerasJob:
+        model = Tells([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        tells = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: told.append(dict(logs)))
+        return trainerd.KerasJob(model, unknown(), (X, Y), callbacks=[tells], epochs=3)
+
+    for stop in (6, 12):  # the next run finds the end of the data
+        session = opened(job())
+        if stop == 12:
+            session.restore(tmp_path / "model.ckpt-6")
+        train(session, stop)
+        session.snapshot().write(tmp_path / f"model.ckpt-{stop}", lambda size: None)
+    last = opened(job())
+    last.restore(tmp_path / "model.ckpt-12")
+    train(last)
+    assert [int(each["mine"]) for each in told] == [6, 12, 18] and [each["both"][0] for each in told] == [6, 12, 18]
+    assert all(each["val_words"].tolist() == [b"a", b"b"] and each["val_complex"] == 1 + 2j for each in told)
 
 
 def test_a_callback_that_fails_is_named(tmp_path: Path) -> None:

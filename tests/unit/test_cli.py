@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.errors import MarkupError
 
 from tests.unit.conftest import FakeTime
 from trainerd import lock
@@ -18,7 +20,7 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import main, pause, status, steer
-from trainerd.cli.display import render
+from trainerd.cli.display import Display, render
 from trainerd.cli.group import COMMANDS
 from trainerd.cli.summary import summary
 from trainerd.config import Config
@@ -298,6 +300,24 @@ def test_what_is_past_the_configs_end_goes_on_only_when_told_so(max_steps: int |
     config, state = Config(entry="a:b", logdir="r", max_steps=1000), replace(STATE, max_steps=max_steps)
     text = "\n".join(summary(Outcome(Phase.PAUSED, "why"), state, config, None, None))
     assert f"run {option}" in text and f"start {option}" in text
+
+
+def test_a_metrics_name_is_shown_as_it_is() -> None:
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console.print(render(replace(STATE, metrics={"acc[/k]": 0.5, "acc[top]": 0.25, "two\nlines": 1.0}), now=61.0))
+    text = console.export_text()
+    console.file.close()
+    assert "acc[/k]" in text and "acc[top]" in text and "two lines" in text
+
+
+def test_what_cannot_be_shown_is_no_error_of_who_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(Console):
+        def print(self, *objects: object, **options: object) -> None:
+            raise MarkupError("no such tag")
+
+    with Display(Broken(stderr=True)) as display:
+        display.handler.handle(logging.makeLogRecord({"msg": "saved", "levelno": logging.INFO}))
+    assert "no such tag" in capsys.readouterr().err
 
 
 def test_what_is_over_has_no_rate_and_nothing_left() -> None:

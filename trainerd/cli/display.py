@@ -31,7 +31,7 @@ class _AboveDisplay(logging.Handler):
         text = Text.assemble((f"{when} ", "dim"), (record.getMessage(), _STYLE.get(record.levelno, "")))
         try:
             self._console.print(text, highlight=False)
-        except OSError:
+        except Exception:  # as logging's own handlers: what cannot be shown is no error of who logs
             self.handleError(record)
 
 
@@ -76,7 +76,7 @@ def render(state: State, now: float) -> RenderableType:
     of = f" of {state.end:,}" if state.end else ""
     table.add_row(str(state.phase), f"step {state.step:,}{of}")
     for name, value in state.metrics.items():
-        table.add_row(name, figure(value))
+        table.add_row(Text(" ".join(name.split())), figure(value))  # a name is no markup, and one line
     if not state.phase.is_over:
         rate = f"{state.steps_per_sec:,.0f} steps/s" if state.steps_per_sec else "–"
         eta = f", {seconds(state.eta_secs)} left" if state.eta_secs is not None else ""

@@ -140,7 +140,8 @@ class Callbacks:
                 continue
             left.remove(found)
             known.update(found[1])
-            vars(each).update({key: _as_it_is(vars(each).get(key), value) for key, value in found[1].items()})
+            remembered = copy.deepcopy(found[1])  # the callback changes it, and it may be asked for once more
+            vars(each).update({key: _as_it_is(vars(each).get(key), value) for key, value in remembered.items()})
         return added, [name for name, _ in left]
 
     def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
@@ -219,8 +220,10 @@ def _copied(value: Any) -> Any:
     """The same, in lists and dicts that a callback does not change; arrays are replaced as a rule, and large."""
     if isinstance(value, dict):
         return {key: _copied(part) for key, part in value.items()}
-    if isinstance(value, deque | set):
-        return copy.copy(value)
+    if isinstance(value, deque):
+        return deque(map(_copied, value), value.maxlen)
+    if isinstance(value, set):
+        return set(value)
     if isinstance(value, tuple):
         return tuple(map(_copied, value))
     return list(map(_copied, value)) if isinstance(value, list) else value
@@ -229,14 +232,20 @@ def _copied(value: Any) -> Any:
 def _as_it_is(present: Any, value: Any) -> Any:
     """What was remembered, as a dict or a tuple of the same kind as the one that is there."""
     if isinstance(present, defaultdict) and isinstance(value, dict):
-        make = present.default_factory or (lambda: None)
-        parts = {key: _as_it_is(present[key] if key in present else make(), part) for key, part in value.items()}
+        parts = {key: _as_it_is(_default(present, key, part), part) for key, part in value.items()}
         return defaultdict(present.default_factory, parts)
     if type(present) in (OrderedDict, Counter) and isinstance(value, dict):
         return type(present)(value)
-    if isinstance(value, tuple) and hasattr(present, "_fields"):  # a namedtuple
+    if isinstance(value, tuple) and len(value) == len(getattr(present, "_fields", ())):  # a namedtuple
         return type(present)(*value)
     return value
+
+
+def _default(present: Any, key: Any, value: Any) -> Any:
+    """What a defaultdict has, or would make, in the place of a value that may be of a kind of its own."""
+    if key in present or not isinstance(value, dict) or present.default_factory is None:
+        return present.get(key)
+    return present.default_factory()
 
 
 def _equal(one: Any, other: Any) -> bool:

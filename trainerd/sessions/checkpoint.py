@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from pathlib import Path
@@ -11,6 +12,8 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError, StorageError
 from trainerd.sessions.pipeline import dataset_of, stage_name, stages
+
+log = logging.getLogger(__name__)
 
 
 def has_position(prefix: Path) -> bool:
@@ -32,10 +35,12 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
       EntryError: with what to write instead.
     """
     if any(stage_name(stage) == "Snapshot" for stage in stages(dataset_of(iterator))):
-        raise EntryError(
-            "the dataset has a `snapshot`, with whose position TensorFlow cannot go on: once it was saved while the "
-            "snapshot is written, no batch comes any more. Write the elements before, with Dataset.save, and read them "
-            f"with Dataset.load; or use cache(...); or {otherwise}."
+        log.warning(
+            "the dataset has a `snapshot`: where its position is saved while the snapshot is still being written, "
+            "TensorFlow gives no batch after it. Read it to its end before; or use Dataset.save and Dataset.load, or "
+            "cache(...); or %s.",
+            otherwise,
+            extra={"event": "snapshot"},
         )
     with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
         try:

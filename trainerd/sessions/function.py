@@ -20,8 +20,8 @@ from trainerd.sessions.checkpoint import has_position, require_saveable
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.forgotten import require_held
 from trainerd.sessions.graphloop import GraphLoop
-from trainerd.sessions.hidden import hidden_variables, restore_hidden
-from trainerd.sessions.objectgraph import optimizers_among, own_objects, tracked_objects, variables_among
+from trainerd.sessions.hidden import hidden_variables, optimizer_kinds, restore_hidden
+from trainerd.sessions.objectgraph import own_objects, tracked_objects, variables_among
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
@@ -152,7 +152,7 @@ class FunctionSession:
         """What the job's state and its dataset are."""
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
         found |= {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
-        found |= optimizers_among(tracked_objects(self._checkpoint))
+        found |= optimizer_kinds(self._job.state)
         if self._iterator is not None:
             found |= pipeline.fingerprint([self._job.dataset])
         return found

@@ -39,7 +39,7 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
       EntryError: two of them have one name.
     """
     found: dict[str, Any] = {}
-    for key, variable in _hidden(state, "hidden", set(), {identity(variable) for variable in tracked}):
+    for key, variable in _hidden(state, {identity(variable) for variable in tracked}):
         if key in found:
             where = key.removesuffix(f"/{VALUE}")
             raise EntryError(f"two variables of the state are both {where}: name one of them differently.")
@@ -67,30 +67,53 @@ def is_of_seeds(key: str) -> bool:
     return part_of(key).endswith(_SEEDS)
 
 
-def _hidden(state: Any, name: str, seen: set[int], taken: set[int]) -> Iterator[tuple[str, Any]]:
-    """Those of a part, but for what was `seen`, or is `taken` already: parts may know one another."""
-    if id(state) in seen:
-        return
-    if _is_of_keras(state):
-        seen.add(id(state))
-        metrics = {identity(each): each for each in getattr(state, "metrics_variables", ())}
-        seeds = [each for each in state.variables if identity(each) not in metrics]
-        weights = {identity(each) for each in state.weights}
+def optimizer_kinds(state: Any) -> dict[str, str]:
+    """Of what kind each optimizer is, by where it stands, for a fingerprint.
+
+    In a checkpoint the variables of one have no names of their own: another with as many would take them for its own.
+    """
+    return {
+        f"job.optimizer.{f'{name}/{path}'.strip('/')}": _kind(part)
+        for name, owner in _owners(state, "", set())
+        for path, part in _walk(owner)
+        if isinstance(part, keras.optimizers.Optimizer)
+    }
+
+
+def _kind(optimizer: Any) -> str:
+    inner = getattr(optimizer, "inner_optimizer", None)  # of a LossScaleOptimizer
+    return type(optimizer).__name__ + (f"({_kind(inner)})" if inner is not None else "")
+
+
+def _hidden(state: Any, taken: set[int]) -> Iterator[tuple[str, Any]]:
+    """Those of a state, but for what is `taken` already: parts may know one another."""
+    for name, owner in _owners(state, "hidden", set()):
+        if not _is_of_keras(owner):
+            continue
+        metrics = {identity(each): each for each in getattr(owner, "metrics_variables", ())}
+        seeds = [each for each in owner.variables if identity(each) not in metrics]
+        weights = {identity(each) for each in owner.weights}
         named = [
             *_numbered(f"{name}{_SEEDS}", (each for each in seeds if identity(each) not in weights)),
             *_numbered(f"{name}{_METRICS}", metrics.values()),
-            *((f"{name}/{path}", variable) for path, variable in _within(state)),
+            *((f"{name}/{path}", variable) for path, variable in _within(owner)),
         ]
         for key, variable in named:
             if identity(variable) not in taken:
                 taken.add(identity(variable))
                 yield f"{key}/{VALUE}", variable
+
+
+def _owners(state: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """The parts of a state that have none themselves, and Keras's models and layers, by where they stand."""
+    if id(state) in seen:
         return
-    parts = _parts(state)
-    if parts:
-        seen.add(id(state))
+    seen.add(id(state))
+    parts = [] if _is_of_keras(state) else _parts(state)
+    if not parts:
+        yield name, state
     for key, value in parts:
-        yield from _hidden(value, f"{name}/{escaped(key)}", seen, taken)
+        yield from _owners(value, f"{name}/{escaped(key)}", seen)
 
 
 def escaped(name: object) -> str:
@@ -104,12 +127,7 @@ def _numbered(name: str, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 def _within(model: Any) -> Iterator[tuple[str, Any]]:
     """The variables in a model's attributes, and in the lists and dicts that those are, by where they stand."""
-    left, seen = [("", model)], set()
-    while left:
-        path, part = left.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
+    for path, part in _walk(model):
         if isinstance(part, tf.Variable | keras.Variable):
             yield path, part
         elif isinstance(part, tf.random.Generator | keras.random.SeedGenerator):
@@ -118,8 +136,18 @@ def _within(model: Any) -> Iterator[tuple[str, Any]]:
             yield from _numbered(f"{path}{_METRICS}", part.variables)
         elif isinstance(part, keras.optimizers.Optimizer | tf.Module):
             yield from _numbered(path, part.variables)
-        else:
-            left += reversed([(f"{path}/{name}".lstrip("/"), each) for name, each in _contents(part)])
+
+
+def _walk(model: Any) -> Iterator[tuple[str, Any]]:
+    """It, and what is in its attributes, and in the lists and dicts that those are, by where it stands."""
+    left, seen = [("", model)], set()
+    while left:
+        path, part = left.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield path, part
+        left += reversed([(f"{path}/{name}".lstrip("/"), each) for name, each in _contents(part)])
 
 
 def _contents(part: Any) -> Iterable[tuple[str, Any]]:

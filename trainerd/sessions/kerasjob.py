@@ -24,7 +24,7 @@ from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.kerasdata import checked, data_of
 from trainerd.sessions.latest import LatestArrays
-from trainerd.sessions.pythonstate import PythonValues, packed, stored
+from trainerd.sessions.pythonstate import PythonValues, is_plain, packed, stored
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class Progress:
       stopped: why training is over, where a callback stopped it; empty otherwise.
       settings: what the callbacks were made with that stopped it.
       epoch_logs: the metrics of the last epoch that has ended.
+      given: what the last step gave.
       told: the global step at which callbacks were last told of training's end; None where they never were.
     """
 
@@ -59,6 +60,7 @@ class Progress:
     stopped: str = ""
     settings: Any = None
     epoch_logs: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
     told: int | None = None
 
 
@@ -225,11 +227,12 @@ class KerasJobSession(FunctionSession):
         # Where the end fails it is saved as it was before: the metrics then are those of a validation, and callbacks
         # may have been called. The next start does it again.
         self._before_end = self._memory()
-        progress.logs = logs = progress.logs or self._logs()
+        logs = progress.logs or self._logs()
+        progress.logs = _saveable(logs)
         if self._is_validated():
             logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
         self._call("on_epoch_end", progress.epoch, logs)
-        progress.epoch_logs = logs
+        progress.epoch_logs = _saveable(logs)
         figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
         text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         is_told = (now := self._timer()) - self._told_at >= TELL_SECS
@@ -250,9 +253,12 @@ class KerasJobSession(FunctionSession):
     def _logs(self) -> dict[str, Any]:
         """The metrics of the epoch so far, as `fit` gives them to callbacks."""
         of_metrics = as_numbers(_flat(self._model.get_metrics_result()))
-        if not self._row or set(of_metrics) == self._names:
-            return of_metrics
-        return self._row | self._arrays.read()
+        given = self._given()
+        return of_metrics if not given or set(of_metrics) == self._names else given
+
+    def _given(self) -> dict[str, Any]:
+        """What the last step gave, which may be one before a pause."""
+        return self._row | self._arrays.read() if self._row else self._progress.given
 
     def _is_validated(self) -> bool:
         if self._keras.validation_data is None:
@@ -288,7 +294,7 @@ class KerasJobSession(FunctionSession):
 
     def _read_progress(self) -> Any:
         memory = self._memory() if self._before_end is None else self._before_end
-        return {"progress": vars(self._progress), "callbacks": memory}
+        return {"progress": vars(self._progress) | {"given": _saveable(self._given())}, "callbacks": memory}
 
     def _memory(self) -> Any:
         """Callbacks may hold the best weights: what they remember is looked through after they were called."""
@@ -327,6 +333,10 @@ def _step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
         return {name: value for name, value in numbers.items() if value.shape.rank == 0}
 
     return tf.function(train_step, autograph=False)
+
+
+def _saveable(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in logs.items() if is_plain(value)}
 
 
 def _flat(logs: Mapping[str, Any]) -> dict[str, Any]:

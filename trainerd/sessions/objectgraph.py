@@ -18,8 +18,7 @@ from tensorflow.python.training.saving import saveable_object
 from trainerd.errors import EntryError
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_VALUED = (  # what has a value, beside variables
-    tf.data.Iterator,
+_VALUED = (  # what has a value, beside variables; iterators have positions, and are made anew with their epochs
     tf.train.experimental.PythonState,
     tf.lookup.experimental.DenseHashTable,
     tf.lookup.experimental.MutableHashTable,
@@ -80,19 +79,24 @@ def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
     return found
 
 
-def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint) -> bool:
+def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint, *, at_once: bool) -> bool:
     """Whether something that has a value was there, or has come, and got none of the checkpoint that was read.
 
     Args:
       status: what `Checkpoint.read` returned.
       checkpoint: that which was asked.
+      at_once: whether nothing was run since: later on a program may have made tables anew.
     """
     read = status._checkpoint
     if not hasattr(read, "object_by_proto_id"):  # it was read by the names of variables, as TensorFlow 1 saved them
         return True
     bound = {id(each): each for each in read.object_by_proto_id.values()}
     late = [each for each in bound.values() if each._update_uid < read.restore_uid]
-    own = {id(each) for each in own_objects(checkpoint) if hasattr(each, "handle") or isinstance(each, _VALUED)}
+    own = {
+        id(each)
+        for each in own_objects(checkpoint)
+        if hasattr(each, "handle") or (at_once and isinstance(each, _VALUED))
+    }
     return bool(late) or not own <= bound.keys()
 
 
@@ -105,12 +109,6 @@ def variables_among(objects: Iterable[Any]) -> list[Any]:
         elif hasattr(each, "assign") and hasattr(each, "variables"):
             found.extend(each.variables)
     return found
-
-
-def optimizers_among(objects: Iterable[Any]) -> dict[str, str]:
-    """Of what kinds the optimizers among objects are, for a fingerprint: their variables have no names of their own."""
-    kinds = [type(each).__name__ for each in objects if isinstance(each, keras.optimizers.Optimizer)]
-    return {"job.optimizers": ", ".join(kinds)} if kinds else {}
 
 
 def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:

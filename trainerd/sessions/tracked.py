@@ -22,13 +22,13 @@ from trainerd.sessions.hidden import (
     hidden_variables,
     is_of_metrics,
     is_of_seeds,
+    optimizer_kinds,
     part_of,
     stored_hidden,
 )
 from trainerd.sessions.objectgraph import (
     GRAPH_KEY,
     has_unrestored,
-    optimizers_among,
     own_objects,
     tracked_objects,
     variables_among,
@@ -88,7 +88,7 @@ class TrackedModel:
         self._objects: list[Any] = []
         self._status: Any = None  # of what was restored, until all of it has variables
         self._stored: set[str] = set()
-        self._is_asked = True
+        self._is_asked = self._is_settled = True
         self._restored_at = 0
         self._waiting: dict[str, Any] = {}  # values of a checkpoint whose variables are not made yet
         self.runs = 0
@@ -123,6 +123,7 @@ class TrackedModel:
             )
         if self._waiting and self.runs - self._restored_at > PATIENCE:
             self._forget_waiting()
+        self._is_settled = self._is_settled or not missing
         return not missing
 
     def _tracked_missing(self) -> list[str]:
@@ -172,7 +173,7 @@ class TrackedModel:
         try:
             self._status = self._checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
             self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
-            self._is_asked = False
+            self._is_asked = self._is_settled = False
             self._match()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
@@ -185,9 +186,10 @@ class TrackedModel:
     def _require_stored(self) -> None:
         """What is hidden, and was not made since, has its values in the checkpoint: it would begin anew.
 
-        Asked once a step is traced: what a model is built of may have another place then than before.
+        Asked when a step is traced: what a model is built of may have another place then than before. And asked until
+        all that was restored is there: then the program may go on to make others.
         """
-        if self._is_asked:
+        if self._is_asked and self._is_settled:
             return
         self._is_asked = True
         for key in sorted(self._with_hidden(own_objects(self._checkpoint)).keys() - self._stored):
@@ -228,7 +230,8 @@ class TrackedModel:
                 self._status.assert_existing_objects_matched()
             except AssertionError as error:
                 # What is hidden, and an optimizer tracks once it is built, is restored below.
-                if has_unrestored(self._status, self._checkpoint) or self._anew():
+                at_once = self.runs == self._restored_at
+                if has_unrestored(self._status, self._checkpoint, at_once=at_once) or self._anew():
                     raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0][:_LONG]) from error
         if self._waiting:
             variables = self._with_hidden(own_objects(self._checkpoint))
@@ -272,7 +275,7 @@ class TrackedModel:
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""
         found = {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
-        found |= optimizers_among(tracked_objects(self._checkpoint))
+        found |= optimizer_kinds(self._parts())
         if inputs := self._iterators():
             found |= pipeline.fingerprint([dataset_of(each) for each in inputs])
         return found

@@ -129,10 +129,11 @@ class Upkeep:
             log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})
         if any(change.is_of_state for change in changes):
             return  # restoring will say so, which is the greater news
-        others = [change for change in changes if change.is_of_optimizers]
+        others = [change for change in changes if change.is_of_optimizer]
         if others and not accept_changes:
+            lines = "\n".join(f"  {change}" for change in others)
             raise DataError(
-                f"the optimizer is not the one that was saved at step {found.step}:\n  {others[0]}\n"
+                f"the optimizer is not the one that was saved at step {found.step}:\n{lines}\n"
                 "What the one kept means something else to the other. Put it back; or use another `logdir` for another "
                 "optimizer; or start once with --accept-changes (or "
                 f"`touch {self._rundir.accept_changes}` before the start) to go on with them all the same."
