@@ -7,15 +7,17 @@ which has got its pid since.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
-from trainerd.errors import InUseError
+from trainerd.errors import InUseError, StorageError
 from trainerd.files import read_regular, storage
 from trainerd.rundir import RunDirectory
 from trainerd.state import is_process, process_identity
@@ -34,6 +36,9 @@ class Holder:
         return is_process(self.pid, self.uptime_at_start)
 
 
+_held: dict[Path, IO[str]] = {}  # by this process
+
+
 @contextlib.contextmanager
 def hold(rundir: RunDirectory) -> Iterator[IO[str]]:
     """Hold the lock of a run directory while the block runs. A child process that inherits the file holds it too.
@@ -50,7 +55,12 @@ def hold(rundir: RunDirectory) -> Iterator[IO[str]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InUseError(_in_use(rundir)) from None
-        yield file
+        _held[rundir.lock] = file
+        try:
+            yield file
+        finally:
+            if _held.get(rundir.lock) is file:
+                del _held[rundir.lock]
 
 
 def name_holder(file: IO[str], pid: int) -> Holder:
@@ -63,6 +73,38 @@ def name_holder(file: IO[str], pid: int) -> Holder:
         file.truncate()
         file.flush()
     return holder
+
+
+def is_in_place(rundir: RunDirectory) -> bool:
+    """Whether what this process holds is still in its place: a lock does not follow a folder that is moved or removed.
+
+    It is not where another process has named itself in since. Where this one holds nothing, all is.
+    """
+    file = _held.get(rundir.lock)
+    if file is None or file.closed:
+        return True
+    try:
+        there = read_regular(rundir.lock)
+        Holder(**json.loads(there))
+    except (OSError, ValueError, TypeError):  # it is gone, or says nothing of anybody
+        return True
+    try:
+        return there == os.pread(file.fileno(), len(there) + 1, 0)
+    except (OSError, ValueError) as error:  # it cannot be told; a stale handle is of what is no longer there
+        return getattr(error, "errno", None) != errno.ESTALE
+
+
+def require_in_place(rundir: RunDirectory) -> None:
+    """See that it `is_in_place`.
+
+    Raises:
+      StorageError: it is not.
+    """
+    if not is_in_place(rundir):
+        raise StorageError(
+            f"{rundir.path} is another run's now: it was moved or removed while this process trained in it, and "
+            "another has begun there. Nothing is written into it any more. Pause a run before you move or remove it."
+        )
 
 
 def read_holder(rundir: RunDirectory) -> Holder | None:

@@ -257,6 +257,7 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
         self.seen: set[int] = set()
         self.best: Any = None
         self.lost: Any = None
+        self.none: Any = 0
         self.pair, self.point, self.known = (0, 0.0), Point(0, 0.0), [(-1, -1)]
         self.nested: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.odd: dict[str, int] = defaultdict(lambda: 1 // 0)
@@ -271,6 +272,7 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
         self.known.append((epoch, 1))
         self.nested["all"][epoch].append(epoch)
         self.odd["last"] = epoch
+        self.none = ()
 
 
 def test_collections_are_remembered_and_what_cannot_be_is_told(
@@ -287,7 +289,7 @@ def test_collections_are_remembered_and_what_cannot_be_is_told(
     second.restore(tmp_path / "model.ckpt-25")
     train(second)
     assert collects.by_parity == {0: [0, 2, 4], 1: [1, 3]} and list(collects.last) == [2, 3, 4]
-    assert collects.pair == (4, 1.0) and collects.point.epoch == 4 and (1, 1) in collects.known
+    assert collects.none == () and collects.pair == (4, 1.0) and collects.point.epoch == 4 and (1, 1) in collects.known
     assert collects.nested == {"all": {epoch: [epoch] for epoch in range(5)}} and collects.nested["x"][7] == []
     assert collects.seen == set(range(5)) and collects.best == 4.0 and collects.by_parity[7] == []
 

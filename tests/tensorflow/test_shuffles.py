@@ -216,6 +216,7 @@ def test_what_cannot_be_told_is_said(
 def test_a_shuffle_without_a_seed_is_told_of(
     dataset: Callable[[], tf.data.Dataset], level: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
+    tf.random.set_seed(None)  # another test may have set one
     with caplog.at_level(logging.INFO):
         require_seeds(dataset(), refuse=False)
     assert [record.levelno for record in caplog.records] == ([level] if level else [])

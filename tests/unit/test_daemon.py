@@ -20,6 +20,8 @@ import pytest
 
 from tests.unit.conftest import FakeTime
 from trainerd import lock
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import WatchdogConfig
 from trainerd.daemon import logs
 from trainerd.daemon.logs import LogFile
@@ -27,10 +29,13 @@ from trainerd.daemon.systemd import Notifier, status_line
 from trainerd.daemon.watchdog import Watchdog
 from trainerd.errors import InUseError, StorageError
 from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSnapshot
 from trainerd.state import Phase, State, read_state
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.signals import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
+from trainerd.supervisor.statefile import StateFile
+from trainerd.supervisor.ticker import Ticker
 
 # ---------------------------------------------------------------------- the lock
 
@@ -140,6 +145,25 @@ def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: 
     assert lock.read_holder(rundir) is None
     with lock.hold(rundir):
         pass
+
+
+def test_who_was_moved_away_writes_nothing_into_what_has_taken_its_place(rundir: RunDirectory, tmp_path: Path) -> None:
+    flag = Flag()
+    ticker, state_file, store = Ticker(flag, rundir), StateFile(rundir), CheckpointStore(rundir)
+    with lock.hold(rundir) as file:
+        lock.name_holder(file, os.getpid())
+        for change in (lambda: None, lambda: rundir.path.rename(tmp_path / "moved"), rundir.create, rundir.lock.touch):
+            change()
+            assert lock.is_in_place(rundir)
+        rundir.lock.write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
+        rundir.pause.touch()
+        with pytest.raises(StorageError, match="is another run's now"):
+            store.publish(FakeSnapshot(1, 1.0), About("request"))
+        state_file.observe(State())
+        ticker.poll()
+        assert flag.wants(Request.PAUSE)  # nothing can be saved any more: it ends, and says so
+    assert sorted(path.name for path in rundir.path.iterdir()) == [rundir.lock.name, rundir.pause.name]
+    assert lock.is_in_place(rundir)
 
 
 def test_a_lock_or_a_state_that_may_not_be_read_does_not_pass_for_none(

@@ -61,7 +61,7 @@ def test_a_process_is_told_from_another_with_its_pid() -> None:
 
 
 def test_the_file_is_written_a_few_times_a_second_at_most(rundir: RunDirectory, clock: FakeTime) -> None:
-    file = StateFile(rundir.state, timer=clock)
+    file = StateFile(rundir, timer=clock)
 
     def written() -> int:
         found = read_state(rundir.state)
@@ -86,7 +86,7 @@ def test_a_state_that_cannot_be_written_is_logged_once(
     rundir: RunDirectory, clock: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     rundir.state.mkdir()
-    file = StateFile(rundir.state, timer=clock)
+    file = StateFile(rundir, timer=clock)
     for step in range(3):
         file.observe(State(step=step))
         clock.now += 1

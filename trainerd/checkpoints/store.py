@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainerd import text
+from trainerd import lock, text
 from trainerd.checkpoints import catalogue, statefile
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.keeper import Keeper
@@ -110,18 +110,22 @@ class CheckpointStore:
         """
         step, started, at = snapshot.step, self._timer(), self._clock()
         staging = self._rundir.staging(step)
+        lock.require_in_place(self._rundir)
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
             self._enter("room")
             self._make_room(snapshot)
             try:
                 manifest = self._stage(snapshot, staging, at, about)
+                lock.require_in_place(self._rundir)  # it may have taken long
                 self._publish(manifest, staging)
             except OSError:
-                self._keeper.settle(step)
-                self._forget_half_published(staging)
+                if lock.is_in_place(self._rundir):
+                    self._keeper.settle(step)
+                    self._forget_half_published(staging)
                 raise
             finally:
-                shutil.rmtree(staging, ignore_errors=True)
+                if lock.is_in_place(self._rundir):  # else it is another's
+                    shutil.rmtree(staging, ignore_errors=True)
             given_up = self._name(step)
         self._before = step
         saved = LastCheckpoint(
@@ -191,6 +195,7 @@ class CheckpointStore:
 
     def clean(self) -> None:
         """Remove what a save or a deletion that was killed left behind, and put back what it had set aside."""
+        lock.require_in_place(self._rundir)
         with storage(f"clean {self._rundir.path}"):
             self._keeper.finish_deletions()
         for staging in self._rundir.stagings():

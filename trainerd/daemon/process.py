@@ -100,7 +100,7 @@ class TrainerProcess:
             state = replace(state, step=before.step, metrics=dict(before.metrics), last_checkpoint=last)
         state = replace(state, max_steps=self._config.max_steps)
         self._notifier = Notifier()
-        self._state_file = StateFile(self._rundir.state)
+        self._state_file = StateFile(self._rundir)
         self._watchdog: Watchdog | None = None
         observers = [
             self._state_file.observe,

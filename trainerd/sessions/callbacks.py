@@ -236,7 +236,8 @@ def _as_it_is(present: Any, value: Any) -> Any:
         return defaultdict(present.default_factory, parts)
     if type(present) in (OrderedDict, Counter) and isinstance(value, dict):
         return type(present)(value)
-    if isinstance(value, tuple) and len(value) == len(getattr(present, "_fields", ())):  # a namedtuple
+    fields = getattr(present, "_fields", None)
+    if isinstance(value, tuple) and isinstance(fields, tuple) and len(value) == len(fields):  # a namedtuple
         return type(present)(*value)
     return value
 

@@ -47,7 +47,7 @@ class Progress:
       stopped: why training is over, where a callback stopped it; empty otherwise.
       settings: what the callbacks were made with that stopped it.
       epoch_logs: the metrics of the last epoch that has ended.
-      given: what the last step gave.
+      given: what the last step gave, where nobody knows an epoch's length beforehand.
       told: the global step at which callbacks were last told of training's end; None where they never were.
     """
 
@@ -294,7 +294,10 @@ class KerasJobSession(FunctionSession):
 
     def _read_progress(self) -> Any:
         memory = self._memory() if self._before_end is None else self._before_end
-        return {"progress": vars(self._progress) | {"given": _saveable(self._given())}, "callbacks": memory}
+        progress = dict(vars(self._progress))
+        if self._epoch_steps is None:  # the epoch may be at its end, and not be told of it until the next step
+            progress["given"] = _saveable(self._given())
+        return {"progress": progress, "callbacks": memory}
 
     def _memory(self) -> Any:
         """Callbacks may hold the best weights: what they remember is looked through after they were called."""

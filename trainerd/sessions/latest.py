@@ -16,7 +16,7 @@ class LatestArrays:
 
     @property
     def variables(self) -> list[Any]:
-        """What they are kept in: no part of the state, since the next step replaces them unread."""
+        """What they are kept in: no variables of the state, since the next step replaces them unread."""
         return list(self._kept.values())
 
     def keep(self, name: str, value: tf.Tensor) -> None:

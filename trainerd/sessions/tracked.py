@@ -174,6 +174,7 @@ class TrackedModel:
             self._status = self._checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
             self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
             self._is_asked = self._is_settled = False
+            self._restored_at = self.runs
             self._match()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(

@@ -147,7 +147,7 @@ class Custody(ABC):
             reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
             if self._rundir is not None:
                 _held[self._place] = self
-                stack.callback(_held.pop, self._place)
+                stack.callback(_held.pop, self._place, None)
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self._rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter

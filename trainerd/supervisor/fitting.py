@@ -153,7 +153,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             return
         reset, rate, memory = self._restored
         self._restored = None
-        if memory is not None:  # it was saved in mid-epoch, which others have just begun once more
+        if memory is not None:  # others have just begun the epoch that goes on once more
             self._memory.put_back(memory)
         if self._batch:
             for variable, value in reset:
@@ -315,7 +315,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self.step:
             found = getattr(self.model.optimizer, "learning_rate", None)
             rate = found.numpy() if found is not None and hasattr(found, "assign") else None
-            self._restored = (self._resettable(model), rate, self._was if self._batch else None)
+            goes_on = self._batch and self._data is not None
+            self._restored = (self._resettable(model), rate, self._was if goes_on else None)
             if self._data is None:  # the epoch begins anew with its data, and its metrics too
                 self._batch = 0
                 model.forget_metrics()

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from trainerd import lock
 from trainerd.errors import StorageError
+from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State
 
 log = logging.getLogger(__name__)
@@ -25,12 +26,12 @@ class StateFile:
     once: the file is for looking at, and training does not depend on it.
 
     Args:
-      path: the file.
+      rundir: where.
       timer: seconds on a clock that is never set.
     """
 
-    def __init__(self, path: Path, *, timer: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
+    def __init__(self, rundir: RunDirectory, *, timer: Callable[[], float] = time.monotonic) -> None:
+        self._rundir = rundir
         self._timer = timer
         self._lock = threading.Lock()
         self._pending: State | None = None
@@ -58,7 +59,8 @@ class StateFile:
         assert self._pending is not None
         self._written_at = self._timer()
         try:
-            self._pending.write(self._path)
+            lock.require_in_place(self._rundir)
+            self._pending.write(self._rundir.state)
         except StorageError as error:
             if not self._failed:
                 log.warning("%s", error, extra={"event": "state-failed"})

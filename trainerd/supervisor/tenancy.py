@@ -50,7 +50,7 @@ def tenancy(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) 
             log.warning("removed a pause file from before this start: %s", rundir.pause)
         requests.consume_save(rundir)
         holder = lock.name_holder(file, os.getpid())
-        state_file = StateFile(rundir.state)
+        state_file = StateFile(rundir)
         reporter = Reporter(
             State(**holder.__dict__, logdir=str(rundir.path), job=job), [state_file.observe, *observers]
         )

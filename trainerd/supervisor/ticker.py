@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from trainerd import lock
 from trainerd.rundir import RunDirectory
 from trainerd.supervisor import requests
 from trainerd.supervisor.flag import Flag, Request
@@ -62,6 +63,9 @@ class Ticker:
         Returns:
           The seconds until it is worth looking again.
         """
+        if not lock.is_in_place(self._rundir):  # what is asked for there is asked of another, and nothing can be saved
+            self._flag.raise_for(Request.PAUSE)
+            return POLL_SECS
         if requests.is_asked(self._rundir.pause):
             self._flag.raise_for(Request.PAUSE)
         if requests.is_asked(self._rundir.save):

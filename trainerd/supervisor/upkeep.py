@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 
-from trainerd import fingerprint
+from trainerd import fingerprint, lock
 from trainerd.background import Background
 from trainerd.checkpoints import restore
 from trainerd.checkpoints.manifest import Manifest
@@ -157,6 +157,7 @@ class Upkeep:
         if Request.RELOAD in taken:
             self._apply(self._reload())
         if Request.PAUSE in taken:
+            lock.require_in_place(self._rundir)
             requests.consume(self._rundir.pause)
             if ids := requests.consume_save(self._rundir):
                 self.checkpointing.start(self._session, "pause", ids)
