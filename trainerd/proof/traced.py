@@ -23,6 +23,7 @@ from trainerd.sessions import load
 from trainerd.sessions.contract import Session, Steps, StopFlag
 from trainerd.sessions.metrics import as_dict
 
+_HEARD_SECS = 10.0  # in which a signal is heard of, on the busiest machine
 _PARTS = 4  # of 16 bits each, since a row has floating-point numbers
 
 
@@ -59,6 +60,7 @@ class TracedSession:
         self._session = session
         self._trace = trace
         self._interruption = interruption
+        self._flag: StopFlag | None = None
         self._secs_per_step = 0.0
         self._has_begun = False
 
@@ -89,6 +91,7 @@ class TracedSession:
 
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step."""
+        self._flag = flag
         self._session.bind(flag)
 
     def run_until(self, limit: int) -> Steps:
@@ -110,6 +113,9 @@ class TracedSession:
     def _interrupt(self, due: Interruption) -> None:
         if due.kind is Kind.PAUSE:
             os.kill(os.getpid(), signal.SIGTERM)
+            deadline = time.monotonic() + _HEARD_SECS
+            while self._flag is not None and not self._flag.is_raised and time.monotonic() < deadline:
+                time.sleep(0.001)  # another thread raises it: a short run would be at its end before that
             return
         delay = due.delay * self._secs_per_step
         timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL))
