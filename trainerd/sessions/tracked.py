@@ -88,7 +88,8 @@ class TrackedModel:
         self._objects: list[Any] = []
         self._status: Any = None  # of what was restored, until all of it has variables
         self._stored: set[str] = set()
-        self._is_asked = self._is_settled = True
+        self._is_asked = True  # whether what is hidden was looked for in it, at the first trace since
+        self._is_settled = True  # whether all that it holds was once there, since
         self._restored_at = 0
         self._waiting: dict[str, Any] = {}  # values of a checkpoint whose variables are not made yet
         self.runs = 0

@@ -151,11 +151,10 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._restored is None:
             self._epoch, self._batch = epoch, 0
             return
-        reset, rate, memory = self._restored
+        reset, rate = self._restored
         self._restored = None
-        if memory is not None:  # others have just begun the epoch that goes on once more
-            self._memory.put_back(memory)
-        if self._batch:
+        if self._batch:  # others have just begun it once more
+            self._memory.put_back(self._was)
             for variable, value in reset:
                 variable.assign(value)
             if rate is not None:
@@ -315,8 +314,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self.step:
             found = getattr(self.model.optimizer, "learning_rate", None)
             rate = found.numpy() if found is not None and hasattr(found, "assign") else None
-            goes_on = self._batch and self._data is not None
-            self._restored = (self._resettable(model), rate, self._was if goes_on else None)
+            self._restored = (self._resettable(model), rate)
             if self._data is None:  # the epoch begins anew with its data, and its metrics too
                 self._batch = 0
                 model.forget_metrics()
