@@ -7,15 +7,14 @@ which has got its pid since.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 from trainerd.errors import InUseError, StorageError
 from trainerd.files import read_regular, storage
@@ -36,43 +35,101 @@ class Holder:
         return is_process(self.pid, self.uptime_at_start)
 
 
-_held: dict[Path, IO[str]] = {}  # by this process
+class Held:
+    """A lock that this process holds, until it is closed.
+
+    Args:
+      path: the lock's file.
+      file: open, and locked.
+    """
+
+    def __init__(self, path: Path, file: FileIO) -> None:
+        self._path = path
+        self._file = file
+        self._name = b""  # what this process has written into it
+
+    def fileno(self) -> int:
+        """The file's descriptor, which a daemon keeps."""
+        return self._file.fileno()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is held still: a child that was forked has closed its own."""
+        return not self._file.closed
+
+    def name_holder(self, pid: int) -> Holder:
+        """Write which process holds it. Called after the fork, by the process that stays.
+
+        Raises:
+          StorageError: it cannot be written.
+        """
+        created, uptime = process_identity(pid)
+        holder = Holder(pid, created, uptime)
+        self._name = json.dumps(holder.__dict__).encode() + b"\n"
+        with storage(f"write {self._path}"):
+            self._file.seek(0)
+            self._file.write(self._name)
+            self._file.truncate()
+        return holder
+
+    def was_removed(self) -> bool:
+        """Whether its file is no longer what has its name."""
+        try:
+            return not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return True
+
+    def is_in_place(self) -> bool:
+        """Whether no other process has named itself in what has its name now."""
+        if not self._name or not self.is_open:
+            return True
+        try:
+            there = read_regular(self._path)
+            Holder(**json.loads(there))
+        except (OSError, ValueError, TypeError):  # it is gone, or says nothing of anybody
+            return True
+        return there == self._name
+
+    def close(self) -> None:
+        """Give it back, where no other process has inherited it."""
+        self._file.close()
+
+
+_held: dict[Path, Held] = {}  # by this process
 
 
 @contextlib.contextmanager
-def hold(rundir: RunDirectory) -> Iterator[IO[str]]:
+def hold(rundir: RunDirectory) -> Iterator[Held]:
     """Hold the lock of a run directory while the block runs. A child process that inherits the file holds it too.
 
     Raises:
-      InUseError: another process holds it.
+      InUseError: another process holds it; or this one does, even where the folder was removed since.
       StorageError: the file cannot be made.
     """
+    if (own := _held.get(rundir.lock)) is not None and own.is_open:
+        raise InUseError(_in_use(rundir, os.getpid()))
     with storage(f"make {rundir.lock}"):
         descriptor = os.open(rundir.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        file = os.fdopen(descriptor, "r+")
-    with file:
+    held = Held(rundir.lock, FileIO(descriptor, "r+"))
+    with contextlib.closing(held):
+        with storage(f"lock {rundir.lock}"):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = read_holder(rundir)
+                raise InUseError(_in_use(rundir, holder.pid if holder is not None else None)) from None
+        _held[rundir.lock] = held
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUseError(_in_use(rundir)) from None
-        _held[rundir.lock] = file
-        try:
-            yield file
+            yield held
         finally:
-            if _held.get(rundir.lock) is file:
+            if _held.get(rundir.lock) is held:
                 del _held[rundir.lock]
 
 
-def name_holder(file: IO[str], pid: int) -> Holder:
-    """Write which process holds the lock. Called after the fork, by the process that stays."""
-    created, uptime = process_identity(pid)
-    holder = Holder(pid, created, uptime)
-    with storage(f"write {file.name}"):
-        file.seek(0)
-        file.write(json.dumps(holder.__dict__) + "\n")
-        file.truncate()
-        file.flush()
-    return holder
+def was_removed(rundir: RunDirectory) -> bool:
+    """Whether this process holds a run directory that is no longer there, or another one by now."""
+    held = _held.get(rundir.lock)
+    return held is not None and held.is_open and held.was_removed()
 
 
 def is_in_place(rundir: RunDirectory) -> bool:
@@ -80,18 +137,8 @@ def is_in_place(rundir: RunDirectory) -> bool:
 
     It is not where another process has named itself in since. Where this one holds nothing, all is.
     """
-    file = _held.get(rundir.lock)
-    if file is None or file.closed:
-        return True
-    try:
-        there = read_regular(rundir.lock)
-        Holder(**json.loads(there))
-    except (OSError, ValueError, TypeError):  # it is gone, or says nothing of anybody
-        return True
-    try:
-        return there == os.pread(file.fileno(), len(there) + 1, 0)
-    except (OSError, ValueError) as error:  # it cannot be told; a stale handle is of what is no longer there
-        return getattr(error, "errno", None) != errno.ESTALE
+    held = _held.get(rundir.lock)
+    return held is None or held.is_in_place()
 
 
 def require_in_place(rundir: RunDirectory) -> None:
@@ -102,8 +149,8 @@ def require_in_place(rundir: RunDirectory) -> None:
     """
     if not is_in_place(rundir):
         raise StorageError(
-            f"{rundir.path} is another run's now: it was moved or removed while this process trained in it, and "
-            "another has begun there. Nothing is written into it any more. Pause a run before you move or remove it."
+            f"{rundir.path} is another run's now: its lock names another process. It was moved, removed or replaced "
+            "while this process trained in it. Nothing is written into it any more. Pause a run before you do that."
         )
 
 
@@ -122,15 +169,14 @@ def read_holder(rundir: RunDirectory) -> Holder | None:
     return None
 
 
-def _in_use(rundir: RunDirectory) -> str:
-    holder = read_holder(rundir)
-    if holder is not None and holder.pid == os.getpid():
+def _in_use(rundir: RunDirectory, pid: int | None) -> str:
+    if pid == os.getpid():
         return (
-            f"process {holder.pid} trains in {rundir.path}. That is this process: first end the session that does, "
+            f"process {pid} trains in {rundir.path}. That is this process: first end the session that does, "
             "with its `close()`, its Supervisor's `stop()` or its `with` block; for a second run set another `logdir`. "
             "What only looks at the model can restore its newest checkpoint with a Saver of its own."
         )
-    who = f"process {holder.pid}" if holder else "another process"
+    who = f"process {pid}" if pid is not None else "another process"
     logdir = f"--logdir {shlex.quote(str(rundir.path))}"
     return (
         f"{who} trains in {rundir.path}. `trainerd status {logdir}` shows it, `trainerd pause {logdir}` stops it; for "

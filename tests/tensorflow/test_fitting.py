@@ -390,6 +390,34 @@ def test_what_callbacks_remember_is_theirs_before_an_epoch_begins(tmp_path: Path
     assert again.epochs == counted.epochs == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_the_end_of_training_does_to_the_weights_is_saved(tmp_path: Path, paused: bool) -> None:
+    """Where its step was saved before that: on schedule, or by a pause."""
+
+    class Rounds(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_end(self, logs: Any = None) -> None:
+            self.model.set_weights([np.round(weight, 1) for weight in self.model.get_weights()])
+
+    def train() -> keras.Model:
+        model = a_model()
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            data = supervise.data(shuffled())
+            ends = At(6, terminate if paused else lambda: os.kill(os.getpid(), signal.SIGUSR1))
+            model.fit(data, epochs=1, verbose=0, shuffle=False, callbacks=[ends, Rounds(), supervise])
+        return model
+
+    if paused:
+        with pytest.raises(trainerd.keras.Paused):
+            train()
+    trained = train()
+    kept = a_model()
+    kept.build((None, 4))
+    tf.train.Checkpoint(model=kept).read(tf.train.latest_checkpoint(str(tmp_path))).expect_partial()
+    assert saved(tmp_path)[0][0] == 6
+    for mine, theirs in zip(trained.get_weights(), kept.get_weights(), strict=True):
+        assert np.array_equal(mine, theirs) and np.array_equal(mine, np.round(mine, 1))
+
+
 class Swaps(keras.callbacks.Callback):  # type: ignore[misc]
     """Trains with weights of the other sign in the odd epochs, as SwapEMAWeights does between epochs."""
 

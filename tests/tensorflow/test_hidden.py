@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.errors import DataError, EntryError, StorageError
+from trainerd.sessions.function import FunctionSession
 from trainerd.sessions.hidden import hidden_variables, is_of_metrics
 from trainerd.sessions.kerasjob import KerasJobSession
 from trainerd.sessions.objectgraph import own_objects, variables_among
@@ -547,3 +548,50 @@ def test_a_checkpoint_with_a_root_is_refused(tmp_path: Path) -> None:
     checkpoint = tf.train.Checkpoint(dropping(), count=tf.Variable(1.0))
     with pytest.raises(EntryError, match=r"has a Sequential without a name: write tf.train.Checkpoint\(model=model"):
         trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path))
+
+
+def several() -> Any:
+    """An optimizer of two, whose slots no object graph names. It makes them when it is first used."""
+    bias, other = keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.05, momentum=0.9)
+    return keras.optimizers.MultiOptimizer(lambda variable: bias if len(variable.shape) == 1 else other)
+
+
+@pytest.mark.parametrize("kind", ["job", "state", "supervisor", "fit"])
+def test_the_slots_of_an_optimizer_of_several_are_saved(tmp_path: Path, kind: str) -> None:
+    data = tf.data.Dataset.from_tensors((X, X[:, :1])).repeat(6)
+
+    def train(folder: Path, start: int, end: int) -> Any:
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+        model.compile(several(), "mse")
+        optimizer = model.optimizer if kind != "state" else several()
+
+        def step(*batch: Any) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(X) - X[:, :1]) ** 2)
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            return loss
+
+        if kind == "fit":
+            with trainerd.keras.Supervise(str(folder)) as supervise:
+                fits = supervise.data(data.repeat())
+                model.fit(fits, steps_per_epoch=1, epochs=end, verbose=0, shuffle=False, callbacks=[supervise])
+        elif kind == "supervisor":
+            checkpoint = tf.train.Checkpoint(model=model)
+            with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(folder)).managed_session() as session:
+                session.run(step, steps=end - start)
+        else:
+            job = trainerd.Job(step, dataset=data, state={"model": model, "optimizer": optimizer})
+            session = FunctionSession(job) if kind == "state" else KerasJobSession(trainerd.KerasJob(model, data))
+            session.bind(Flag())
+            if start:
+                session.restore(folder / f"model.ckpt-{start}")
+            session.run_until(end)
+            folder.mkdir(exist_ok=True)
+            session.snapshot().write(folder / f"model.ckpt-{end}", lambda size: None)
+        return [variable.numpy() for variable in [*model.variables, *optimizer.variables]]
+
+    whole = train(tmp_path / "whole", 0, 5)
+    train(tmp_path / "parts", 0, 3)
+    for mine, theirs in zip(whole, train(tmp_path / "parts", 3, 5), strict=True):
+        assert np.array_equal(mine, theirs)

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from tests.tensorflow.models import X, Y, a_model, endless, opened, shuffled, train, unknown
+from tests.tensorflow.models import Marks, X, Y, a_model, endless, in_parts, opened, shuffled, train, unknown
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.sessions.kerasjob import KerasJobSession
 from trainerd.supervisor.flag import Flag, Request
@@ -326,6 +326,24 @@ def test_logs_that_cannot_be_saved_keep_no_checkpoint_from_being_restored(tmp_pa
     train(last)
     assert [int(each["mine"]) for each in told] == [6, 12, 18] and [each["both"][0] for each in told] == [6, 12, 18]
     assert all(each["val_words"].tolist() == [b"a", b"b"] and each["val_complex"] == 1 + 2j for each in told)
+
+
+def test_the_end_of_data_that_nobody_foresees_is_told_after_a_pause_too(tmp_path: Path) -> None:
+    """With steps an epoch beside it; and each batch that comes is begun, after one that did not come."""
+    told: list[Any] = []
+    marks = Marks(batches=True)
+
+    def job() -> trainerd.KerasJob:
+        model = Tells([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        tells = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: told.append(int(logs["mine"])))
+        return trainerd.KerasJob(model, unknown(), callbacks=[tells, marks], steps_per_epoch=4, epochs=4)
+
+    in_parts(job, [6], tmp_path)
+    assert told == [4, 6, 10, 12]
+    begun, ended = ([each for each in marks.seen if each.startswith(word)] for word in ("batch", "end"))
+    assert [each.split()[1] for each in ended] == ["0", "1", "2", "3", "0", "1"] * 2
+    assert [each.split()[1] for each in begun] == [*"012301", "2", *"0123", "0", "1", "2"]
 
 
 def test_a_callback_that_fails_is_named(tmp_path: Path) -> None:

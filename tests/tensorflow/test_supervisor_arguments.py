@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -13,8 +14,9 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from tests.tensorflow.graphs import counter, events, saved, scalars, supervised, train_supervised, value
+from tests.tensorflow.graphs import counter, events, saved, scalars, state, supervised, train_supervised, value
 from trainerd.errors import DataError, InUseError
+from trainerd.state import Phase
 
 tf1 = tf.compat.v1
 
@@ -310,6 +312,41 @@ def test_a_session_that_failed_and_was_not_closed_makes_way(
     for end in ends[:2]:
         end()
     assert saved(tmp_path)[0] == (3, "finish")
+
+
+@pytest.mark.parametrize("kind", ["supervisor", "monitored"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_session_whose_folder_was_removed_makes_way(tmp_path: Path, kind: str, is_there: bool) -> None:
+    """A notebook's cell, run again for a new beginning; what the old session still does is not the new one's."""
+    folder = tmp_path / "run"
+
+    def cell(steps: int) -> tuple[Callable[[], object], Callable[[], object]]:
+        found = counter()
+        with found.graph.as_default():
+            if kind == "supervisor":
+                sv = trainerd.Supervisor(graph=found.graph, logdir=str(folder), save_model_secs=0.2)
+                session, end = sv.prepare_or_wait_for_session(), sv.stop
+            else:
+                session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(folder), save_checkpoint_secs=0.2)
+                end = session.close
+        assert session.run(found.global_step) == 0
+        for _ in range(steps):
+            session.run(found.train_op)
+        return end, lambda: session.run(found.train_op)
+
+    old_end, old_step = cell(5)
+    time.sleep(0.5)  # a save that is under way is of the folder that is there
+    shutil.rmtree(folder)
+    if is_there:
+        folder.mkdir()
+    end, step = cell(2)
+    time.sleep(0.5)
+    old_step()
+    assert max(step for step, _ in saved(folder)) <= 2
+    old_end()
+    step()
+    end()
+    assert saved(folder)[0][0] == 3 and state(folder).phase is Phase.FINISHED
 
 
 def test_a_session_within_another_one_of_its_run_directory_is_told_which_one_is_in_its_way(tmp_path: Path) -> None:

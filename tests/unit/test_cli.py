@@ -163,8 +163,8 @@ def test_status_of_a_run_that_died(cli: Cli, rundir: RunDirectory) -> None:
 
 
 def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
-    with lock.hold(odd_rundir) as file:
-        holder = lock.name_holder(file, os.getpid())
+    with lock.hold(odd_rundir) as held:
+        holder = held.name_holder(os.getpid())
         STATE.write(odd_rundir.state)
         code, text = cli("status", "--logdir", str(odd_rundir.path))
         assert code == 0 and "left" in text and "38 s" in text and "1.0 GiB" in text
@@ -176,8 +176,8 @@ def test_status_of_a_run_that_runs(cli: Cli, odd_rundir: RunDirectory) -> None:
 def test_status_says_that_what_it_shows_is_old_and_why(
     cli: Cli, rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lock.hold(rundir) as file:
-        lock.name_holder(file, os.getpid())
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
         replace(STATE, at=time.time() - 30).write(rundir.state)
         text = cli("status", "--logdir", str(rundir.path))[1]
         assert "as of" not in text and "no space" not in text
@@ -202,8 +202,8 @@ def test_status_json_has_the_fields_that_are_promised(cli: Cli, rundir: RunDirec
 
 
 def test_a_save_is_waited_for(rundir: RunDirectory, clock: FakeTime) -> None:
-    with lock.hold(rundir) as file:
-        holder = lock.name_holder(file, os.getpid())
+    with lock.hold(rundir) as held:
+        holder = held.name_holder(os.getpid())
 
         def serve() -> None:
             request = rundir.save.read_text().split()
@@ -216,8 +216,8 @@ def test_a_save_is_waited_for(rundir: RunDirectory, clock: FakeTime) -> None:
 
 
 def test_a_save_whose_answer_was_overtaken_is_asked_for_again(rundir: RunDirectory, clock: FakeTime) -> None:
-    with lock.hold(rundir) as file:
-        holder = lock.name_holder(file, os.getpid())
+    with lock.hold(rundir) as held:
+        holder = held.name_holder(os.getpid())
 
         def serve_and_forget() -> None:
             rundir.save.unlink()
@@ -242,8 +242,8 @@ def test_a_run_directory_that_cannot_be_made_exits_with_74(cli: Cli) -> None:
 
 
 def test_a_run_directory_in_use_exits_with_75(cli: Cli, rundir: RunDirectory) -> None:
-    with lock.hold(rundir) as file:
-        lock.name_holder(file, os.getpid())
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
         for command in ("run", "start"):
             code, text = cli(command, "--logdir", str(rundir.path))
             assert code == 75 and f"process {os.getpid()} trains in" in text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import json
 import logging
 import logging.config
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -41,8 +43,8 @@ from trainerd.supervisor.ticker import Ticker
 
 
 def test_a_lock_has_one_holder(odd_rundir: RunDirectory) -> None:
-    with lock.hold(odd_rundir) as file:
-        lock.name_holder(file, os.getpid())
+    with lock.hold(odd_rundir) as held:
+        held.name_holder(os.getpid())
         with pytest.raises(InUseError, match=f"process {os.getpid()} trains in"), lock.hold(odd_rundir):
             pass
         holder = lock.read_holder(odd_rundir)
@@ -139,6 +141,49 @@ def test_a_log_in_whose_place_is_something_else_costs_its_lines_and_no_more(tmp_
     assert said == ["message 3", "of another"]
 
 
+def test_a_process_holds_a_place_once_even_where_the_folder_was_removed(rundir: RunDirectory) -> None:
+    """Two runs of one process would take each other's files for their own."""
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        assert not lock.was_removed(rundir)
+        shutil.rmtree(rundir.path)
+        rundir.create()
+        assert lock.was_removed(rundir)
+        with pytest.raises(InUseError, match="That is this process"), lock.hold(rundir):
+            pass
+        rundir.lock.touch()
+        assert lock.was_removed(rundir)
+    with lock.hold(rundir):
+        assert not lock.was_removed(rundir)
+
+
+def test_a_lock_that_another_has_written_into_is_another_s(rundir: RunDirectory) -> None:
+    """Where a network's file system has lost the flock: the same file, with another name in it."""
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        rundir.lock.write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
+        assert not lock.is_in_place(rundir)
+        held.close()  # as a child that was forked does
+        assert lock.is_in_place(rundir)
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StorageError, match=f"cannot lock {rundir.lock}"), lock.hold(rundir):
+        pass
+
+
+def test_a_lock_that_cannot_be_written_names_its_file(rundir: RunDirectory) -> None:
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        held = lock.Held(rundir.lock, full)
+        with pytest.raises(StorageError, match=f"cannot write {rundir.lock}: No space left"):
+            held.name_holder(os.getpid())
+
+
 @pytest.mark.parametrize("content", ["", "garbage", "123", '{"pid": 1}', "[]", '{"pid": "x"}'])
 def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: str) -> None:
     rundir.lock.write_text(content)
@@ -150,8 +195,8 @@ def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: 
 def test_who_was_moved_away_writes_nothing_into_what_has_taken_its_place(rundir: RunDirectory, tmp_path: Path) -> None:
     flag = Flag()
     ticker, state_file, store = Ticker(flag, rundir), StateFile(rundir), CheckpointStore(rundir)
-    with lock.hold(rundir) as file:
-        lock.name_holder(file, os.getpid())
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
         for change in (lambda: None, lambda: rundir.path.rename(tmp_path / "moved"), rundir.create, rundir.lock.touch):
             change()
             assert lock.is_in_place(rundir)
@@ -182,8 +227,8 @@ def test_a_lock_or_a_state_that_may_not_be_read_does_not_pass_for_none(
 
 
 def test_a_pid_that_belongs_to_another_process_now_is_not_the_holder(rundir: RunDirectory) -> None:
-    with lock.hold(rundir) as file:
-        lock.name_holder(file, os.getpid())
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
     content = json.loads(rundir.lock.read_text())
     content["uptime_at_start"] -= 3600
     rundir.lock.write_text(json.dumps(content))
@@ -288,11 +333,11 @@ def test_an_error_in_what_one_signal_does_leaves_the_next_heard(monkeypatch: pyt
 def test_a_forked_child_keeps_neither_signals_nor_lock(rundir: RunDirectory) -> None:
     """What `multiprocessing` does where a job uses it."""
     flag = Flag()
-    with lock.hold(rundir) as file, undone_in_children(file.close), handled(SignalThread(flag)):
+    with lock.hold(rundir) as held, undone_in_children(held.close), handled(SignalThread(flag)):
         child = os.fork()
         if child == 0:
             own = signal.getsignal(signal.SIGTERM)
-            os._exit(0 if file.closed and own == signal.SIG_DFL and signal.set_wakeup_fd(-1) == -1 else 1)
+            os._exit(0 if not held.is_open and own == signal.SIG_DFL and signal.set_wakeup_fd(-1) == -1 else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert not flag.is_raised
         with pytest.raises(InUseError), lock.hold(rundir):

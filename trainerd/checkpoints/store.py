@@ -298,7 +298,7 @@ class CheckpointStore:
             given_up = self._keeper.deletable(current)
             self._write_state_file(current, without=given_up)
         except (OSError, StorageError) as error:
-            if catalogue.resume_order(self._rundir)[0] != current:
+            if catalogue.resume_order(self._rundir)[:1] != [current]:
                 raise
             self._warn_untidy(current, error)
             return []

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 import daemon
 
@@ -41,12 +41,12 @@ def start(config: Config, overrides: Callable[[Config], Config]) -> str:
     rundir = RunDirectory(config.rundir)
     rundir.create()
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    with lock.hold(rundir) as file:
+    with lock.hold(rundir) as held:
         child = os.fork()
         if child == 0:
             os.close(reader)
-            _become_daemon(config, overrides, file, writer)
-    # Closing the file here does not give the lock back: the daemon has it too.
+            _become_daemon(config, overrides, held, writer)
+    # Closing its file here does not give the lock back: the daemon has it too.
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as pipe:
         message = pipe.readline()
@@ -95,7 +95,7 @@ class _Parent:
             self._descriptor = None
 
 
-def _become_daemon(config: Config, overrides: Callable[[Config], Config], file: IO[str], writer: int) -> None:
+def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: lock.Held, writer: int) -> None:
     """Detach, train, and end this process. Never returns: the caller's frames belong to the parent."""
     code = 70
     parent = _Parent(writer)
@@ -105,13 +105,13 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], file: 
             detach_process=True,
             umask=umask,
             working_directory=str(config.folder),
-            files_preserve=[file, writer],
+            files_preserve=[held, writer],
             signal_map={},
         )
         context.open()
         process = TrainerProcess(config, overrides=overrides, observers=[parent.observe], capture=True)
         with undone_in_children(parent.leave):
-            outcome = process.run_locked(file)
+            outcome = process.run_locked(held)
         parent.tell({"text": f"{outcome.phase}: {outcome.why}"})
         code = 0
     except TrainerdError as error:

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import IO
 
 from trainerd import config as configs
 from trainerd import lock
@@ -87,13 +86,13 @@ class TrainerProcess:
           TrainerdError: what ended the run, after it was logged and written to state.json.
         """
         self._rundir.create()
-        with lock.hold(self._rundir) as file:
-            return self.run_locked(file)
+        with lock.hold(self._rundir) as held:
+            return self.run_locked(held)
 
-    def run_locked(self, file: IO[str]) -> Outcome:
+    def run_locked(self, held: lock.Held) -> Outcome:
         """Train, holding the lock already; see `run`."""
         leftover = self._consume_leftovers()
-        holder = lock.name_holder(file, os.getpid())
+        holder = held.name_holder(os.getpid())
         state = State(**holder.__dict__, logdir=str(self._rundir.path), job=self._config.entry)
         if (before := catalogue.newest(self._rundir)) is not None:
             last = catalogue.as_last(self._rundir, before)
@@ -119,7 +118,7 @@ class TrainerProcess:
                 capture=self._capture,
                 terminal=self._terminal,
             ),
-            undone_in_children(file.close),
+            undone_in_children(held.close),
             handled(signals),
         ):
             return self._live(leftover)

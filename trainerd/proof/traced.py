@@ -22,6 +22,7 @@ from trainerd.proof.trace import BATCH, Trace
 from trainerd.sessions import load
 from trainerd.sessions.contract import Session, Steps, StopFlag
 from trainerd.sessions.metrics import as_dict
+from trainerd.supervisor.flag import Flag, Request
 
 _HEARD_SECS = 10.0  # in which a signal is heard of, on the busiest machine
 _PARTS = 4  # of 16 bits each, since a row has floating-point numbers
@@ -60,7 +61,7 @@ class TracedSession:
         self._session = session
         self._trace = trace
         self._interruption = interruption
-        self._flag: StopFlag | None = None
+        self._flag: Flag | None = None
         self._secs_per_step = 0.0
         self._has_begun = False
 
@@ -91,7 +92,7 @@ class TracedSession:
 
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step."""
-        self._flag = flag
+        self._flag = flag if isinstance(flag, Flag) else None  # the daemon's
         self._session.bind(flag)
 
     def run_until(self, limit: int) -> Steps:
@@ -114,7 +115,7 @@ class TracedSession:
         if due.kind is Kind.PAUSE:
             os.kill(os.getpid(), signal.SIGTERM)
             deadline = time.monotonic() + _HEARD_SECS
-            while self._flag is not None and not self._flag.is_raised and time.monotonic() < deadline:
+            while self._flag is not None and not self._flag.wants(Request.PAUSE) and time.monotonic() < deadline:
                 time.sleep(0.001)  # another thread raises it: a short run would be at its end before that
             return
         delay = due.delay * self._secs_per_step

@@ -81,27 +81,30 @@ def optimizer_kinds(state: Any) -> dict[str, str]:
 
 
 def _kind(optimizer: Any) -> str:
-    inner = getattr(optimizer, "inner_optimizer", None)  # of a LossScaleOptimizer
+    inner = getattr(optimizer, "inner_optimizer", None)  # of a LossScaleOptimizer; a MultiOptimizer has its own later
     return type(optimizer).__name__ + (f"({_kind(inner)})" if inner is not None else "")
 
 
 def _hidden(state: Any, taken: set[int]) -> Iterator[tuple[str, Any]]:
     """Those of a state, but for what is `taken` already: parts may know one another."""
     for name, owner in _owners(state, "hidden", set()):
-        if not _is_of_keras(owner):
-            continue
-        metrics = {identity(each): each for each in getattr(owner, "metrics_variables", ())}
-        seeds = [each for each in owner.variables if identity(each) not in metrics]
-        weights = {identity(each) for each in owner.weights}
-        named = [
-            *_numbered(f"{name}{_SEEDS}", (each for each in seeds if identity(each) not in weights)),
-            *_numbered(f"{name}{_METRICS}", metrics.values()),
-            *((f"{name}/{path}", variable) for path, variable in _within(owner)),
-        ]
-        for key, variable in named:
+        for key, variable in _not_listed(name, owner):
             if identity(variable) not in taken:
                 taken.add(identity(variable))
                 yield f"{key}/{VALUE}", variable
+
+
+def _not_listed(name: str, owner: Any) -> Iterator[tuple[str, Any]]:
+    """The variables of an owner of which it is not sure that they are found, by their keys in a checkpoint."""
+    if isinstance(owner, keras.optimizers.Optimizer):  # a MultiOptimizer has more than it tells of
+        yield from _numbered(name, owner.variables)
+    elif _is_of_keras(owner):
+        metrics = {identity(each): each for each in getattr(owner, "metrics_variables", ())}
+        seeds = [each for each in owner.variables if identity(each) not in metrics]
+        weights = {identity(each) for each in owner.weights}
+        yield from _numbered(f"{name}{_SEEDS}", (each for each in seeds if identity(each) not in weights))
+        yield from _numbered(f"{name}{_METRICS}", metrics.values())
+        yield from ((f"{name}/{path}", variable) for path, variable in _within(owner))
 
 
 def _owners(state: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:

@@ -47,7 +47,7 @@ class Progress:
       stopped: why training is over, where a callback stopped it; empty otherwise.
       settings: what the callbacks were made with that stopped it.
       epoch_logs: the metrics of the last epoch that has ended.
-      given: what the last step gave, where nobody knows an epoch's length beforehand.
+      given: what the last step gave, where nobody knows beforehand where the data ends.
       told: the global step at which callbacks were last told of training's end; None where they never were.
     """
 
@@ -91,6 +91,7 @@ class KerasJobSession(FunctionSession):
         self._keras = job
         self._model = job.model
         self._data, self._size, self._epoch_steps = data_of(job)
+        self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
         self._progress = Progress()
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
@@ -248,6 +249,7 @@ class KerasJobSession(FunctionSession):
             progress.input_began = step
             self._loop.settle()
         progress.epoch, progress.epoch_began, progress.logs, self._before_end = progress.epoch + 1, None, None, None
+        progress.batch_began = False  # of one that the data had no more
         return {"epoch": float(progress.epoch), **figures}
 
     def _logs(self) -> dict[str, Any]:
@@ -295,7 +297,7 @@ class KerasJobSession(FunctionSession):
     def _read_progress(self) -> Any:
         memory = self._memory() if self._before_end is None else self._before_end
         progress = dict(vars(self._progress))
-        if self._epoch_steps is None:  # the epoch may be at its end, and not be told of it until the next step
+        if self._ends_unforeseen:  # the epoch may be at its end, and not be told of it until the next step
             progress["given"] = _saveable(self._given())
         return {"progress": progress, "callbacks": memory}
 

@@ -106,7 +106,9 @@ def variables_among(objects: Iterable[Any]) -> list[Any]:
     for each in objects:
         if hasattr(each, "handle"):
             found.append(each)
-        elif hasattr(each, "assign") and hasattr(each, "variables"):
+        elif (
+            hasattr(each, "assign") and hasattr(each, "variables") and not isinstance(each, keras.optimizers.Optimizer)
+        ):
             found.extend(each.variables)
     return found
 

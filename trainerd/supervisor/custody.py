@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainerd import lock
 from trainerd.checkpoints import foreign
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
@@ -147,7 +148,7 @@ class Custody(ABC):
             reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
             if self._rundir is not None:
                 _held[self._place] = self
-                stack.callback(_held.pop, self._place, None)
+                stack.callback(self._free_place)
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self._rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
@@ -173,14 +174,28 @@ class Custody(ABC):
         """Another session begins in this one's run directory: end this one, where an error has ended its loop.
 
         A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is
-        saved. Not where a `with` statement ends it, nor where it is in a step, another thread's, or may train on.
+        saved. Not where a `with` statement ends it, nor where it is in a step, another thread's, or may train on: but
+        where its folder was removed there is nothing to train on.
         """
         care, model = self._care, self._model
-        if care is None or model is None or care.failed_at != model.changes:
-            return
-        if care.failure is not None and is_clean(care.failure):  # an epoch's end: its loop may begin another
+        if care is None or model is None or self._rundir is None:
             return
         if self.is_within or care.is_within or not care.boundary.is_mine:
+            return
+        if lock.was_removed(self._rundir):
+            log.warning(
+                "%s was removed under a session of this process that was not closed: nothing is saved of it any more",
+                self._place,
+                extra={"event": "abandoned"},
+            )
+            self._stop(None)
+            with care.boundary.lock:
+                self._gone()
+            self._stack.close()
+            return
+        if care.failed_at != model.changes:
+            return
+        if care.failure is not None and is_clean(care.failure):  # an epoch's end: its loop may begin another
             return
         log.warning(
             "an earlier session of this process has failed and was not closed: it is ended, as another begins in %s",
@@ -372,6 +387,8 @@ class Custody(ABC):
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
         try:
             if Request.PAUSE in taken:
+                if self._rundir is not None:
+                    lock.require_in_place(self._rundir)
                 self.outcome = Outcome(Phase.PAUSED, "paused on request")
                 self._stop(None)
             if self._upkeep is None or self._model is None or self._care is None:
@@ -475,9 +492,11 @@ class Custody(ABC):
                 failed = error if error is not None and not is_clean(error) else None
                 self._host.left(self._reporter, self.outcome or _ENDED, failed)
             self._gone()  # what is still raised finds nothing to do
-            if self._care is not None:
-                self._care.closing = lambda error: None
         self._stack.close()
+
+    def _free_place(self) -> None:
+        if _held.get(self._place) is self:
+            del _held[self._place]
 
     def _closing(self, error: BaseException | None) -> None:
         """The program closes the session, before it says that it is done."""
@@ -489,6 +508,8 @@ class Custody(ABC):
     def _gone(self) -> None:
         if self._upkeep is not None:
             self._upkeep.checkpointing.close()
+        if self._care is not None:
+            self._care.closing = lambda error: None
         self._upkeep, self._is_kept, self._is_over = None, False, False
 
 

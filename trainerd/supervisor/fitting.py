@@ -215,6 +215,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Save the last step."""
         assert self._custody is not None
         self._count()
+        self._custody.model.runs += 1  # what ends the training may have changed the weights: to averages, to the best
         try:
             self._custody.save(None)
         finally:

@@ -45,11 +45,11 @@ def tenancy(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) 
       StorageError: it cannot be written.
     """
     rundir.create()
-    with lock.hold(rundir) as file, undone_in_children(file.close):
+    with lock.hold(rundir) as held, undone_in_children(held.close):
         if requests.consume(rundir.pause):
             log.warning("removed a pause file from before this start: %s", rundir.pause)
         requests.consume_save(rundir)
-        holder = lock.name_holder(file, os.getpid())
+        holder = held.name_holder(os.getpid())
         state_file = StateFile(rundir)
         reporter = Reporter(
             State(**holder.__dict__, logdir=str(rundir.path), job=job), [state_file.observe, *observers]
