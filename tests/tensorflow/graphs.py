@@ -179,3 +179,22 @@ class Recorder(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     def end(self, session: Any) -> None:
         assert callable(session.run)
         self._call("end")
+
+
+def shuffled(kind: str) -> tuple[Any, Any, Any, Any]:
+    """A graph whose steps add what comes from a shuffled dataset; with what initializes its iterator."""
+    graph = tf1.Graph()
+    with graph.as_default():
+        dataset = tf.data.Dataset.range(1000).shuffle(100, seed=3).repeat()
+        if kind == "one-shot":
+            iterator, init = tf1.data.make_one_shot_iterator(dataset), tf.no_op()
+        else:
+            iterator = tf1.data.make_initializable_iterator(dataset)
+            init = iterator.initializer
+        if kind == "local init op":
+            tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, init)
+        batch = iterator.get_next()
+        step = tf1.train.get_or_create_global_step()
+        with tf.control_dependencies([tf1.assign_add(step, 1)]):
+            fetch = tf.identity(batch)
+    return graph, fetch, step, init

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -147,3 +148,78 @@ def test_a_whole_job_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
     del state["optimizer"]
     with pytest.raises(EntryError, match="iteration"):
         FunctionSession(trainerd.Job(step, dataset=data, state=state), repeats=True)
+
+
+# ---------------------------------------------------------------------- CSV files, queues, Python
+
+
+def rows(folder: Path, kind: str) -> tf.data.Dataset:
+    path = str(folder / "rows.csv")
+    Path(path).write_text("a,b\n" + "".join(f"{number},{number}\n" for number in range(40)))
+    if kind == "make":
+        options = {"batch_size": 4, "label_name": "b", "shuffle": False, "num_epochs": 1}
+        made = tf.data.experimental.make_csv_dataset(path, **options)
+        return made.map(lambda features, label: features["a"])
+
+    def read(name: Any) -> tf.data.Dataset:
+        return tf.data.experimental.CsvDataset(name, [tf.int32, tf.int32], header=True).map(lambda a, b: a).batch(4)
+
+    return read(path) if kind == "csv" else tf.data.Dataset.from_tensors(path).interleave(read)
+
+
+@pytest.mark.parametrize("kind", ["csv", "make", "interleave"])
+def test_a_csv_dataset_is_refused_since_its_position_leaves_rows_out(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    total = tf.Variable(0)
+
+    def step(batch: tf.Tensor) -> tf.Tensor:
+        return total.assign_add(tf.reduce_sum(batch))
+
+    job = trainerd.Job(step, dataset=rows(tmp_path, kind), state={"total": total})
+    with pytest.raises(EntryError, match=r"CsvDataset.*leaves rows out.*TextLineDataset"):
+        FunctionSession(job)
+    FunctionSession(job, exact_input=False)
+    with pytest.raises(EntryError, match="leaves rows out"):
+        supervised(tmp_path / "run", rows(tmp_path, kind))
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.data.make_one_shot_iterator(rows(tmp_path, kind)).get_next()
+        tf.compat.v1.train.get_or_create_global_step()
+        with trainerd.Supervisor(graph=graph, logdir=str(tmp_path / "graph")).managed_session():
+            assert "whose saved position leaves rows out" in caplog.text
+
+
+def test_a_queue_that_a_step_changes_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    queue, total = tf.queue.FIFOQueue(20, [tf.float32], shapes=[[]]), tf.Variable(0.0)
+
+    def step() -> tf.Tensor:
+        queue.enqueue(total + 1.0)
+        return total.assign_add(queue.dequeue())
+
+    job = trainerd.Job(step, state={"total": total})
+    FunctionSession(job)
+    assert "the step changes what is not in the state: a queue." in caplog.text
+    with pytest.raises(EntryError, match=r"deterministic = true.*a queue"):
+        FunctionSession(job, repeats=True)
+
+
+def test_python_in_a_step_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def step() -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(lambda: np.float32(1.0), [], tf.float32), [])
+
+    FunctionSession(trainerd.Job(step, state={"v": tf.Variable(0.0)}))
+    assert "the step calls Python" in caplog.text
+
+
+def test_what_a_program_changes_and_does_not_save_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept, mean = tf.Variable(0.0), keras.metrics.Mean(name="lost")
+
+    def step() -> tf.Tensor:
+        mean.update_state(kept.assign_add(1.0))
+        return mean.result()
+
+    with trainerd.Supervisor(checkpoint=tf.train.Checkpoint(kept=kept), logdir=str(tmp_path)).managed_session() as run:
+        run.run(step)
+        run.run(step, steps=3)
+    told = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "forgotten"]
+    assert len(told) == 1 and "what is not in the checkpoint: lost/count, lost/total." in told[0]

@@ -1,4 +1,4 @@
-"""What a Supervisor saves of a graph: its variables at one step, its inputs, and what the program saves beside it."""
+"""What a Supervisor saves of a graph: its variables at one step, and what the program saves beside it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from tests.tensorflow.graphs import counter, saved, supervised, value, wait_for
-from trainerd.sessions.graphstate import GraphState
+from tests.tensorflow.graphs import counter, saved, shuffled, supervised, value, wait_for
+from trainerd.sessions.graphstate import Effects, GraphState
 from trainerd.supervisor.signals import HANDLED
 
 tf1 = tf.compat.v1
 
 
-# ---------------------------------------------------------------------- snapshots, and inputs
+# ---------------------------------------------------------------------- snapshots
 
 
 @pytest.mark.parametrize("use_resource", [True, False])
@@ -48,12 +48,12 @@ def test_a_snapshot_that_is_never_written_does_not_keep_its_memory() -> None:
         state = GraphState(found.graph, tf1.train.Saver())
         with tf1.Session() as session:
             session.run(tf1.global_variables_initializer())
-            first = state.take(session, 0, {})
+            first = state.take(session, 0, {}, set())
             handles = dict(first.handles)
             read = found.graph.get_operation_by_name("trainerd/GetSessionTensor").outputs[0]
             assert session.run(read, handles) is not None
             del first
-            state.take(session, 0, {})
+            state.take(session, 0, {}, set())
             with pytest.raises(tf.errors.InvalidArgumentError, match="not in the session store"):
                 session.run(read, handles)
 
@@ -81,13 +81,13 @@ def test_what_is_fetched_is_looked_at_once_whether_it_is_fed_or_not(
     with found.graph.as_default():
         fed = tf1.placeholder(tf.float32, [])
     looks = []
-    real = GraphState.initializes
+    real = GraphState.effects
 
-    def looking(state: GraphState, fetches: Any) -> dict[str, str]:
+    def looking(state: GraphState, fetches: Any) -> Effects:
         looks.append(fetches)
         return real(state, fetches)
 
-    monkeypatch.setattr(GraphState, "initializes", looking)
+    monkeypatch.setattr(GraphState, "effects", looking)
     with supervised(found.graph, tmp_path).managed_session() as sess:
         for number in range(20):
             assert sess.run([found.train_op, fed], feed_dict={fed: number})[1] == number
@@ -187,85 +187,6 @@ def test_a_failed_step_is_not_saved_where_the_program_raises_an_error_of_its_own
     assert saved(tmp_path) == [(0, "start")]
 
 
-def shuffled(kind: str) -> tuple[Any, Any, Any, Any]:
-    """A graph whose steps add what comes from a shuffled dataset; with what initializes its iterator."""
-    graph = tf1.Graph()
-    with graph.as_default():
-        dataset = tf.data.Dataset.range(1000).shuffle(100, seed=3).repeat()
-        if kind == "one-shot":
-            iterator, init = tf1.data.make_one_shot_iterator(dataset), tf.no_op()
-        else:
-            iterator = tf1.data.make_initializable_iterator(dataset)
-            init = iterator.initializer
-        if kind == "local init op":
-            tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, init)
-        batch = iterator.get_next()
-        step = tf1.train.get_or_create_global_step()
-        with tf.control_dependencies([tf1.assign_add(step, 1)]):
-            fetch = tf.identity(batch)
-    return graph, fetch, step, init
-
-
-@pytest.mark.parametrize("kind", ["one-shot", "local init op", "by the program"])
-def test_an_input_goes_on_in_mid_epoch(tmp_path: Path, kind: str) -> None:
-    def batches(logdir: Path, counts: list[int]) -> list[int]:
-        seen = []
-        for count in counts:
-            graph, fetch, _, init = shuffled(kind)
-            sv = supervised(graph, logdir)
-            with sv.managed_session() as sess:
-                if kind == "by the program":
-                    sess.run(init)
-                seen += [int(sess.run(fetch)) for _ in range(count)]
-        return seen
-
-    whole = batches(tmp_path / "whole", [300])
-    assert batches(tmp_path / "parts", [1, 99, 150, 50]) == whole
-
-
-def test_an_epoch_that_the_program_begins_later_begins_anew(tmp_path: Path) -> None:
-    """The first initialization after a resume is the one that the run was in."""
-    graph, fetch, _, init = shuffled("by the program")
-    with supervised(graph, tmp_path).managed_session() as sess:
-        sess.run(init)
-        first = [int(sess.run(fetch)) for _ in range(10)]
-    graph, fetch, _, init = shuffled("by the program")
-    with supervised(graph, tmp_path).managed_session() as sess:
-        sess.run(init)
-        assert int(sess.run(fetch)) not in first
-        sess.run(init)
-        assert int(sess.run(fetch)) == first[0]
-
-
-def test_an_iterator_of_two_datasets_goes_on_in_the_one_that_it_was_in(tmp_path: Path) -> None:
-    """A run that was paused in the middle of a validation trains on training data when it is started again."""
-
-    def build() -> tuple[Any, ...]:
-        graph = tf1.Graph()
-        with graph.as_default():
-            train_data = tf.data.Dataset.range(100).shuffle(50, seed=1)
-            held_out = tf.data.Dataset.range(1000, 1100).shuffle(50, seed=1)
-            iterator = tf1.data.Iterator.from_structure(tf.int64, [])
-            inits = iterator.make_initializer(train_data), iterator.make_initializer(held_out)
-            batch = iterator.get_next()
-            step = tf1.train.get_or_create_global_step()
-            with tf.control_dependencies([batch]):
-                return graph, tf.group(tf1.assign_add(step, 1)), batch, *inits
-
-    graph, train_op, batch, begin_training, begin_validation = build()
-    with supervised(graph, tmp_path).managed_session() as sess:
-        sess.run(begin_training)
-        for _ in range(20):
-            sess.run(train_op)
-        sess.run(begin_validation)
-        assert sess.run(batch) >= 1000 and sess.run(batch) >= 1000
-    graph, train_op, batch, begin_training, begin_validation = build()
-    with supervised(graph, tmp_path).managed_session() as sess:
-        sess.run(begin_training)
-        seen = [sess.run([train_op, batch])[1] for _ in range(20)]
-    assert max(seen) < 100
-
-
 def test_a_session_over_the_network_is_saved_too(tmp_path: Path) -> None:
     """It keeps no tensors; they are fetched at the boundary."""
     server = tf1.train.Server.create_local_server()
@@ -357,21 +278,6 @@ def test_it_may_be_stopped_by_another_thread(tmp_path: Path) -> None:
     for number, handler in before.items():
         signal.signal(number, handler)
     assert saved(tmp_path)[0] == (1, "finish")
-
-
-def test_an_input_that_cannot_be_saved_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    graph = tf1.Graph()
-    with graph.as_default():
-        dataset = tf.data.Dataset.from_generator(lambda: iter(range(100)), tf.int64)
-        batch = tf1.data.make_one_shot_iterator(dataset.repeat()).get_next()
-        step = tf1.train.get_or_create_global_step()
-        with tf.control_dependencies([batch]):
-            train_op = tf1.assign_add(step, 1)
-    with supervised(graph, tmp_path).managed_session() as sess:
-        for _ in range(3):
-            sess.run(train_op)
-    assert "position of an input is not saved" in caplog.text
-    assert saved(tmp_path)[0][0] == 3
 
 
 def test_a_graph_without_a_global_step_counts_its_runs(tmp_path: Path) -> None:

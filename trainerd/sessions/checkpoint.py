@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.errors import EntryError, StorageError
-from trainerd.sessions.pipeline import dataset_of, stage_name, stages
+from trainerd.sessions.pipeline import CSV, dataset_of, ops_of, stage_name, stages
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,12 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
             "cache(...); or %s.",
             otherwise,
             extra={"event": "snapshot"},
+        )
+    if ops_of(dataset_of(iterator)) & CSV:
+        raise EntryError(
+            "the dataset reads CSV files with TensorFlow's CsvDataset (make_csv_dataset does so too), whose saved "
+            "position leaves rows out: after a pause the rest of a file would be lost. Read the lines with a "
+            f"tf.data.TextLineDataset, and part them in `map` with tf.io.decode_csv; or {otherwise}."
         )
     with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
         try:

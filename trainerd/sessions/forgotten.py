@@ -1,4 +1,4 @@
-"""Variables and tables that a step changes and no checkpoint holds: after a pause they begin anew."""
+"""Variables, tables and queues that a step changes and no checkpoint holds: after a pause they begin anew."""
 
 from __future__ import annotations
 
@@ -13,16 +13,24 @@ from trainerd.sessions.objectgraph import variables_among
 _SHOWN = 5  # names in a message
 # What takes a variable and does not change it.
 _READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
-_TABLE_WRITES = {"LookupTableInsertV2", "LookupTableImportV2", "LookupTableRemoveV2"}
+# What changes another resource, and what that is.
+_WRITES = {
+    **dict.fromkeys(("LookupTableInsertV2", "LookupTableImportV2", "LookupTableRemoveV2"), "a lookup table"),
+    **dict.fromkeys(("QueueEnqueueV2", "QueueEnqueueManyV2"), "a queue"),
+    **dict.fromkeys(("QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"), "a queue"),
+    **dict.fromkeys(("StackPushV2", "StackPopV2"), "a stack"),
+    **dict.fromkeys(("BarrierInsertMany", "BarrierTakeMany"), "a barrier"),
+}
 
 
-def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
-    """Say which variables and lookup tables a step changes that are in no checkpoint.
+def require_held(graph: Any, held: Iterable[Any], *, refuse: bool, where: str = "the state") -> None:
+    """Say which variables, lookup tables and queues a step changes that are in no checkpoint.
 
     Args:
       graph: that of the step.
       held: the objects that are.
       refuse: whether that is an error.
+      where: what they would have to be in.
 
     Raises:
       EntryError: there are some, and it is.
@@ -38,29 +46,35 @@ def require_held(graph: Any, held: Iterable[Any], *, refuse: bool) -> None:
     functions = {function.signature.name: function for function in definition.library.function}
     variables = {id(variable.handle): variable.name.removesuffix(":0") for variable in graph.variables}
     changed = [
-        variables.get(id(outside), "a lookup table")
+        what
         for name, outside in lost.items()
-        if _changes(definition.node, name, functions, _is_write if id(outside) in variables else _is_table_write)
+        if (what := _changed(definition.node, name, functions, variables.get(id(outside))))
     ]
     if not changed:
         return
     names = ", ".join(sorted(changed)[:_SHOWN])
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     inexact.tell(
-        f"the step changes variables that are not in the state: {names}{more}. No checkpoint holds them, and "
-        "after a pause they begin anew. Put what they belong to (an optimizer, a tf.random.Generator, a layer) into "
-        "`state`; of a Keras model, into an attribute of the model.",
+        f"the step changes what is not in {where}: {names}{more}. No checkpoint holds it, and after a pause it begins "
+        f"anew. Put what it belongs to (an optimizer, a tf.random.Generator, a layer) into {where}; a metric of Keras, "
+        "into an attribute of a model that is in it; and what is in a queue, into variables.",
         refuse=refuse,
         event="forgotten",
     )
 
 
-def _is_write(op: str) -> bool:
-    return op not in _READS
+def _changed(nodes: Any, name: str, functions: dict[str, Any], variable: str | None) -> str:
+    """What it is that has this name in a graph, where some node may change it: a variable, or another resource."""
+    if variable is not None:
+        return variable if _changes(nodes, name, functions, lambda op: op not in _READS) else ""
+    for what in dict.fromkeys(_WRITES.values()):
+        if _changes(nodes, name, functions, _that_changes(what)):
+            return what
+    return ""
 
 
-def _is_table_write(op: str) -> bool:
-    return op in _TABLE_WRITES
+def _that_changes(what: str) -> Callable[[str], bool]:
+    return lambda op: _WRITES.get(op) == what
 
 
 def _changes(nodes: Any, name: str, functions: dict[str, Any], is_write: Callable[[str], bool]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 import trainerd
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.errors import DataError
-from trainerd.sessions.graphstate import GraphSnapshot, GraphState
+from trainerd.sessions.graphstate import GraphSnapshot, GraphState, IteratorPosition
 from trainerd.sessions.randomness import random_ops
 
 tf1 = tf.compat.v1
@@ -37,46 +37,79 @@ class GraphSession:
         self._state = state
         self._global_step = global_step
         self._session: Any = None
-        self._waiting: dict[str, tuple[str, bytes]] = {}
+        self._waiting: dict[str, IteratorPosition] = {}
         self._made_by: dict[str, str] = {}
-        self._runs_before = 0
+        self._at_end = set[str]()
+        self._ends = 0
+        self._begun_at = 0
         self.runs = 0
 
-    def open(self, session: Any, prefix: Path | None, step: int = 0) -> None:
+    def open(self, session: Any, prefix: Path | None, step: int = 0, *, was_finished: bool = False) -> None:
         """The graph's variables are in this `tf.compat.v1.Session` now.
 
         Args:
           session: the session.
           prefix: the checkpoint that they were restored from, whose input positions are restored here.
           step: of that checkpoint.
+          was_finished: whether the session that saved it had come to its own end.
         """
         self._session, self.runs = session, step
+        self._waiting, self._made_by, self._at_end = {}, {}, set()
         if prefix is not None:
-            self._go_on(prefix)
+            self._go_on(prefix, was_finished=was_finished)
         if ops := random_ops(self._state.graph):
             log.info("after a pause these begin anew, since no checkpoint holds their place: %s", ", ".join(ops))
 
-    def _go_on(self, prefix: Path) -> None:
-        """Move the inputs to where a checkpoint says that they were; again where the program initializes them."""
-        self._waiting = self._state.positions(prefix)
-        self._runs_before = self.runs
-        self._state.move(self._session, {name: state for name, (_, state) in self._waiting.items()})
+    def _go_on(self, prefix: Path, *, was_finished: bool) -> None:
+        """Move the inputs to where a checkpoint says that they were; again where the program initializes them.
+
+        One that had no more to give, and that the program would have initialized next, begins; and so does every such
+        one where the run had come to its own end: who starts it once more wants another round, as with TensorFlow.
+        """
+        found = self._state.positions(prefix)
+        self._waiting = {
+            name: was for name, was in found.items() if not (was.is_at_end and (was_finished or was.made_by))
+        }
+        self._begun_at = self.step
+        self._state.move(self._session, {name: was.state for name, was in self._waiting.items()})
 
     def initialized(self, made_by: Mapping[str, str]) -> None:
-        """The program has initialized these iterators, each by this operation.
+        """The program has initialized these iterators, each by this.
 
-        Where it does so before it trains, those that were in mid-epoch go on from there; later an epoch begins.
+        The first time, where it has not trained since the resume, those that were in mid-epoch go on from there; later
+        an epoch begins.
         """
-        if self.runs == self._runs_before:
-            was = {name: self._waiting.get(name, ("", b"")) for name in made_by}
-            same = {name: state for name, (by, state) in was.items() if state and by in ("", made_by[name])}
-            self._state.move(self._session, same)
+        if self._waiting and self.step != self._begun_at:
+            self._waiting.clear()
+        for name, by in made_by.items():
+            was = self._waiting.pop(name, None)
+            if was is not None and was.made_by in ("", by):
+                self._state.move(self._session, {name: was.state})
+            elif was is not None:
+                log.info("the input %s begins anew: it was given other data than before", name)
         self._made_by |= made_by
+        self._at_end -= made_by.keys()
+
+    def read(self, names: Set[str]) -> None:
+        """The program has taken elements from these iterators: when it initializes them next, an epoch begins."""
+        for name in self._waiting.keys() & names:
+            del self._waiting[name]
+
+    def ended(self, op: Any) -> None:
+        """An operation was told that there are no more elements."""
+        if op is not None and (names := self._state.iterators_of(op)):
+            self._at_end.update(names)
+            self._ends += 1
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an input was moved that the program may yet initialize."""
+        return bool(self._waiting)
 
     @property
     def changes(self) -> int:
-        """How many runs may have changed a variable: a program need not count its steps."""
-        return self.runs
+        """How many runs may have changed a variable, or the input: a program need not count its steps."""
+        return self.runs + self._ends
 
     @property
     def step(self) -> int:
@@ -91,7 +124,7 @@ class GraphSession:
 
     def snapshot(self) -> GraphSnapshot:
         """The state at this boundary."""
-        return self._state.take(self._session, self.step, self._made_by)
+        return self._state.take(self._session, self.step, self._made_by, self._at_end)
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the open session."""
@@ -99,7 +132,7 @@ class GraphSession:
             self._state.saver.restore(self._session, str(prefix))
         except (ValueError, tf.errors.OpError) as error:
             raise DataError(f"{prefix} does not fit the graph: {str(error).splitlines()[0]}") from error
-        self._go_on(prefix)
+        self._go_on(prefix, was_finished=False)
 
     def fingerprint(self) -> dict[str, str]:
         """What of the graph is saved."""

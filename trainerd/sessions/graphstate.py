@@ -13,7 +13,7 @@ import logging
 import re
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,8 @@ import tensorflow as tf
 
 from trainerd.sessions.oserrors import as_os_errors
 from trainerd.sessions.owned import owned
+from trainerd.sessions.pipeline import CSV
+from trainerd.sessions.randomness import kinds_of
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -32,10 +34,55 @@ _UNINITIALIZED = "the iterator has not been initialized"
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # Stateful, and yet they leave everything as it is.
 _READ = {"VarHandleOp", "ReadVariableOp", "VariableV2", "Variable", "VarIsInitializedOp", "IsVariableInitialized"}
+_READ |= {"IteratorToStringHandle"}
+_AT_END = " at-end"  # behind what initialized an iterator that had nothing more to give
 
 
 @dataclass(frozen=True)
-class _Position:
+class IteratorPosition:
+    """Where an iterator was.
+
+    Attributes:
+      made_by: what initialized it last; empty where no run of the program did.
+      state: what TensorFlow says of it.
+      is_at_end: whether a run was told that it has no more.
+    """
+
+    made_by: str
+    state: bytes
+    is_at_end: bool
+
+    @classmethod
+    def of(cls, content: bytes) -> IteratorPosition:
+        """What a checkpoint has of it."""
+        first, _, state = content.partition(b"\n")
+        made_by = first.decode()
+        return cls(made_by.removesuffix(_AT_END), state, made_by.endswith(_AT_END))
+
+    def to_bytes(self) -> bytes:
+        """What a checkpoint has of it; nothing where there is nothing to say."""
+        return f"{self.made_by}{_AT_END if self.is_at_end else ''}\n".encode() + self.state if self.state else b""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What running some fetches does.
+
+    Attributes:
+      changes: whether it may change a variable.
+      makes: the iterators that it initializes, and the operation that does; one may be given one dataset or another.
+      reads: the iterators from which it takes elements, where it names them.
+      placeholders: what may be fed to it, by name.
+    """
+
+    changes: bool
+    makes: Mapping[str, str]
+    reads: frozenset[str]
+    placeholders: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Ops:
     """The ops of one iterator: its name, its state as bytes, where such bytes are fed, and what takes them over."""
 
     name: str
@@ -75,7 +122,7 @@ class GraphState:
                 tf.raw_ops.GetSessionTensor(handle=handle, dtype=tensor.dtype.base_dtype)
                 for handle, tensor in zip(self._fed, tensors, strict=True)
             ]
-            self._positions = [_position(op) for op in graph.get_operations() if op.type in _ITERATORS]
+            self._positions = [_ops_of(op) for op in graph.get_operations() if op.type in _ITERATORS]
             keys += [POSITION + position.name for position in self._positions]
             slices += [""] * len(self._positions)
             self._states = [tf1.placeholder(tf.string, [], "state") for _ in self._positions]
@@ -89,25 +136,34 @@ class GraphState:
                 )
             self._forget = tf.group([tf.raw_ops.DeleteSessionTensor(handle=handle) for handle in self._fed])
         specs = sorted(f"{key} {t.dtype.base_dtype.name} {t.shape}" for key, t in zip(keys, tensors, strict=False))
+        if kinds_of(graph) & CSV and self._positions:
+            self._lost = {position.name for position in self._positions}
+            log.warning(
+                "the position of the graph's inputs is not saved, so each start begins them anew: it reads CSV files "
+                "with TensorFlow's CsvDataset, whose saved position leaves rows out. Use a TextLineDataset and "
+                "tf.io.decode_csv",
+                extra={"event": "csv"},
+            )
         self.description = "\n".join(specs)
         self._size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors if t.shape.is_fully_defined())
 
-    def take(self, session: Any, step: int, made_by: Mapping[str, str]) -> GraphSnapshot:
+    def take(self, session: Any, step: int, made_by: Mapping[str, str], at_end: Set[str]) -> GraphSnapshot:
         """The state now. Called at a boundary.
 
         Args:
           session: a `tf.compat.v1.Session` of the graph.
           step: the global step.
-          made_by: for iterators, the operation that initialized them last; see `initializes`.
+          made_by: for iterators, what initialized them last.
+          at_end: those that a run was told to have no more.
         """
         self._forget_abandoned(session)
         handles, values = self._held(session)
-        states = [self._state(session, position) for position in self._positions]
-        named = [
-            f"{made_by.get(p.name, '')}\n".encode() + s if s else s
-            for p, s in zip(self._positions, states, strict=True)
+        names = [position.name for position in self._positions]
+        states = [
+            IteratorPosition(made_by.get(name, ""), self._state(session, position), name in at_end).to_bytes()
+            for name, position in zip(names, self._positions, strict=True)
         ]
-        values |= dict(zip(self._states, named, strict=True))
+        values |= dict(zip(self._states, states, strict=True))
         snapshot = GraphSnapshot(step, self._size + sum(map(len, states)), self, session, handles, values)
         weakref.finalize(snapshot, self._abandoned.append, handles)
         return snapshot
@@ -124,7 +180,7 @@ class GraphState:
                 self._has_store = False  # a session over the network
         return {}, dict(zip(self._kept, _run(session, self._owned), strict=True))
 
-    def _state(self, session: Any, position: _Position) -> bytes:
+    def _state(self, session: Any, position: _Ops) -> bytes:
         """An iterator's position; nothing where it has none, or none that can be saved, which is told once."""
         if position.name in self._lost:
             return b""
@@ -141,14 +197,13 @@ class GraphState:
             return b""
         return state
 
-    def positions(self, prefix: Path) -> dict[str, tuple[str, bytes]]:
-        """The iterators' positions that a checkpoint holds, by their names: what initialized them, and the state."""
+    def positions(self, prefix: Path) -> dict[str, IteratorPosition]:
+        """The iterators' positions that a checkpoint holds, by their names."""
         reader = tf.train.load_checkpoint(str(prefix))
         keys = reader.get_variable_to_shape_map()
         names = [position.name for position in self._positions if POSITION + position.name in keys]
         found = {name: reader.get_tensor(POSITION + name) for name in names}
-        parted = {name: content.partition(b"\n") for name, content in found.items() if content}
-        return {name: (made_by.decode(), state) for name, (made_by, _, state) in parted.items()}
+        return {name: IteratorPosition.of(content) for name, content in found.items() if content}
 
     def move(self, session: Any, states: Mapping[str, bytes]) -> None:
         """Have the iterators go on from these states; those that are not initialized yet stay so."""
@@ -157,19 +212,21 @@ class GraphState:
                 with contextlib.suppress(tf.errors.FailedPreconditionError):
                     _run(session, position.restored, {position.fed: states[position.name]})
 
-    @staticmethod
-    def changes_something(fetches: Sequence[Any]) -> bool:
-        """Whether running these tensors and operations may change a variable."""
-        return any(_changes(op) for op in _ancestors(fetches))
+    def effects(self, fetches: Sequence[Any]) -> Effects:
+        """What running these tensors and operations does; None among them may do anything to a variable."""
+        ops = _ancestors([fetch for fetch in fetches if fetch is not None])
+        uses = [(op, name) for op in ops for name in self.iterators_of(op)]
+        return Effects(
+            changes=any(fetch is None for fetch in fetches) or any(map(_changes, ops)),
+            makes={name: op.name for op, name in uses if op.type == "MakeIterator"},
+            reads=frozenset(name for op, name in uses if op.type.startswith("IteratorGetNext")),
+            placeholders=frozenset(op.name for op in ops if op.type.startswith("Placeholder")),
+        )
 
-    def initializes(self, fetches: Sequence[Any]) -> dict[str, str]:
-        """The iterators that running these tensors and operations initializes, and with which operation.
-
-        One iterator may be given one dataset or another.
-        """
+    def iterators_of(self, op: Any) -> list[str]:
+        """The iterators that an operation is given."""
         known = {position.name for position in self._positions}
-        made = [op for op in _ancestors(fetches) if op.type == "MakeIterator"]
-        return {source.op.name: op.name for op in made for source in op.inputs if source.op.name in known}
+        return [source.op.name for source in op.inputs if source.op.name in known]
 
     def write(self, snapshot: GraphSnapshot, prefix: Path) -> None:
         """Write a snapshot's files, the graph's own among them, as a Saver does."""
@@ -279,13 +336,13 @@ def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:
     return keys, slices, tensors
 
 
-def _position(op: Any) -> _Position:
+def _ops_of(op: Any) -> _Ops:
     handle = op.outputs[0]
     variant = tf.raw_ops.SerializeIterator(resource_handle=handle, external_state_policy=2)  # 2: fail
     fed = tf1.placeholder(tf.string, [], "position")
     parsed = tf.raw_ops.ParseTensor(serialized=fed, out_type=tf.variant)
     restored = tf.raw_ops.DeserializeIterator(resource_handle=handle, serialized=parsed)
-    return _Position(op.name, tf.raw_ops.SerializeTensor(tensor=variant), fed, restored)
+    return _Ops(op.name, tf.raw_ops.SerializeTensor(tensor=variant), fed, restored)
 
 
 def _reason(message: str) -> str:

@@ -10,7 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.sessions.randomness import kinds_of
+
 SAID = "_trainerd_says"  # the attribute of a dataset that says itself what it is made of
+
+# Of a CsvDataset TensorFlow saves a position with which what is left of a file is lost.
+CSV = {"CSVDataset", "CSVDatasetV2", "ExperimentalCSVDataset", "CsvDataset", "CsvDatasetV2"}
 
 # What changes which elements come next; not how fast they come, and not seeds, which are a part of the position.
 _SETTINGS = (
@@ -71,6 +76,17 @@ def stages(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
     yield dataset
     for each in inputs(dataset):
         yield from stages(each)
+
+
+def ops_of(dataset: tf.data.Dataset) -> set[str]:
+    """The kinds of its stages, and of the ops in their functions."""
+    found = set()
+    for stage in stages(dataset):
+        found.add(type(stage).__name__)
+        for value in vars(stage).values():
+            graph = getattr(getattr(value, "function", None), "graph", None)
+            found |= kinds_of(graph) if graph is not None else set()
+    return found
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:

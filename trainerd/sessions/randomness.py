@@ -1,10 +1,13 @@
-"""Random ops whose state no checkpoint can hold."""
+"""Random ops, and calls of Python, whose state no checkpoint can hold."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from trainerd.sessions import inexact
+
+log = logging.getLogger(__name__)
 
 # TensorFlow's stateful random ops keep a counter in their kernel. Those of tf.random.Generator (StatefulUniform and
 # the like) keep it in a variable, and the stateless ones have none.
@@ -27,18 +30,23 @@ _LOSE_THEIR_PLACE = {
     "TruncatedNormal",
     "UniformCandidateSampler",
 }
+_PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 
 
 def random_ops(graph: Any) -> list[str]:
     """The kinds of such ops in a graph and the functions that it calls, sorted."""
+    return sorted(kinds_of(graph) & _LOSE_THEIR_PLACE)
+
+
+def kinds_of(graph: Any) -> set[str]:
+    """The kinds of ops in a graph and the functions that it calls."""
     definition = graph.as_graph_def()
     kinds = {node.op for node in definition.node}
-    kinds |= {node.op for function in definition.library.function for node in function.node_def}
-    return sorted(kinds & _LOSE_THEIR_PLACE)
+    return kinds | {node.op for function in definition.library.function for node in function.node_def}
 
 
 def require_kept(graph: Any, *, refuse: bool) -> None:
-    """Say that a step has random ops whose state is lost at a pause.
+    """Say that a step has random ops whose state is lost at a pause, and that it calls Python.
 
     Args:
       graph: that of the step.
@@ -47,6 +55,12 @@ def require_kept(graph: Any, *, refuse: bool) -> None:
     Raises:
       EntryError: it has, and it is.
     """
+    if kinds_of(graph) & _PYTHON:
+        log.warning(
+            "the step calls Python (tf.py_function, tf.numpy_function): what that keeps, such as an environment or "
+            "NumPy's random numbers, is in no checkpoint, and after a pause it begins anew. Keep it in variables.",
+            extra={"event": "python"},
+        )
     if not (lost := random_ops(graph)):
         return
     inexact.tell(

@@ -267,7 +267,8 @@ class TrackedModel:
         Args:
           graph: that of the step.
         """
-        require_held(graph, [*tracked_objects(self._checkpoint), *self.variables()], refuse=False)
+        held = [*tracked_objects(self._checkpoint), *self.variables()]
+        require_held(graph, held, refuse=False, where="the checkpoint")
 
     def variables(self) -> list[Any]:
         """All that are saved, as far as they are made."""

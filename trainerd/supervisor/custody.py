@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
+FINISH = "finish"  # the reason of a checkpoint with which a session has come to its own end
 _FOR_EVER = 2**62
 _ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 
@@ -130,8 +131,15 @@ class Custody(ABC):
         """Look after this session."""
 
     @abstractmethod
-    def _open(self, session: Any, prefix: Path | None, step: int) -> None:
-        """The model is in this session, and goes on from a checkpoint of this step, where there is one."""
+    def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
+        """The model is in this session, and goes on from a checkpoint of this step, where there is one.
+
+        Args:
+          session: the session.
+          prefix: the checkpoint.
+          step: its step.
+          was_finished: whether the session that saved it had come to its own end.
+        """
 
     # ------------------------------------------------------------------ the beginning
 
@@ -272,10 +280,11 @@ class Custody(ABC):
                 return session
             found = self._found
             if found is None:
-                self._open(session, self._own, 0)
+                self._open(session, self._own, 0, was_finished=False)
             else:
                 assert self._rundir is not None
-                self._open(session, self._rundir.prefix(found.step), found.step)
+                is_finished = found.reason == FINISH
+                self._open(session, self._rundir.prefix(found.step), found.step, was_finished=is_finished)
                 self._upkeep.resumed(found)
             self._recorded = self._model.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
@@ -515,7 +524,7 @@ class Custody(ABC):
 
 def _reason(outcome: Outcome) -> str:
     """Why the last step is saved, for its manifest."""
-    return "finish" if outcome.phase is Phase.FINISHED else "pause"
+    return FINISH if outcome.phase is Phase.FINISHED else "pause"
 
 
 def is_clean(error: BaseException) -> bool:

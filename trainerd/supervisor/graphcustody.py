@@ -88,9 +88,9 @@ class GraphCustody(Custody):
         if isinstance(self._care, GraphCare):
             self._care.save = None
 
-    def _open(self, session: Any, prefix: Path | None, step: int) -> None:
+    def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         assert self.model is not None
-        self.model.open(session, prefix, step)
+        self.model.open(session, prefix, step, was_finished=was_finished)
 
     def _be_back_at(self, step: float) -> None:
         """A run may be no step, or several: after as many runs as there are steps left it is looked at again."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+import xxhash
 
 from trainerd.sessions.callables import Callables
 from trainerd.sessions.graph import GraphSession
-from trainerd.sessions.graphstate import GraphState
+from trainerd.sessions.graphstate import Effects, GraphState
 from trainerd.sessions.remembered import Remembered
 from trainerd.supervisor.care import Care
 from trainerd.supervisor.flag import Request
@@ -38,7 +40,7 @@ class GraphCare(Care):
     save_path: Path | None = field(default=None)
     save: Callable[[], str] | None = field(default=None)
     runs_limit: float = field(default=math.inf)
-    _known: Remembered[dict[str, str]] = field(default_factory=Remembered)
+    _known: Remembered[Effects] = field(default_factory=Remembered)
 
     @property
     def changes(self) -> int:
@@ -57,32 +59,43 @@ class GraphCare(Care):
             model, state = self.model, self.state
             if model is None or state is None:
                 return call
-            elements = _elements(session, fetches)
-            names = state.initializes(elements)
-            if not names and not state.changes_something(elements):
+            effects = state.effects(_elements(session, fetches))
+            if not effects.makes and not effects.changes:
                 return call
 
             def call_and_count() -> Any:
                 result = call()
-                if names:
-                    model.initialized(names)
-                else:
-                    self.count(model)
+                self._note(model, effects, {})
                 return result
 
             return call_and_count
 
         return wrap
 
-    def ran(self, session: Any, fetches: Any) -> None:
-        """These fetches were run past `Callables`."""
+    def ran(self, session: Any, fetches: Any, feeds: Any = None, *, is_step: bool = True) -> None:
+        """These fetches were run past `Callables`; as a step, or in the middle of one or beside it."""
         state = self.state
         if self.model is None or state is None:
             return
-        if names := self._known.get(fetches, lambda new: state.initializes(_elements(session, new))):
-            self.model.initialized(names)
-        else:
-            self.count(self.model)
+        effects = self._known.get(fetches, lambda new: state.effects(_elements(session, new)))
+        if effects.makes or (is_step and effects.changes):
+            self._note(self.model, effects, feeds or {})
+
+    def fail(self, error: BaseException, changes: int) -> None:
+        """See `Care.fail`."""
+        if isinstance(error, tf.errors.OutOfRangeError) and self.model is not None:
+            self.model.ended(error.op)
+            changes = self.changes
+        super().fail(error, changes)
+
+    def _note(self, model: GraphSession, effects: Effects, feeds: Mapping[Any, Any]) -> None:
+        if effects.makes:
+            given = _digest(feeds, effects.placeholders)
+            model.initialized({name: op + given for name, op in effects.makes.items()})
+            return
+        if model.is_waiting:
+            model.read(effects.reads)
+        self.count(model)
 
     def count(self, model: GraphSession) -> None:
         """A run may have changed something: count it, and be at a boundary after so many."""
@@ -92,7 +105,7 @@ class GraphCare(Care):
 
 
 def _elements(session: Any, fetches: Any) -> list[Any]:
-    """The tensors and operations in a structure of fetches."""
+    """The tensors and operations in a structure of fetches; None for what may be any."""
     if isinstance(fetches, list | tuple | Mapping):
         parts = fetches.values() if isinstance(fetches, Mapping) else fetches
         return [element for part in parts for element in _elements(session, part)]
@@ -101,8 +114,20 @@ def _elements(session: Any, fetches: Any) -> list[Any]:
         try:
             found.append(session.graph.as_graph_element(part))
         except (TypeError, ValueError, KeyError):  # what Session.run knows and the graph does not
-            continue
+            found.append(None)
     return found
+
+
+def _digest(feeds: Mapping[Any, Any], placeholders: Set[str]) -> str:
+    """What an iterator was given, where a run was fed: the same operation may be given other data the next time."""
+    given = {getattr(key, "name", str(key)).partition(":")[0]: value for key, value in feeds.items()}
+    digest = xxhash.xxh3_64()
+    for name in sorted(given.keys() & placeholders):
+        for part in tf.nest.flatten(given[name]):
+            array = np.ascontiguousarray(part)
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.view(np.uint8).data)
+    return f" {digest.hexdigest()}" if given.keys() & placeholders else ""
 
 
 class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
@@ -117,7 +142,9 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
         """See `tf.compat.v1.Session.run`. On the loop's thread the end of a run is a boundary."""
         boundary = self.care.boundary
         if not boundary.is_mine:
-            return super().run(fetches, feed_dict, options, run_metadata)
+            result = super().run(fetches, feed_dict, options, run_metadata)
+            self.care.ran(self, fetches, feed_dict, is_step=False)
+            return result
         with boundary.lock:
             result = self.run_step(fetches, feed_dict, options, run_metadata)
             if boundary.flag.is_raised:
@@ -134,7 +161,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
         except BaseException as error:
             care.fail(error, care.changes)
             raise
-        care.ran(self, fetches)
+        care.ran(self, fetches, feed_dict)
         return result
 
     def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:

@@ -92,7 +92,7 @@ class StepCustody(Custody):
         assert isinstance(self._care, StepCare)
         session.care = self._care
 
-    def _open(self, session: Any, prefix: Path | None, step: int) -> None:
+    def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         if prefix is None:
             self.model.begin_anew()
         else:

@@ -194,6 +194,7 @@ class StepSession:
             require_kept(traced.graph, refuse=False)
             self._model.variables_made()
             self._model.settle()
+            self._model.warn_of_forgotten(traced.graph)
             function.is_traced = True
 
 

@@ -1,0 +1,280 @@
+"""Where a graph's inputs are when a session goes on: in mid-epoch, at a new epoch's beginning, or at their end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from tests.tensorflow.graphs import saved, shuffled, supervised
+
+tf1 = tf.compat.v1
+
+
+@pytest.mark.parametrize("kind", ["one-shot", "local init op", "by the program"])
+def test_an_input_goes_on_in_mid_epoch(tmp_path: Path, kind: str) -> None:
+    def batches(logdir: Path, counts: list[int]) -> list[int]:
+        seen = []
+        for count in counts:
+            graph, fetch, _, init = shuffled(kind)
+            sv = supervised(graph, logdir)
+            with sv.managed_session() as sess:
+                if kind == "by the program":
+                    sess.run(init)
+                seen += [int(sess.run(fetch)) for _ in range(count)]
+        return seen
+
+    whole = batches(tmp_path / "whole", [300])
+    assert batches(tmp_path / "parts", [1, 99, 150, 50]) == whole
+
+
+def test_an_epoch_that_the_program_begins_later_begins_anew(tmp_path: Path) -> None:
+    """The first initialization after a resume is the one that the run was in."""
+    graph, fetch, _, init = shuffled("by the program")
+    with supervised(graph, tmp_path).managed_session() as sess:
+        sess.run(init)
+        first = [int(sess.run(fetch)) for _ in range(10)]
+    graph, fetch, _, init = shuffled("by the program")
+    with supervised(graph, tmp_path).managed_session() as sess:
+        sess.run(init)
+        assert int(sess.run(fetch)) not in first
+        sess.run(init)
+        assert int(sess.run(fetch)) == first[0]
+
+
+def test_an_iterator_of_two_datasets_goes_on_in_the_one_that_it_was_in(tmp_path: Path) -> None:
+    """A run that was paused in the middle of a validation trains on training data when it is started again."""
+
+    def build() -> tuple[Any, ...]:
+        graph = tf1.Graph()
+        with graph.as_default():
+            train_data = tf.data.Dataset.range(100).shuffle(50, seed=1)
+            held_out = tf.data.Dataset.range(1000, 1100).shuffle(50, seed=1)
+            iterator = tf1.data.Iterator.from_structure(tf.int64, [])
+            inits = iterator.make_initializer(train_data), iterator.make_initializer(held_out)
+            batch = iterator.get_next()
+            step = tf1.train.get_or_create_global_step()
+            with tf.control_dependencies([batch]):
+                return graph, tf.group(tf1.assign_add(step, 1)), batch, *inits
+
+    graph, train_op, batch, begin_training, begin_validation = build()
+    with supervised(graph, tmp_path).managed_session() as sess:
+        sess.run(begin_training)
+        for _ in range(20):
+            sess.run(train_op)
+        sess.run(begin_validation)
+        assert sess.run(batch) >= 1000 and sess.run(batch) >= 1000
+    graph, train_op, batch, begin_training, begin_validation = build()
+    with supervised(graph, tmp_path).managed_session() as sess:
+        sess.run(begin_training)
+        seen = [sess.run([train_op, batch])[1] for _ in range(20)]
+    assert max(seen) < 100
+
+
+def test_an_input_that_cannot_be_saved_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        dataset = tf.data.Dataset.from_generator(lambda: iter(range(100)), tf.int64)
+        batch = tf1.data.make_one_shot_iterator(dataset.repeat()).get_next()
+        step = tf1.train.get_or_create_global_step()
+        with tf.control_dependencies([batch]):
+            train_op = tf1.assign_add(step, 1)
+    with supervised(graph, tmp_path).managed_session() as sess:
+        for _ in range(3):
+            sess.run(train_op)
+    assert "position of an input is not saved" in caplog.text
+    assert saved(tmp_path)[0][0] == 3
+
+
+class Counted:
+    """A graph of which each step takes one number of a dataset."""
+
+    def __init__(self, dataset: Callable[[], tf.data.Dataset], one_shot: bool = False) -> None:
+        self.graph = tf1.Graph()
+        with self.graph.as_default():
+            if one_shot:
+                self.iterator, self.begin = tf1.data.make_one_shot_iterator(dataset()), tf.no_op()
+            else:
+                self.iterator = tf1.data.make_initializable_iterator(dataset())
+                self.begin = self.iterator.initializer
+            self.batch = self.iterator.get_next()
+            self.step = tf1.train.get_or_create_global_step()
+            with tf.control_dependencies([self.batch]):
+                self.train_op = tf1.assign_add(self.step, 1)
+
+    def epoch(self, session: Any, limit: int = 1000) -> list[int]:
+        """Train to the end of the data."""
+        seen: list[int] = []
+        while len(seen) < limit:
+            try:
+                seen.append(int(session.run([self.train_op, self.batch])[1]))
+            except tf.errors.OutOfRangeError:
+                break
+        return seen
+
+
+def beginning(found: Counted) -> Callable[[Any], Any]:
+    return lambda step_context: step_context.session.run(found.begin)
+
+
+def ten() -> tf.data.Dataset:
+    return tf.data.Dataset.range(10)
+
+
+@pytest.mark.parametrize("steps", [10, 20])
+@pytest.mark.parametrize("reason", ["pause", "saver", "finish"])
+def test_a_run_that_was_saved_at_an_epochs_end_has_epochs_again(tmp_path: Path, steps: int, reason: str) -> None:
+    """What was left of that epoch is nothing; the next one is whole."""
+    for _ in range(2):
+        found = Counted(ten)
+        epochs: list[list[int]] = []
+        with supervised(found.graph, tmp_path).managed_session() as session:
+            while (step := int(session.run(found.step))) < 40 and len(epochs) < 6:
+                session.run(found.begin)
+                epochs.append(found.epoch(session, steps - step if step < steps else 1000))
+                if session.run(found.step) == steps and step < steps:
+                    if reason == "pause":
+                        os.kill(os.getpid(), signal.SIGTERM)
+                    elif reason == "saver":
+                        os.kill(os.getpid(), signal.SIGUSR1)
+                    break
+    assert [len(epoch) for epoch in epochs if epoch] == [10] * ((40 - steps) // 10)
+
+
+@pytest.mark.parametrize("one_shot", [True, False])
+def test_a_run_that_has_ended_with_its_input_begins_it_once_more(tmp_path: Path, one_shot: bool) -> None:
+    """As with TensorFlow: each evaluation of a loop, and each further round of training, has all of the data."""
+    for total in (10, 20, 30):
+        found = Counted(ten, one_shot)
+        with supervised(found.graph, tmp_path, save_model_secs=0.01).managed_session() as session:
+            session.run(found.begin)
+            while True:
+                session.run(found.train_op)
+        assert saved(tmp_path)[0][0] == total
+    for total in (40, 50):
+        found = Counted(ten, one_shot)
+        with found.graph.as_default(), trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+            session.run_step_fn(beginning(found))
+            while not session.should_stop():
+                session.run(found.train_op)
+        assert saved(tmp_path)[0][0] == total
+
+
+def test_a_run_that_was_paused_after_its_input_had_ended_trains_no_more(tmp_path: Path) -> None:
+    """It was evaluating its model, say: the run that was not paused has read the data once."""
+    for trained in (list(range(10)), []):
+        found = Counted(ten, one_shot=True)
+        sv = supervised(found.graph, tmp_path)
+        with sv.managed_session() as session:
+            assert found.epoch(session) == trained
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not sv.should_stop():
+                session.run(found.step)
+    assert saved(tmp_path)[0] == (10, "pause")
+
+
+def test_other_data_in_the_same_initializer_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """TensorFlow's guide: one iterator is fed the training data, and then the validation data."""
+
+    def build() -> tuple[Counted, Any]:
+        given: list[Any] = []
+
+        def dataset() -> tf.data.Dataset:
+            given.append(tf1.placeholder(tf.int64, [None]))
+            return tf.data.Dataset.from_tensor_slices(given[0])
+
+        found = Counted(dataset)
+        return found, given[0]
+
+    caplog.set_level("INFO", "trainerd")
+    train, held_out = np.arange(10), np.arange(100, 110)
+    found, given = build()
+    with supervised(found.graph, tmp_path).managed_session() as session:
+        session.run(found.begin, {given: train})
+        assert found.epoch(session) == list(range(10))
+        session.run(found.begin, {given: held_out})
+        assert [int(session.run(found.batch)) for _ in range(3)] == [100, 101, 102]
+    found, given = build()
+    with supervised(found.graph, tmp_path).managed_session() as session:
+        session.run(found.begin, {given: train})
+        assert found.epoch(session, 4) == [0, 1, 2, 3]
+    assert "begins anew: it was given other data" in caplog.text
+    found, given = build()
+    with supervised(found.graph, tmp_path).managed_session() as session:
+        session.run(found.begin, {given: train})
+        assert found.epoch(session) == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("before", ["handle", "tables", "local variables", "feed", "another epoch"])
+def test_what_a_program_does_before_it_begins_its_input_does_not_move_it(tmp_path: Path, before: str) -> None:
+    """As long as it does not train, nor read it."""
+
+    def build() -> tuple[Counted, Callable[[Any], object]]:
+        found = Counted(ten)
+        with found.graph.as_default():
+            tf1.get_variable("local", [], collections=[tf1.GraphKeys.LOCAL_VARIABLES])
+            keys = tf.lookup.KeyValueTensorInitializer(["a"], [1])
+            tf.lookup.StaticHashTable(keys, -1)
+            fed = tf1.placeholder(tf.float32, [])
+            handle, tables = found.iterator.string_handle(), tf1.tables_initializer()
+            local, looked = tf1.local_variables_initializer(), fed + 1.0
+            other = tf1.data.make_initializable_iterator(ten())
+            taken = other.get_next()
+
+        def another(session: Any) -> None:
+            session.run(other.initializer)
+            session.run(taken)
+
+        acts: dict[str, Callable[[Any], object]] = {
+            "handle": lambda session: session.run(handle),
+            "tables": lambda session: session.run(tables),
+            "local variables": lambda session: session.run(local),
+            "feed": lambda session: session.run(looked, {fed: 1.0}),
+            "another epoch": another,
+        }
+        return found, acts[before]
+
+    for expected in ([0, 1, 2, 3], [4, 5, 6, 7, 8, 9]):
+        found, act = build()
+        with supervised(found.graph, tmp_path).managed_session() as session:
+            act(session)
+            session.run(found.begin)
+            assert found.epoch(session, 4 if expected[0] == 0 else 1000) == expected
+
+
+def test_an_input_that_was_read_before_it_is_begun_begins_anew(tmp_path: Path) -> None:
+    """An epoch of it was gone on with: without steps, as an evaluation is."""
+    for first in ([], [4, 5]):
+        found = Counted(ten)
+        with found.graph.as_default():
+            tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, found.begin)
+        with supervised(found.graph, tmp_path).managed_session() as session:
+            assert [int(session.run(found.batch)) for _ in first] == first
+            session.run(found.begin)
+            assert found.epoch(session, 4) == [0, 1, 2, 3]
+
+
+def test_a_hook_may_begin_the_input(tmp_path: Path) -> None:
+    class Begins(tf1.train.SessionRunHook):  # type: ignore[misc,name-defined]
+        def __init__(self, op: Any) -> None:
+            self.ops = [op]
+
+        def before_run(self, run_context: Any) -> None:
+            while self.ops:
+                run_context.session.run(self.ops.pop())
+
+    for expected in ([0, 1, 2, 3], [4, 5, 6]):
+        found = Counted(ten)
+        hooks = [Begins(found.begin)]
+        with (
+            found.graph.as_default(),
+            trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks) as session,
+        ):
+            assert found.epoch(session, len(expected)) == expected
