@@ -228,7 +228,12 @@ def _read_mistakes(name: str, value: object, read: Callable[[str], object]) -> l
 
 
 def _logdir_mistakes(logdir: object, folder: Path) -> list[str]:
-    mistake = logdir_mistake((folder / logdir).absolute()) if isinstance(logdir, str) else None
+    if not isinstance(logdir, str):
+        return []
+    try:
+        mistake = logdir_mistake(_rundir(folder, logdir))
+    except RuntimeError:
+        mistake = f"{logdir!r} begins with the home directory of a user who has none here"
     return [f"logdir: {mistake}"] if mistake else []
 
 

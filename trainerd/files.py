@@ -56,8 +56,10 @@ def _advice(error: OSError) -> str:
         errno.EPERM: _PERMISSION,
         errno.EROFS: "The file system is read-only; remount it or choose another `logdir`.",
         errno.ENOTDIR: "A file stands where a directory is needed; move it or choose another `logdir`.",
+        errno.EISDIR: "A folder stands where a file is needed; move it or choose another `logdir`.",
+        errno.EEXIST: "A file stands where a directory is needed; move it or choose another `logdir`.",
         errno.EIO: "The device reports an error; see `dmesg`.",
-    }.get(error.errno or 0, "See the message above and `dmesg`.")
+    }.get(error.errno or 0, "`dmesg` may tell more.")
 
 
 def is_damage(error: OSError) -> bool:

@@ -15,6 +15,7 @@ Fingerprint = dict[str, str]
 _STATE = "job.state"
 _OPTIMIZER = "job.optimizer."  # and where it stands
 _POSITION = ("input.element_spec", "input.pipeline")
+_ORDER = ("input.content", "input.seeds")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Difference:
     def moves_position(self) -> bool:
         """Whether a saved position of the dataset means another place than it did."""
         return self.name in _POSITION and self.before is not None and self.now is not None
+
+    @property
+    def moves_order(self) -> bool:
+        """Whether other elements stand at the places of the dataset than did."""
+        return self.name in _ORDER and self.before is not None and self.now is not None
 
     @property
     def is_of_state(self) -> bool:

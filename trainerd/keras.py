@@ -5,6 +5,7 @@ For a Keras model under the daemon's own loop there is `trainerd.KerasJob`.
 
 from __future__ import annotations
 
-from trainerd.supervisor.fitting import Paused, Supervise
+from trainerd.supervisor.fitting import Supervise
+from trainerd.supervisor.outcome import Paused
 
 __all__ = ["Paused", "Supervise"]

@@ -183,7 +183,7 @@ def read_state(path: Path) -> State | None:
     try:
         with storage(f"read {path}", missing_ok=True):
             return _from_json(json.loads(read_regular(path)))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ class Target:
         match = re.fullmatch(r"\s*([\w/.-]+)\s*(>=|<=)\s*(\S+)\s*", said)
         if not match:
             raise ValueError('expected "NAME >= NUMBER" or "NAME <= NUMBER"')
-        return cls(match[1], match[2] == ">=", float(match[3]))
+        value = float(match[3])
+        if math.isnan(value):
+            raise ValueError(f"{value} is no number to compare with")
+        return cls(match[1], match[2] == ">=", value)
 
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.value:g}"

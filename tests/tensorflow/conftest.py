@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -24,6 +25,12 @@ def wakeup_fd() -> int:
     descriptor = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(descriptor)
     return descriptor
+
+
+@pytest.fixture(autouse=True)
+def at_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was paused is gone on with in the same process, as in a notebook."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
 
 
 @pytest.fixture(autouse=True)

@@ -65,8 +65,43 @@ def test_how_much_the_sources_have_is_told_and_moves_no_position() -> None:
     def made(count: int) -> dict[str, str]:
         return fingerprint([tf.data.Dataset.from_tensor_slices(tf.zeros([count])).repeat().batch(2)])
 
-    [change] = differences(made(10), made(20))
-    assert str(change) == "input.sources: 10 → 20" and not change.moves_position
+    content, change = differences(made(10), made(20))
+    assert str(change) == "input.sources: 10 → 20" and not change.moves_position and not change.moves_order
+    assert content.name == "input.content" and content.moves_order and not content.moves_position
+
+
+def test_what_the_data_is_and_which_seeds_it_has_is_told() -> None:
+    def made(*parts: Any, seed: int = 3) -> dict[str, str]:
+        return fingerprint([tf.data.Dataset.from_tensor_slices(parts).shuffle(10, seed=seed).batch(2)])
+
+    names = [f"{number}.png" for number in range(300_000)]
+    first = made(names, tf.range(300_000))
+    assert differences(first, made(names, tf.range(300_000))) == []
+    assert [each.name for each in differences(first, made(names[::-1], tf.range(300_000)))] == ["input.content"]
+    [seeds] = differences(first, made(names, tf.range(300_000), seed=4))
+    assert seeds.name == "input.seeds" and seeds.moves_order
+    ragged = tf.ragged.constant([[1], [2, 3]])
+    assert made(ragged)["input.content"] == made(ragged)["input.content"]
+
+
+def test_data_in_an_order_that_is_drawn_at_each_start_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def program(files: list[str]) -> None:
+        count, iterator = tf.Variable(0), iter(tf.data.Dataset.from_tensor_slices(files))
+
+        def step() -> tf.Tensor:
+            return count.assign_add(tf.strings.length(next(iterator)))
+
+        checkpoint = tf.train.Checkpoint(count=count, iterator=iterator)
+        with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path)).managed_session() as session:
+            session.run(step)
+
+    program(["a", "b", "c"])
+    program(["a", "b", "c"])
+    assert "are not those of step" not in caplog.text
+    program(["c", "b", "a"])
+    assert "the data or the seeds of the dataset are not those of step 2" in caplog.text
 
 
 def test_the_elements() -> None:

@@ -464,10 +464,12 @@ def test_metrics_of_an_epoch_that_begins_anew_do_too(tmp_path: Path) -> None:
 
 
 class Resets(keras.callbacks.Callback):  # type: ignore[misc]
-    """Resets the state of an RNN where an epoch begins, as many programs do."""
+    """Resets the state of an RNN where an epoch begins, as many programs do; and shrinks the weights, and the slots."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.model.layers[0].reset_state()
+        for variable in [*self.model.trainable_variables, *self.model.optimizer.variables[2:]]:
+            variable.assign(variable * 0.9)
 
 
 def test_what_a_callback_resets_is_put_back_in_an_epoch_that_goes_on(tmp_path: Path) -> None:
@@ -478,7 +480,7 @@ def test_what_a_callback_resets_is_put_back_in_an_epoch_that_goes_on(tmp_path: P
         keras.utils.set_random_seed(4)
         layers = [keras.Input((5, 2), batch_size=4), keras.layers.GRU(3, stateful=True), keras.layers.Dense(1)]
         model = keras.Sequential(layers)
-        model.compile("sgd", "mse")
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "mse")
         with trainerd.keras.Supervise(str(tmp_path / name)) as supervise:
             all_of_them = [Resets(), *callbacks, supervise]
             model.fit(supervise.data(dataset), epochs=2, verbose=0, shuffle=False, callbacks=all_of_them)
@@ -489,3 +491,18 @@ def test_what_a_callback_resets_is_put_back_in_an_epoch_that_goes_on(tmp_path: P
         fit("parts", At(3, terminate))
     for one, other in zip(fit("parts"), whole, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_model_of_several_replicas_is_refused_with_supervised_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Two:
+        num_replicas_in_sync = 2
+
+    model = a_model()
+    monkeypatch.setattr(type(model), "distribute_strategy", Two())
+    with pytest.raises(UsageError, match=r"tf\.distribute strategy of several replicas"):
+        supervise = trainerd.keras.Supervise(str(tmp_path))
+        supervise.set_model(model)
+        supervise.data(shuffled())
+        supervise.on_train_begin()

@@ -278,6 +278,23 @@ def test_how_far_the_data_was_fetched_ahead_changes_nothing(tmp_path: Path, wait
     assert_same(made[0], made[-1])
 
 
+class Logs(keras.callbacks.CSVLogger):  # type: ignore[misc]
+    """A program's own."""
+
+
+@pytest.mark.parametrize("kind", [keras.callbacks.CSVLogger, Logs])
+def test_rows_of_an_earlier_training_are_kept(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("epoch,loss,mae\n" + "".join(f"{epoch},0.1,0.1\n" for epoch in range(5)))
+
+    def make() -> trainerd.KerasJob:
+        log = kind(str(path), append=True)
+        return trainerd.KerasJob(a_model(), shuffled(), callbacks=[log], epochs=3)
+
+    in_parts(make, [3, 8, 13], tmp_path)
+    assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["epoch", *"01234", *"012"]
+
+
 def test_what_was_trained_after_the_checkpoint_leaves_no_rows(tmp_path: Path) -> None:
     def make() -> trainerd.KerasJob:
         log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), separator=";")

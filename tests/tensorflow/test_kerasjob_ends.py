@@ -368,3 +368,35 @@ def test_a_checkpoint_of_another_kind_of_job_does_not_fit(tmp_path: Path) -> Non
     tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "model.ckpt-1"))
     with pytest.raises(DataError, match="it is not of a KerasJob"):
         opened(trainerd.KerasJob(a_model(), shuffled())).restore(tmp_path / "model.ckpt-1")
+
+
+class Freezes(keras.callbacks.Callback):  # type: ignore[misc]
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.model.layers[0].trainable = False
+
+
+def test_what_a_callback_freezes_after_the_step_was_made_is_refused() -> None:
+    """`fit` makes its step later, and would leave that layer as it is."""
+    session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Freezes()]))
+    with pytest.raises(JobError, match=r"a callback has changed.*what is trained"):
+        train(session)
+    model = a_model()
+    model.layers[0].trainable = False
+    train(opened(trainerd.KerasJob(model, shuffled(), callbacks=[Freezes()], epochs=1)))
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_an_evaluation_that_fails_with_other_weights_leaves_nothing_to_save(swaps: bool) -> None:
+    def read(x: Any) -> Any:
+        raise OSError("the disk is gone")
+
+    held_out = tf.data.Dataset.from_tensors((X, Y)).map(
+        lambda x, y: (tf.ensure_shape(tf.py_function(read, [x], tf.float32), X.shape), y)
+    )
+    model = a_model()
+    model.compile(keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9), "mse")
+    callbacks = [keras.callbacks.SwapEMAWeights()] if swaps else []
+    session = opened(trainerd.KerasJob(model, shuffled(), validation_data=held_out, callbacks=callbacks))
+    with pytest.raises(JobError, match="evaluate failed after step 6") as caught:
+        train(session)
+    assert caught.value.sound is not swaps

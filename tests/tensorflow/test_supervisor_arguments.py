@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -312,6 +313,36 @@ def test_a_session_that_failed_and_was_not_closed_makes_way(
     for end in ends[:2]:
         end()
     assert saved(tmp_path)[0] == (3, "finish")
+
+
+@pytest.mark.parametrize("kind", ["supervisor", "monitored"])
+def test_a_program_of_several_sessions_ends_where_it_was_asked_to_pause(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop of trainings and evaluations does not outlive SIGTERM; a person at a prompt goes on, see conftest.py."""
+
+    def train(logdir: Path) -> int:
+        found = counter()
+        sv = trainerd.Supervisor(graph=found.graph, logdir=str(logdir)) if kind == "supervisor" else None
+        with found.graph.as_default():
+            made = sv.managed_session() if sv else trainerd.MonitoredTrainingSession(checkpoint_dir=str(logdir))
+            with made as session:
+                for _ in range(3):
+                    if not (sv or session).should_stop():
+                        session.run(found.train_op)
+                os.kill(os.getpid(), signal.SIGTERM)
+                while not (sv or session).should_stop():
+                    pass
+        return saved(logdir)[0][0]
+
+    monkeypatch.delattr(sys, "ps1")
+    assert train(tmp_path / "run") == 3
+    with pytest.raises(SystemExit) as ended:
+        train(tmp_path / "run")
+    assert ended.value.code == 0 and saved(tmp_path / "run")[0] == (3, "pause")
+    assert train(tmp_path / "another") == 3
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert train(tmp_path / "run") == 6
 
 
 @pytest.mark.parametrize("kind", ["supervisor", "monitored"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.checkpoints import catalogue, manifest, restore, statefile
-from trainerd.checkpoints.manifest import About, DamagedError
+from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.statefile import StateFile
@@ -263,6 +263,32 @@ def test_damage_to_the_newest_falls_back(rundir: RunDirectory, kind: str, suffix
     if not (kind == "delete" and suffix == ".json"):
         assert rundir.quarantine.is_dir()
         assert rundir.steps() == [10]
+
+
+def test_a_manifest_that_is_nested_too_deep_is_damage(rundir: RunDirectory) -> None:
+    rundir.manifest(3).write_bytes(b"[" * 200_000)
+    with pytest.raises(DamagedError, match="not a manifest"):
+        manifest.read(rundir.manifest(3))
+
+
+def test_a_graph_that_was_deleted_is_missed_by_no_restore(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TensorFlow's programs delete `.meta` to save room, and copy checkpoints without it. A damaged one is damage."""
+    path = rundir.path / "model.ckpt-3.meta"
+    path.write_bytes(b"graph")
+    record = FileRecord.of(path)
+    path.unlink()
+    found = Manifest(3, 0.0, "request", {}, 0.0, {}, {path.name: record})
+    manifest.verify(found, rundir.path)
+    assert "model.ckpt-3.meta is gone" in caplog.text
+    path.write_bytes(b"grapg")
+    with pytest.raises(DamagedError, match=r"model.ckpt-3.meta: its content"):
+        manifest.verify(found, rundir.path)
+    path.unlink()
+    path.symlink_to(rundir.path / "nowhere")
+    with pytest.raises(DamagedError, match=r"model.ckpt-3.meta: missing"):
+        manifest.verify(found, rundir.path)
 
 
 def test_a_manifest_of_another_step_is_damage(rundir: RunDirectory) -> None:

@@ -70,6 +70,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("max_steps = 1.5", "max_steps: expected a whole number (in steps), got 1.5"),
         ("summary = 4", "summary: expected a table, [summary], got 4"),
         ("target = 'accuracy'", 'target: expected "NAME >= NUMBER" or "NAME <= NUMBER", got \'accuracy\''),
+        ("target = 'accuracy >= nan'", "target: nan is no number to compare with, got 'accuracy >= nan'"),
         ("target = 'accuracy >= high'", "target: could not convert string to float: 'high'"),
         ("[summary]\nmetrics_secs = nan", "summary.metrics_secs: expected a number >= 0.0 (in s), got nan"),
         ("[summary]\nmetrics_secs = inf", "summary.metrics_secs: expected a number <= 1000000000.0"),
@@ -99,6 +100,11 @@ def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
 def test_a_wrong_target_and_a_wrong_logdir_are_told_with_the_rest(tmp_path: Path) -> None:
     text = "\n".join(mistakes(tmp_path, 'entry = "a:b"\nlogdir = "x*"\ntarget = "loss < 1"\nmax_stepz = 1\n'))
     assert "has 3 mistakes" in text and "x* has *" in text and "target: expected" in text and "max_stepz" in text
+
+
+def test_a_home_directory_that_there_is_not(tmp_path: Path) -> None:
+    text = "\n".join(mistakes(tmp_path, 'entry = "a:b"\nlogdir = "~nobody-of-that-name/x"\n'))
+    assert "logdir: '~nobody-of-that-name/x' begins with the home directory of a user who has none here" in text
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:

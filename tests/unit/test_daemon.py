@@ -130,7 +130,7 @@ def test_a_log_that_was_moved_or_removed_is_begun_anew(tmp_path: Path) -> None:
     assert "message 0" in (tmp_path / "log.old").read_text()
 
 
-def test_a_log_in_whose_place_is_something_else_costs_its_lines_and_no_more(tmp_path: Path) -> None:
+def test_a_log_in_whose_place_is_something_else_goes_on_where_it_was(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     def replace() -> None:
@@ -139,6 +139,16 @@ def test_a_log_in_whose_place_is_something_else_costs_its_lines_and_no_more(tmp_
 
     said = _logged(path, replace, lambda: None, path.rmdir)
     assert said == ["message 3", "of another"]
+    assert "message 2" in (tmp_path / "log.old").read_text()  # as long as there is one
+
+
+def test_a_log_goes_on_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+    """What is lost there must be read somewhere."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    said = _logged(folder / "log", lambda: folder.rename(tmp_path / "moved"), lambda: None, folder.mkdir)
+    assert said == ["message 3", "of another"]
+    assert "message 2" in (tmp_path / "moved" / "log").read_text()
 
 
 def test_a_process_holds_a_place_once_even_where_the_folder_was_removed(rundir: RunDirectory) -> None:

@@ -38,7 +38,9 @@ def test_a_state_survives_its_file(odd_rundir: RunDirectory) -> None:
     assert json.loads(odd_rundir.state.read_text())["metrics"]["bad"] is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"phase": "dancing"}', b"\xff", b'{"step": 1}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b'{"phase": "dancing"}', b"\xff", b'{"step": 1}', b"[" * 200_000]
+)
 def test_a_damaged_state_tells_nothing(rundir: RunDirectory, content: bytes) -> None:
     rundir.state.write_bytes(content)
     assert read_state(rundir.state) is None

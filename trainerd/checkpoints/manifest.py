@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any
 from trainerd.errors import DataError, StorageError
 from trainerd.files import is_damage, read_regular, storage_error, xxh128
 from trainerd.fingerprint import Fingerprint
+
+log = logging.getLogger(__name__)
 
 FORMAT = 3
 
@@ -116,7 +120,7 @@ def read(path: Path) -> Manifest:
         )
     except OSError as error:
         raise _damage_or_trouble(error, path) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path.name}: not a manifest ({type(error).__name__})") from error
     if not path.name.endswith(f"-{manifest.step}.json"):
         raise DamagedError(f"{path.name}: it is the manifest of step {manifest.step}")
@@ -126,7 +130,7 @@ def read(path: Path) -> Manifest:
 
 
 def verify(manifest: Manifest, folder: Path) -> None:
-    """Compare every file of a checkpoint with its record.
+    """Compare every file of a checkpoint with its record. The graph of TensorFlow 1, `.meta`, may have been deleted.
 
     Raises:
       DamagedError: the first file that is missing or differs.
@@ -135,6 +139,9 @@ def verify(manifest: Manifest, folder: Path) -> None:
     for name, record in manifest.files.items():
         path = folder / name
         try:
+            if name.endswith(".meta") and not os.path.lexists(path):  # a graph, of which no restore has need
+                log.warning("%s is gone, which the checkpoint can do without", path)
+                continue
             if path.is_symlink() or not path.is_file():
                 raise DamagedError(f"{name}: missing")
             size = path.stat().st_size

@@ -48,17 +48,17 @@ class LogFile(RotatingFileHandler):
         self._redirect()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, into a new file where the one so far was moved or removed."""
+        """Write one record, into a new file where the one so far was moved or removed; there where none can be made."""
         try:
-            if self.stream is not None and not self._is_at(self.stream):
-                moved, self.stream = self.stream, None
-                moved.close()
-            if self.stream is None:
-                self.stream = self._open()
+            if self.stream is None or not self._is_at(self.stream):
+                moved, self.stream = self.stream, self._open()
+                if moved is not None:
+                    moved.close()
                 self._redirect()
         except OSError:
-            self.handleError(record)
-            return
+            if self.stream is None:
+                self.handleError(record)
+                return
         super().emit(record)
 
     def _is_at(self, stream: TextIOWrapper) -> bool:

@@ -40,6 +40,7 @@ class Callbacks:
 
     Attributes:
       wants_batches: whether one of them must be called around every batch.
+      wants_tests: whether one of them does something where an evaluation begins.
       settings: what they were made with.
 
     Raises:
@@ -64,6 +65,7 @@ class Callbacks:
         self.settings = [[type(each).__name__, copy.deepcopy(_plain(each))] for each in self._own]
         self._model = model
         self.wants_batches = any(map(_wants_batches, self._own))
+        self.wants_tests = any(_has_own(each, ["on_test_begin"]) for each in self._own)
 
     @property
     def for_evaluate(self) -> Any:
@@ -94,7 +96,7 @@ class Callbacks:
           epoch: which one is gone on with, counted from 0; None where training begins.
         """
         for each in self._own:
-            if type(each) is keras.callbacks.CSVLogger and epoch is not None:
+            if isinstance(each, keras.callbacks.CSVLogger) and epoch is not None:
                 _keep_rows_before(epoch, each)
         self._model.stop_training = False
         self.call("on_train_begin", step=0)
@@ -107,7 +109,7 @@ class Callbacks:
     def pause(self) -> None:
         """The process ends, and training does not: those that only close their files at its end do that."""
         for each in self._own:
-            if type(each) in (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard):
+            if isinstance(each, keras.callbacks.CSVLogger | keras.callbacks.TensorBoard):
                 each.on_train_end()
 
     # ------------------------------------------------------------------ what they remember
@@ -186,8 +188,13 @@ def _wants_batches(callback: Any) -> bool:
         return bool(callback.update_freq != "epoch" or callback.write_steps_per_second or profiles)
     if kind is keras.callbacks.ModelCheckpoint:
         return bool(callback.save_freq != "epoch")
-    base = keras.callbacks.Callback
-    return any(name in vars(callback) or getattr(kind, name) is not getattr(base, name) for name in _OF_BATCHES)
+    return _has_own(callback, _OF_BATCHES)
+
+
+def _has_own(callback: Any, names: Sequence[str]) -> bool:
+    """Whether a callback has a method of its own of one of these names."""
+    kind, base = type(callback), keras.callbacks.Callback
+    return any(name in vars(callback) or getattr(kind, name) is not getattr(base, name) for name in names)
 
 
 def _plain(callback: Any) -> dict[str, Any]:
@@ -264,16 +271,17 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _keep_rows_before(epoch: int, logger: Any) -> None:
-    """Have a CSVLogger go on with its file: the rows of epochs that will be trained again are taken out."""
-    logger.append = True
+    """Have a CSVLogger go on with its file: the rows of epochs that will be trained again are taken off its end."""
+    appends, logger.append = logger.append, True
     path = Path(logger.filename)
-    if not path.exists():
+    if not path.exists() or (appends and epoch == 0):  # then they may be those of an earlier training
         return
     with path.open(newline="") as file:
         rows = list(csv.reader(file, delimiter=logger.sep))
+    while len(rows) > 1 and not _is_before(epoch, rows[-1]):
+        rows.pop()
     kept = io.StringIO()
-    writer = csv.writer(kept, delimiter=logger.sep)
-    writer.writerows(row for index, row in enumerate(rows) if index == 0 or _is_before(epoch, row))
+    csv.writer(kept, delimiter=logger.sep).writerows(rows)
     files.write_atomic(path, kept.getvalue().encode())
 
 

@@ -21,6 +21,7 @@ from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.callbacks import Callbacks, as_numbers, without_files
 from trainerd.sessions.contract import Steps
 from trainerd.sessions.function import FunctionSession
+from trainerd.sessions.hidden import identity
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.kerasdata import checked, data_of
 from trainerd.sessions.latest import LatestArrays
@@ -106,6 +107,7 @@ class KerasJobSession(FunctionSession):
         self._names = set[str]()  # what the step gives
         step = _step_of(job.model, self._arrays, self._names)
         super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
+        self._trains: Any = _trained(job.model)  # by the step; None once that has been compared
 
     # ------------------------------------------------------------------ the contract
 
@@ -127,6 +129,7 @@ class KerasJobSession(FunctionSession):
             self._begin_epoch(before)
             if self._model.stop_training:  # a callback wants no epoch: `fit` does one step, and then looks
                 limit = min(limit, before + 1)
+        self._require_same()
         assert progress.epoch_began is not None
         end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
         data_end = progress.input_began + self._size if self._size else math.inf
@@ -197,6 +200,17 @@ class KerasJobSession(FunctionSession):
         self._model.reset_metrics()
         self._call("on_epoch_begin", self._progress.epoch)
         self._progress.epoch_began = step
+
+    def _require_same(self) -> None:
+        """Before the first step: `fit` makes its own only now, after callbacks were told of the beginning."""
+        if self._trains is not None and self._trains != _trained(self._model):
+            raise JobError(
+                "a callback has changed, where the training began, what is trained (a layer's `trainable`, or the "
+                "optimizer), and the step was made before that. Do it before the KerasJob is made",
+                step=self.step,
+                sound=True,
+            )
+        self._trains = None
 
     def _run_batch(self, before: int) -> Steps:
         """One step, and the callbacks around it. Where the flag is raised there is none, and they wait for it."""
@@ -286,7 +300,8 @@ class KerasJobSession(FunctionSession):
             return as_numbers(found)
         except FAILURES as error:
             message = f"the model's evaluate failed after step {self.step}"
-            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
+            sound = not self._callbacks.wants_tests  # they may have changed the weights for it
+            raise JobError(message, step=self.step, sound=sound, details=job_traceback(error)) from error
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> None:
         self._remembered = None
@@ -338,6 +353,11 @@ def _step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
         return {name: value for name, value in numbers.items() if value.shape.rank == 0}
 
     return tf.function(train_step, autograph=False)
+
+
+def _trained(model: Any) -> Any:
+    """What a step of a model is made for."""
+    return id(model.optimizer), [identity(variable) for variable in model.trainable_variables]
 
 
 def _saveable(logs: Mapping[str, Any]) -> dict[str, Any]:

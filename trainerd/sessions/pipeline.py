@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+import xxhash
 
 from trainerd.sessions.randomness import kinds_of
 
+_LOOKED_AT = 100_000  # numbers, or texts, of a tensor's beginning and of its end
 SAID = "_trainerd_says"  # the attribute of a dataset that says itself what it is made of
 
 # Of a CsvDataset TensorFlow saves a position with which what is left of a file is lost.
@@ -56,6 +59,8 @@ def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
         "input.element_spec": "; ".join(describe_elements(each.element_spec) for each in datasets),
         "input.pipeline": "; ".join(map(describe, datasets)),
         "input.cardinality": "; ".join(str(int(each.cardinality())) for each in datasets),
+        "input.content": "; ".join(map(_content, datasets)),
+        "input.seeds": "; ".join(map(_seeds, datasets)),
         "input.sources": "; ".join(", ".join(map(str, _source_sizes(each))) for each in datasets),
     }
 
@@ -64,6 +69,25 @@ def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
     """How many elements each source has; negative where that is not known, or there is no end."""
     below = inputs(dataset)
     return [size for each in below for size in _source_sizes(each)] if below else [int(dataset.cardinality())]
+
+
+def _content(dataset: tf.data.Dataset) -> str:
+    """A digest of the tensors that a dataset is made of; of large ones, of their beginnings and ends."""
+    digest = xxhash.xxh3_64()
+    for stage in stages(dataset):
+        for tensor in getattr(stage, "_tensors", ()):
+            if not hasattr(tensor, "numpy") or tensor.dtype in (tf.variant, tf.resource):
+                continue
+            array = np.ravel(tensor.numpy())
+            for part in (array[:_LOOKED_AT], array[-_LOOKED_AT:]):
+                digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
+    return str(digest.hexdigest())
+
+
+def _seeds(dataset: tf.data.Dataset) -> str:
+    """The seeds of its stages."""
+    found = [(setting(stage, "seed"), setting(stage, "seed2")) for stage in stages(dataset)]
+    return ", ".join(f"{one}/{other}" for one, other in found if one is not None or other is not None)
 
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:

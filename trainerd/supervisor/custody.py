@@ -35,7 +35,7 @@ from trainerd.supervisor import requests
 from trainerd.supervisor.boundary import Boundary
 from trainerd.supervisor.care import Care
 from trainerd.supervisor.flag import Request
-from trainerd.supervisor.outcome import Outcome, reached
+from trainerd.supervisor.outcome import Outcome, Paused, reached
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.recording import Events
 from trainerd.supervisor.schedule import Mark, Schedule
@@ -60,6 +60,7 @@ class Keep:
 
 
 _held: dict[str, Custody] = {}  # by the run directory that it holds
+_paused = set[str]()  # the run directories in which this process was asked to pause
 
 
 class Custody(ABC):
@@ -145,7 +146,14 @@ class Custody(ABC):
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """Take the run directory and the signals. They are given back by `end`, or here where the block raises."""
+        """Take the run directory and the signals. They are given back by `leave`, or here where the block raises.
+
+        Raises:
+          Paused: this process was asked to pause in that run directory. A person at a prompt goes on when they like.
+        """
+        if self._place in _paused and not hasattr(sys, "ps1"):
+            log.info("the program was asked to pause, and ends", extra={"event": "paused"})
+            raise Paused
         self.outcome, self._pid = None, os.getpid()
         if (earlier := _held.get(self._place)) is not None and earlier is not self:
             earlier.make_way()
@@ -399,6 +407,8 @@ class Custody(ABC):
                 if self._rundir is not None:
                     lock.require_in_place(self._rundir)
                 self.outcome = Outcome(Phase.PAUSED, "paused on request")
+                if self._rundir is not None:
+                    _paused.add(self._place)
                 self._stop(None)
             if self._upkeep is None or self._model is None or self._care is None:
                 return

@@ -14,13 +14,13 @@ import tensorflow as tf
 from trainerd.errors import DataError, UsageError
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.callbacks import Callbacks
-from trainerd.sessions.hidden import identity
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.pythonstate import PythonValues, is_plain, packed
 from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.state import Phase
 from trainerd.supervisor.custody import Keep
+from trainerd.supervisor.outcome import Paused
 from trainerd.supervisor.schedule import Schedule
 from trainerd.supervisor.stepcustody import StepCustody
 from trainerd.supervisor.stepsession import StepCare, as_steps
@@ -29,16 +29,6 @@ log = logging.getLogger(__name__)
 
 _STATE = "training"  # its name in a checkpoint
 _MANY = 2**62  # batches: more than any epoch has
-
-
-class Paused(SystemExit):
-    """`fit` was asked to pause, and its last step is on disk: the program ends with code 0, unless it catches this.
-
-    An exit and no return: what comes after `fit` in a program takes the model for trained.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(0)
 
 
 class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
@@ -108,6 +98,11 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._leave(None)
         self._is_within = self._is_told_again = False
         self._unsure = None
+        if self._data is not None and self.model.distribute_strategy.num_replicas_in_sync > 1:
+            raise UsageError(
+                "the model was made under a tf.distribute strategy of several replicas, which read iterators of their "
+                "own: give fit the dataset itself, and an epoch that was interrupted begins anew."
+            )
         if self._data is not None and 0 <= self._data.size != self.params.get("steps"):
             raise UsageError(
                 f"the data has {self._data.size} batches, and steps_per_epoch is {self.params.get('steps')}: fit "
@@ -329,13 +324,10 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self.model._initial_epoch = self._epoch if self._stopped_by is None else self.params["epochs"]
 
     def _resettable(self, model: TrackedModel) -> list[tuple[Any, Any]]:
-        """Where an epoch goes on: metrics, and what a callback may reset where one begins, as the state of an RNN."""
+        """Where an epoch goes on: what `fit` or a callback may change where one begins, such as an RNN's state."""
         if self._data is None or not self._batch:
             return []
-        trains = [self._global_step, *self.model.trainable_variables]
-        trains += self.model.optimizer.variables if self.model.optimizer is not None else []
-        trained = {identity(variable) for variable in trains}
-        return [(each, each.numpy()) for each in model.variables() if identity(each) not in trained]
+        return [(each, each.numpy()) for each in model.variables()]
 
     def _tell_of_end(self) -> None:
         """Where `fit` has nothing left to train, say so."""

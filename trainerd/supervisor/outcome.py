@@ -23,6 +23,17 @@ class Outcome:
     by_job: bool = False
 
 
+class Paused(SystemExit):
+    """A program was asked to pause, and its last step is on disk: it ends with code 0, unless it catches this.
+
+    Raised by `fit`, since what comes after it in a program takes the model for trained; and where a program that was
+    asked to pause begins another session in the same run directory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:
     """Whether a run with these figures is at the end that its config sets."""
     target = config.parsed_target()

@@ -129,6 +129,14 @@ class Upkeep:
             log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})
         if any(change.is_of_state for change in changes):
             return  # restoring will say so, which is the greater news
+        if any(change.moves_order for change in changes) and self.config.input_position == "exact":
+            log.warning(
+                "the data or the seeds of the dataset are not those of step %d: of the epoch that goes on some "
+                "elements come twice and some never. Where their order is drawn at random at each start, as by "
+                "image_dataset_from_directory without a seed, give it one.",
+                found.step,
+                extra={"event": "changed"},
+            )
         others = [change for change in changes if change.is_of_optimizer]
         if others and not accept_changes:
             lines = "\n".join(f"  {change}" for change in others)
