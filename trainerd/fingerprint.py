@@ -15,7 +15,7 @@ Fingerprint = dict[str, str]
 _STATE = "job.state"
 _OPTIMIZER = "job.optimizer."  # and where it stands
 _POSITION = ("input.element_spec", "input.pipeline")
-_ORDER = ("input.content", "input.seeds")
+_CONTENT = "input.content"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Difference:
     @property
     def moves_order(self) -> bool:
         """Whether other elements stand at the places of the dataset than did."""
-        return self.name in _ORDER and self.before is not None and self.now is not None
+        return self.name == _CONTENT and self.before is not None and self.now is not None
 
     @property
     def is_of_state(self) -> bool:

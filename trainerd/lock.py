@@ -7,6 +7,7 @@ which has got its pid since.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -76,8 +77,8 @@ class Held:
         """Whether its file is no longer what has its name."""
         try:
             return not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
-        except FileNotFoundError:
-            return True
+        except OSError as error:
+            return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
     def is_in_place(self) -> bool:
         """Whether no other process has named itself in what has its name now."""
@@ -127,7 +128,7 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
 
 
 def was_removed(rundir: RunDirectory) -> bool:
-    """Whether this process holds a run directory that is no longer there, or another one by now."""
+    """Whether this process holds a lock whose file is no longer there, or is another one by now."""
     held = _held.get(rundir.lock)
     return held is not None and held.is_open and held.was_removed()
 

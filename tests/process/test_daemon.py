@@ -88,13 +88,16 @@ def test_a_daemons_life(project: Path, rundir: RunDirectory) -> None:
 
 def test_a_run_that_was_moved_away_ends_where_another_has_begun(project: Path, rundir: RunDirectory) -> None:
     write_config(project)
-    with subprocess.Popen([*COMMAND, "run"], cwd=project, stderr=subprocess.PIPE, text=True) as first:
-        wait_for(lambda: rundir.steps(), "a checkpoint")
+    first = subprocess.Popen([*COMMAND, "run"], cwd=project, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: (state := read_state(rundir.state)) and state.phase is Phase.TRAINING, "the first to train")
         rundir.path.rename(project / "moved")
         trainerd(project, "start")
         second = read_holder(rundir)
         assert second is not None and second.pid != first.pid
         _, text = first.communicate(timeout=60)
+    finally:
+        first.kill()
     assert first.returncode == 74 and "is another run's now" in text, text
     match = re.search(r"paused at step (\d+)", trainerd(project, "pause", "--wait"))
     assert match and saved(rundir)[0] == int(match[1]) and f"pid {second.pid}" not in trainerd(project, "status")

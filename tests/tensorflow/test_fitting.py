@@ -418,6 +418,22 @@ def test_what_the_end_of_training_does_to_the_weights_is_saved(tmp_path: Path, p
         assert np.array_equal(mine, theirs) and np.array_equal(mine, np.round(mine, 1))
 
 
+def test_a_finished_fit_that_is_run_again_leaves_its_checkpoint_as_it_is(tmp_path: Path) -> None:
+    class Halves(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_end(self, logs: Any = None) -> None:
+            self.model.set_weights([weight / 2 for weight in self.model.get_weights()])
+
+    def train() -> int:
+        model = a_model()
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            data = supervise.data(shuffled())
+            model.fit(data, epochs=1, verbose=0, shuffle=False, callbacks=[Halves(), supervise])
+        [manifest] = tmp_path.glob("model.ckpt-*.json")
+        return manifest.stat().st_mtime_ns
+
+    assert train() == train()
+
+
 class Swaps(keras.callbacks.Callback):  # type: ignore[misc]
     """Trains with weights of the other sign in the odd epochs, as SwapEMAWeights does between epochs."""
 

@@ -249,6 +249,60 @@ def test_what_a_program_does_before_it_begins_its_input_does_not_move_it(tmp_pat
             assert found.epoch(session, 4 if expected[0] == 0 else 1000) == expected
 
 
+def test_an_input_that_the_session_begins_is_begun_by_the_program_after_its_end(tmp_path: Path) -> None:
+    """It was saved after its last batch, before the program was told so."""
+    for lengths in ([10], [0, 10, 10]):
+        found = Counted(ten)
+        with found.graph.as_default():
+            tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, found.begin)
+        with supervised(found.graph, tmp_path).managed_session() as session:
+            for number, length in enumerate(lengths):
+                if number:
+                    session.run(found.begin)
+                assert len(found.epoch(session, 10 if lengths == [10] else 1000)) == length
+
+
+def test_the_end_of_an_input_is_seen_in_a_callable_too(tmp_path: Path) -> None:
+    for total in (10, 20):
+        found = Counted(ten, one_shot=True)
+        with supervised(found.graph, tmp_path).managed_session() as session:
+            step = session.make_callable(found.train_op)
+            while True:
+                step()
+        assert saved(tmp_path)[0] == (total, "finish")
+
+
+def test_sessions_of_one_supervisor_that_end_with_their_input_are_each_others_next(tmp_path: Path) -> None:
+    found = Counted(ten, one_shot=True)
+    sv = supervised(found.graph, tmp_path)
+    for total in (10, 20, 30):
+        with sv.managed_session() as session:
+            if total > 10:
+                assert saved(tmp_path)[0] == (total - 10, "finish")
+            while True:
+                session.run(found.train_op)
+        assert saved(tmp_path)[0] == (total, "finish")
+
+
+def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("".join(f"{number}\n" for number in range(10)))
+
+    def read(name: Any) -> tf.data.Dataset:
+        return tf.data.experimental.CsvDataset(name, [tf.int32])
+
+    for expected in ([0, 1, 2, 3], [4, 5, 6]):
+        found = Counted(ten)
+        with found.graph.as_default():
+            rows = tf.data.Dataset.from_tensors(str(path)).interleave(read)
+            held_out = tf1.data.make_initializable_iterator(rows)
+            row = held_out.get_next()
+        with supervised(found.graph, tmp_path / "run").managed_session() as session:
+            session.run([found.begin, held_out.initializer])
+            assert session.run(row)[0] == 0
+            assert found.epoch(session, len(expected)) == expected
+
+
 def test_an_input_that_was_read_before_it_is_begun_begins_anew(tmp_path: Path) -> None:
     """An epoch of it was gone on with: without steps, as an evaluation is."""
     for first in ([], [4, 5]):

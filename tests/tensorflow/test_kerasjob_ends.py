@@ -13,7 +13,19 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from tests.tensorflow.models import Marks, X, Y, a_model, endless, in_parts, opened, shuffled, train, unknown
+from tests.tensorflow.models import (
+    Marks,
+    X,
+    Y,
+    a_model,
+    assert_same,
+    endless,
+    in_parts,
+    opened,
+    shuffled,
+    train,
+    unknown,
+)
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.sessions.kerasjob import KerasJobSession
 from trainerd.supervisor.flag import Flag, Request
@@ -400,3 +412,49 @@ def test_an_evaluation_that_fails_with_other_weights_leaves_nothing_to_save(swap
     with pytest.raises(JobError, match="evaluate failed after step 6") as caught:
         train(session)
     assert caught.value.sound is not swaps
+
+
+class Thaws(keras.callbacks.Callback):  # type: ignore[misc]
+    """Fine-tunes a layer from the second epoch on, which has no effect on a step that is made."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.model.layers[0].trainable = epoch >= 1
+
+
+def test_what_a_callback_thaws_later_keeps_no_run_from_going_on(tmp_path: Path) -> None:
+    made: list[Any] = []
+
+    def job() -> trainerd.KerasJob:
+        made.append(a_model())
+        made[-1].layers[0].trainable = False
+        return trainerd.KerasJob(made[-1], shuffled(), callbacks=[Thaws()], epochs=3)
+
+    in_parts(job, [], tmp_path)
+    in_parts(job, [6, 8], tmp_path)
+    assert_same(made[0], made[-1])
+
+
+def test_a_tensorboard_keeps_a_failed_evaluation_from_nothing(tmp_path: Path) -> None:
+    board = [keras.callbacks.TensorBoard(str(tmp_path))]
+    assert not opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=board))._callbacks.wants_tests
+
+
+class Rows(keras.callbacks.CSVLogger):  # type: ignore[misc]
+    """A program's own, whose end is more than a file that is closed."""
+
+    def on_train_end(self, logs: Any) -> None:
+        raise AssertionError("the training has not ended")
+
+
+def test_a_pause_closes_the_files_of_a_programs_own_logger_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Rows(str(path))]))
+    train(session, 6)
+    session.end(finished=False)
+    assert path.read_text().startswith("epoch,")
+    path.write_text("secs,loss\n1,2\n3,4\n")
+    session.snapshot().write(tmp_path / "model.ckpt-6", lambda size: None)
+    again = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Rows(str(path))]))
+    again.restore(tmp_path / "model.ckpt-6")
+    assert path.read_text() == "secs,loss\n1,2\n3,4\n"
+    again.end(finished=False)

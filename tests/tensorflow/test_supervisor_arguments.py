@@ -315,6 +315,13 @@ def test_a_session_that_failed_and_was_not_closed_makes_way(
     assert saved(tmp_path)[0] == (3, "finish")
 
 
+def as_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No person is at a prompt; and what earlier tests were asked, a session of a person has taken."""
+    with counter().graph.as_default(), trainerd.MonitoredSession():
+        pass
+    monkeypatch.delattr(sys, "ps1")
+
+
 @pytest.mark.parametrize("kind", ["supervisor", "monitored"])
 def test_a_program_of_several_sessions_ends_where_it_was_asked_to_pause(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -335,14 +342,37 @@ def test_a_program_of_several_sessions_ends_where_it_was_asked_to_pause(
                     pass
         return saved(logdir)[0][0]
 
-    monkeypatch.delattr(sys, "ps1")
+    as_a_script(monkeypatch)
     assert train(tmp_path / "run") == 3
     with pytest.raises(SystemExit) as ended:
         train(tmp_path / "run")
     assert ended.value.code == 0 and saved(tmp_path / "run")[0] == (3, "pause")
-    assert train(tmp_path / "another") == 3
+    assert train(tmp_path / "run") == 6  # it has caught that, and goes on
+    with pytest.raises(SystemExit):
+        train(tmp_path / "another")  # the signal was the process's
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    assert train(tmp_path / "run") == 6
+    assert train(tmp_path / "run") == 9
+
+
+def test_a_signal_in_a_session_without_a_run_directory_ends_the_program_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_a_script(monkeypatch)
+    found = counter()
+    with found.graph.as_default(), trainerd.MonitoredSession() as session:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not session.should_stop():
+            session.run(found.train_op)
+    with pytest.raises(SystemExit):
+        supervised(counter().graph, tmp_path).prepare_or_wait_for_session()
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with sv.managed_session() as session:
+        (tmp_path / "pause").touch()
+        while not sv.should_stop():
+            session.run(found.train_op)
+    with pytest.raises(SystemExit):
+        supervised(counter().graph, tmp_path).prepare_or_wait_for_session()
 
 
 @pytest.mark.parametrize("kind", ["supervisor", "monitored"])
@@ -367,7 +397,8 @@ def test_a_session_whose_folder_was_removed_makes_way(tmp_path: Path, kind: str,
 
     old_end, old_step = cell(5)
     time.sleep(0.5)  # a save that is under way is of the folder that is there
-    shutil.rmtree(folder)
+    while folder.exists():  # and one may begin meanwhile
+        shutil.rmtree(folder, ignore_errors=True)
     if is_there:
         folder.mkdir()
     end, step = cell(2)

@@ -126,7 +126,7 @@ class Keeper:
         name, manifest = self._rundir.prefix(step).name, aside / self._rundir.manifest(step).name
         self._manifests.pop(step, None)
         with contextlib.suppress(DamagedError, DataError):
-            if all((aside / file).exists() for file in manifests.read(manifest).files):
+            if all((aside / file).exists() for file in manifests.read(manifest).files if manifests.is_needed(file)):
                 for path in self._rundir.path.glob(f"{name}.*"):  # of the one that was not published
                     path.unlink()
         self._move_into(sorted(path for path in aside.iterdir() if path != manifest), self._rundir.path)

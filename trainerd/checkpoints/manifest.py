@@ -129,6 +129,11 @@ def read(path: Path) -> Manifest:
     return manifest
 
 
+def is_needed(name: str) -> bool:
+    """Whether a restore needs a file of a checkpoint: it does not need the graph of TensorFlow 1."""
+    return not name.endswith(".meta")
+
+
 def verify(manifest: Manifest, folder: Path) -> None:
     """Compare every file of a checkpoint with its record. The graph of TensorFlow 1, `.meta`, may have been deleted.
 
@@ -139,7 +144,7 @@ def verify(manifest: Manifest, folder: Path) -> None:
     for name, record in manifest.files.items():
         path = folder / name
         try:
-            if name.endswith(".meta") and not os.path.lexists(path):  # a graph, of which no restore has need
+            if not is_needed(name) and not os.path.lexists(path):
                 log.warning("%s is gone, which the checkpoint can do without", path)
                 continue
             if path.is_symlink() or not path.is_file():

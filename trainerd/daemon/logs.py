@@ -52,9 +52,9 @@ class LogFile(RotatingFileHandler):
         try:
             if self.stream is None or not self._is_at(self.stream):
                 moved, self.stream = self.stream, self._open()
+                self._redirect()
                 if moved is not None:
                     moved.close()
-                self._redirect()
         except OSError:
             if self.stream is None:
                 self.handleError(record)

@@ -65,7 +65,7 @@ class Callbacks:
         self.settings = [[type(each).__name__, copy.deepcopy(_plain(each))] for each in self._own]
         self._model = model
         self.wants_batches = any(map(_wants_batches, self._own))
-        self.wants_tests = any(_has_own(each, ["on_test_begin"]) for each in self._own)
+        self.wants_tests = any(map(_wants_tests, self._own))
 
     @property
     def for_evaluate(self) -> Any:
@@ -109,8 +109,9 @@ class Callbacks:
     def pause(self) -> None:
         """The process ends, and training does not: those that only close their files at its end do that."""
         for each in self._own:
-            if isinstance(each, keras.callbacks.CSVLogger | keras.callbacks.TensorBoard):
-                each.on_train_end()
+            for kind in (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard):
+                if isinstance(each, kind):  # and not what a program's own does at the end
+                    kind.on_train_end(each)
 
     # ------------------------------------------------------------------ what they remember
 
@@ -188,13 +189,14 @@ def _wants_batches(callback: Any) -> bool:
         return bool(callback.update_freq != "epoch" or callback.write_steps_per_second or profiles)
     if kind is keras.callbacks.ModelCheckpoint:
         return bool(callback.save_freq != "epoch")
-    return _has_own(callback, _OF_BATCHES)
+    base = keras.callbacks.Callback
+    return any(name in vars(callback) or getattr(kind, name) is not getattr(base, name) for name in _OF_BATCHES)
 
 
-def _has_own(callback: Any, names: Sequence[str]) -> bool:
-    """Whether a callback has a method of its own of one of these names."""
-    kind, base = type(callback), keras.callbacks.Callback
-    return any(name in vars(callback) or getattr(kind, name) is not getattr(base, name) for name in names)
+def _wants_tests(callback: Any) -> bool:
+    """Whether a callback does something to the model where an evaluation begins: a TensorBoard does not."""
+    harmless = (keras.callbacks.Callback.on_test_begin, keras.callbacks.TensorBoard.on_test_begin)
+    return "on_test_begin" in vars(callback) or type(callback).on_test_begin not in harmless
 
 
 def _plain(callback: Any) -> dict[str, Any]:
@@ -278,6 +280,8 @@ def _keep_rows_before(epoch: int, logger: Any) -> None:
         return
     with path.open(newline="") as file:
         rows = list(csv.reader(file, delimiter=logger.sep))
+    if rows and rows[0][:1] != ["epoch"]:  # a program's own, of another form
+        return
     while len(rows) > 1 and not _is_before(epoch, rows[-1]):
         rows.pop()
     kept = io.StringIO()

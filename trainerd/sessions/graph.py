@@ -54,7 +54,7 @@ class GraphSession:
           was_finished: whether the session that saved it had come to its own end.
         """
         self._session, self.runs = session, step
-        self._waiting, self._made_by, self._at_end = {}, {}, set()
+        self._waiting, self._made_by, self._at_end, self._ends = {}, {}, set(), 0
         if prefix is not None:
             self._go_on(prefix, was_finished=was_finished)
         if ops := random_ops(self._state.graph):
@@ -92,13 +92,14 @@ class GraphSession:
 
     def read(self, names: Set[str]) -> None:
         """The program has taken elements from these iterators: when it initializes them next, an epoch begins."""
-        for name in self._waiting.keys() & names:
-            del self._waiting[name]
+        for name in names:
+            self._waiting.pop(name, None)
 
-    def ended(self, op: Any) -> None:
-        """An operation was told that there are no more elements."""
-        if op is not None and (names := self._state.iterators_of(op)):
-            self._at_end.update(names)
+    def ended(self, names: Set[str]) -> None:
+        """The program was told that there are no more elements of these."""
+        if names:
+            self.read(names)
+            self._at_end |= names
             self._ends += 1
 
     @property

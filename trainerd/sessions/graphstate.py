@@ -23,8 +23,7 @@ import tensorflow as tf
 
 from trainerd.sessions.oserrors import as_os_errors
 from trainerd.sessions.owned import owned
-from trainerd.sessions.pipeline import CSV
-from trainerd.sessions.randomness import kinds_of
+from trainerd.sessions.pipeline import iterators_of_csv
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -100,6 +99,7 @@ class GraphState:
 
     Attributes:
       writes_meta_graph: whether the graph is written with each checkpoint.
+      has_initializers: whether something in it initializes iterators.
 
     Raises:
       ValueError: the Saver writes a format that TensorFlow itself has given up.
@@ -123,6 +123,7 @@ class GraphState:
                 for handle, tensor in zip(self._fed, tensors, strict=True)
             ]
             self._positions = [_ops_of(op) for op in graph.get_operations() if op.type in _ITERATORS]
+            self.has_initializers = any(op.type == "MakeIterator" for op in graph.get_operations())
             keys += [POSITION + position.name for position in self._positions]
             slices += [""] * len(self._positions)
             self._states = [tf1.placeholder(tf.string, [], "state") for _ in self._positions]
@@ -136,12 +137,13 @@ class GraphState:
                 )
             self._forget = tf.group([tf.raw_ops.DeleteSessionTensor(handle=handle) for handle in self._fed])
         specs = sorted(f"{key} {t.dtype.base_dtype.name} {t.shape}" for key, t in zip(keys, tensors, strict=False))
-        if kinds_of(graph) & CSV and self._positions:
-            self._lost = {position.name for position in self._positions}
+        if self._positions and (lost := iterators_of_csv(graph)):
+            self._lost |= lost
             log.warning(
-                "the position of the graph's inputs is not saved, so each start begins them anew: it reads CSV files "
-                "with TensorFlow's CsvDataset, whose saved position leaves rows out. Use a TextLineDataset and "
+                "the position of an input is not saved, so each start begins it anew: %s: it reads CSV files with "
+                "TensorFlow's CsvDataset, whose saved position leaves rows out. Use a TextLineDataset and "
                 "tf.io.decode_csv",
+                ", ".join(sorted(lost)),
                 extra={"event": "csv"},
             )
         self.description = "\n".join(specs)
@@ -202,6 +204,7 @@ class GraphState:
         reader = tf.train.load_checkpoint(str(prefix))
         keys = reader.get_variable_to_shape_map()
         names = [position.name for position in self._positions if POSITION + position.name in keys]
+        names = [name for name in names if name not in self._lost]
         found = {name: reader.get_tensor(POSITION + name) for name in names}
         return {name: IteratorPosition.of(content) for name, content in found.items() if content}
 

@@ -29,10 +29,10 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
         if shape is None or not (value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool):
             raise EntryError(f"train_step returned {value!r} for {name!r}; a metric is a number.")
         if shape.rank != 0:
-            raise EntryError(
-                f"train_step returned a tensor of shape {shape} for {name!r}; a metric is a scalar. "
-                "Reduce it: tf.reduce_mean(...)."
-            )
+            how = "Reduce it: tf.reduce_mean(...)."
+            if shape.rank is None:
+                how = "Where it is one when it runs, say so: tf.ensure_shape(..., [])."
+            raise EntryError(f"train_step returned a tensor of shape {shape} for {name!r}; a metric is a scalar. {how}")
     wide = any(v.dtype == tf.float64 or (v.dtype.is_integer and v.dtype.size > 2) for v in metrics.values())
     return tuple(metrics), tf.float64 if wide else tf.float32
 

@@ -113,6 +113,33 @@ def ops_of(dataset: tf.data.Dataset) -> set[str]:
     return found
 
 
+def iterators_of_csv(graph: Any) -> set[str]:
+    """The iterators of a TensorFlow 1 graph whose datasets read CSV files, by name."""
+    definition = graph.as_graph_def()
+    functions = {function.signature.name: function.node_def for function in definition.library.function}
+    nodes = {node.name: node for node in definition.node}
+    sources = {node.name: [node] for node in definition.node if node.op == "OneShotIterator"}
+    for node in definition.node:
+        if node.op == "MakeIterator":  # of a dataset, and an iterator
+            dataset, iterator = (name.partition(":")[0] for name in node.input[:2])
+            sources.setdefault(iterator, []).append(nodes[dataset])
+    return {name for name, found in sources.items() if _kinds_behind(found, nodes, functions) & CSV}
+
+
+def _kinds_behind(sources: list[Any], nodes: dict[str, Any], functions: dict[str, Any]) -> set[str]:
+    """The kinds of these nodes, of all that they are made of, and of what is in the functions that those call."""
+    kinds, waiting, seen = set[str](), list(sources), set[str]()
+    while waiting:
+        node = waiting.pop()
+        kinds.add(node.op)
+        given = {each.strip("^").partition(":")[0] for each in node.input} & nodes.keys() - seen
+        called = {value.func.name for value in node.attr.values() if value.HasField("func")} & functions.keys() - seen
+        seen |= given | called
+        waiting += [nodes[name] for name in given]
+        waiting += [inside for name in called for inside in functions[name]]
+    return kinds
+
+
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:
     """Whether a stage shuffles, anew whenever it is begun."""
     return stage_name(dataset) == "Shuffle" and getattr(dataset, "_reshuffle_each_iteration", None) is not False

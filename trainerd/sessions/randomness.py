@@ -55,13 +55,14 @@ def require_kept(graph: Any, *, refuse: bool) -> None:
     Raises:
       EntryError: it has, and it is.
     """
-    if kinds_of(graph) & _PYTHON:
+    kinds = kinds_of(graph)
+    if kinds & _PYTHON:
         log.warning(
             "the step calls Python (tf.py_function, tf.numpy_function): what that keeps, such as an environment or "
             "NumPy's random numbers, is in no checkpoint, and after a pause it begins anew. Keep it in variables.",
             extra={"event": "python"},
         )
-    if not (lost := random_ops(graph)):
+    if not (lost := sorted(kinds & _LOSE_THEIR_PLACE)):
         return
     inexact.tell(
         f"the job's step uses {', '.join(lost)}, which keep their place in the random numbers where no checkpoint can "

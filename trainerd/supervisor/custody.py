@@ -35,7 +35,7 @@ from trainerd.supervisor import requests
 from trainerd.supervisor.boundary import Boundary
 from trainerd.supervisor.care import Care
 from trainerd.supervisor.flag import Request
-from trainerd.supervisor.outcome import Outcome, Paused, reached
+from trainerd.supervisor.outcome import Outcome, reached
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.recording import Events
 from trainerd.supervisor.schedule import Mark, Schedule
@@ -60,7 +60,6 @@ class Keep:
 
 
 _held: dict[str, Custody] = {}  # by the run directory that it holds
-_paused = set[str]()  # the run directories in which this process was asked to pause
 
 
 class Custody(ABC):
@@ -82,9 +81,10 @@ class Custody(ABC):
       saves_at_end: whether the last step is saved although nobody asked for it.
       metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
       is_within: whether a `with` statement will end it.
+      was_finished: whether what was restored had come to its own end.
     """
 
-    is_within = False
+    is_within = was_finished = False
     saves_at_start = True
     metrics_steps = 0
 
@@ -146,14 +146,7 @@ class Custody(ABC):
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """Take the run directory and the signals. They are given back by `leave`, or here where the block raises.
-
-        Raises:
-          Paused: this process was asked to pause in that run directory. A person at a prompt goes on when they like.
-        """
-        if self._place in _paused and not hasattr(sys, "ps1"):
-            log.info("the program was asked to pause, and ends", extra={"event": "paused"})
-            raise Paused
+        """Take the run directory and the signals. They are given back by `leave`, or here where the block raises."""
         self.outcome, self._pid = None, os.getpid()
         if (earlier := _held.get(self._place)) is not None and earlier is not self:
             earlier.make_way()
@@ -198,7 +191,7 @@ class Custody(ABC):
             return
         if self.is_within or care.is_within or not care.boundary.is_mine:
             return
-        if lock.was_removed(self._rundir):
+        if lock.was_removed(self._rundir) and not self._rundir.steps():
             log.warning(
                 "%s was removed under a session of this process that was not closed: nothing is saved of it any more",
                 self._place,
@@ -291,8 +284,8 @@ class Custody(ABC):
                 self._open(session, self._own, 0, was_finished=False)
             else:
                 assert self._rundir is not None
-                is_finished = found.reason == FINISH
-                self._open(session, self._rundir.prefix(found.step), found.step, was_finished=is_finished)
+                self.was_finished = found.reason == FINISH
+                self._open(session, self._rundir.prefix(found.step), found.step, was_finished=self.was_finished)
                 self._upkeep.resumed(found)
             self._recorded = self._model.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
@@ -407,8 +400,6 @@ class Custody(ABC):
                 if self._rundir is not None:
                     lock.require_in_place(self._rundir)
                 self.outcome = Outcome(Phase.PAUSED, "paused on request")
-                if self._rundir is not None:
-                    _paused.add(self._place)
                 self._stop(None)
             if self._upkeep is None or self._model is None or self._care is None:
                 return

@@ -210,7 +210,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Save the last step."""
         assert self._custody is not None
         self._count()
-        self._custody.model.runs += 1  # what ends the training may have changed the weights: to averages, to the best
+        if self.step != self._begun_at or (self.step and not self._custody.was_finished):
+            self._custody.model.runs += 1  # what ends training may have changed the weights: to averages, to the best
         try:
             self._custody.save(None)
         finally:
@@ -218,7 +219,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ its own
 
-    _first_batch = 0
+    _first_batch = _begun_at = 0
     _is_within = _is_told_again = False
     _break: object = None
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
@@ -306,7 +307,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._care.care.ran(as_steps(self.step, self._logs or {}))
 
     def _resume(self, model: TrackedModel) -> None:
-        self.step = int(self._global_step.numpy())
+        self.step = self._begun_at = int(self._global_step.numpy())
         if self.step:
             found = getattr(self.model.optimizer, "learning_rate", None)
             rate = found.numpy() if found is not None and hasattr(found, "assign") else None

@@ -77,16 +77,24 @@ class GraphCare(Care):
         state = self.state
         if self.model is None or state is None:
             return
-        effects = self._known.get(fetches, lambda new: state.effects(_elements(session, new)))
+        if not is_step and not state.has_initializers:
+            return
+        effects = self._effects(session, fetches)
         if effects.makes or (is_step and effects.changes):
             self._note(self.model, effects, feeds or {})
 
-    def fail(self, error: BaseException, changes: int) -> None:
-        """See `Care.fail`."""
-        if isinstance(error, tf.errors.OutOfRangeError) and self.model is not None:
-            self.model.ended(error.op)
-            changes = self.changes
-        super().fail(error, changes)
+    def failed_to_run(self, session: Any, fetches: Any, error: BaseException) -> None:
+        """A run of these raised an error: where the input has ended, it says so of the input."""
+        if isinstance(error, tf.errors.OutOfRangeError) and self.model is not None and self.state is not None:
+            op = error.op  # unknown to a callable of TensorFlow's
+            names = self._effects(session, fetches).reads if op is None else self.state.iterators_of(op)
+            self.model.ended(frozenset(names))
+        self.fail(error, self.changes)
+
+    def _effects(self, session: Any, fetches: Any) -> Effects:
+        state = self.state
+        assert state is not None
+        return self._known.get(fetches, lambda new: state.effects(_elements(session, new)))
 
     def _note(self, model: GraphSession, effects: Effects, feeds: Mapping[Any, Any]) -> None:
         if effects.makes:
@@ -123,7 +131,8 @@ def _digest(feeds: Mapping[Any, Any], placeholders: Set[str]) -> str:
     given = {getattr(key, "name", str(key)).partition(":")[0]: value for key, value in feeds.items()}
     digest = xxhash.xxh3_64()
     for name in sorted(given.keys() & placeholders):
-        for part in tf.nest.flatten(given[name]):
+        value = given[name]
+        for part in value if hasattr(value, "_fields") else [value]:  # a SparseTensorValue has several
             array = np.ascontiguousarray(part)
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.view(np.uint8).data)
@@ -159,7 +168,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
                 return care.callables.run(fetches)
             result = super().run(fetches, feed_dict, options, run_metadata)
         except BaseException as error:
-            care.fail(error, care.changes)
+            care.failed_to_run(self, fetches, error)
             raise
         care.ran(self, fetches, feed_dict)
         return result
@@ -169,15 +178,17 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
         call = super().make_callable(fetches, feed_list, accept_options)
 
         def step(*args: Any, **options: Any) -> Any:
-            return self._as_step(fetches, lambda: call(*args, **options))
+            feeds = dict(zip(feed_list or (), args, strict=False))
+            return self._as_step(fetches, lambda: call(*args, **options), feeds)
 
         return step
 
     def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
         """See `tf.compat.v1.Session.partial_run`."""
-        return self._as_step(fetches, lambda: super(ManagedSession, self).partial_run(handle, fetches, feed_dict))
+        run = super().partial_run
+        return self._as_step(fetches, lambda: run(handle, fetches, feed_dict), feed_dict)
 
-    def _as_step(self, fetches: Any, run: Callable[[], Any]) -> Any:
+    def _as_step(self, fetches: Any, run: Callable[[], Any], feeds: Any) -> Any:
         boundary = self.care.boundary
         if not boundary.is_mine:
             return run()
@@ -185,9 +196,9 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
             try:
                 result = run()
             except BaseException as error:
-                self.care.fail(error, self.care.changes)
+                self.care.failed_to_run(self, fetches, error)
                 raise
-            self.care.ran(self, fetches)
+            self.care.ran(self, fetches, feeds)
             if boundary.flag.is_raised:
                 boundary.reached()
         return result

@@ -20,7 +20,7 @@ from trainerd.state import Phase, State
 from trainerd.supervisor import requests
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.outcome import Outcome
+from trainerd.supervisor.outcome import Outcome, Paused
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.reporter import Observer, Reporter
 from trainerd.supervisor.signals import SignalThread, die_of, handled, terminal_check
@@ -101,7 +101,15 @@ class Tenant:
 
     @contextlib.contextmanager
     def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter | None]:
-        """Take the signals and the run directory."""
+        """Take the signals and the run directory.
+
+        Raises:
+          Paused: this process was asked to pause before, by a signal, or in that run directory. It may go on where it
+            catches that; a person at a prompt goes on when they like.
+        """
+        if _was_asked_to_pause(rundir) and not hasattr(sys, "ps1"):
+            log.info("the program was asked to pause, and ends", extra={"event": "paused"})
+            raise Paused
         with signals_raise(self.flag):
             if rundir is None:
                 yield None
@@ -119,6 +127,8 @@ class Tenant:
 
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
         """Say so: nothing else will be said of this run."""
+        if outcome.phase is Phase.PAUSED:
+            _paused.add(reporter.state.logdir)
         if error is None:
             reporter.update(phase=outcome.phase)
             return
@@ -131,16 +141,30 @@ class _Every:
 
     def __init__(self) -> None:
         self.flags: list[Flag] = []
+        self.was_told_to_pause = False
 
     def raise_for(self, request: Request) -> None:
         """Raise them all. Where a pause finds none to raise, the process ends, as without handlers."""
         if request is Request.PAUSE and not self.flags:
             die_of(signal.SIGTERM)
+        self.was_told_to_pause = self.was_told_to_pause or request is Request.PAUSE
         for flag in list(self.flags):
             flag.raise_for(request)
 
 
 _every = _Every()
+_paused = set[str]()  # the run directories in which this process was paused
+
+
+def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
+    """Whether the process was asked to, since this was last said; not while another session is open that may be it."""
+    place = str(rundir.path) if rundir is not None else ""
+    was_told = not _every.flags and _every.was_told_to_pause
+    if was_told:
+        _every.was_told_to_pause = False
+    was_paused = place in _paused
+    _paused.discard(place)
+    return was_told or was_paused
 
 
 @contextlib.contextmanager

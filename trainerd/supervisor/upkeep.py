@@ -131,7 +131,7 @@ class Upkeep:
             return  # restoring will say so, which is the greater news
         if any(change.moves_order for change in changes) and self.config.input_position == "exact":
             log.warning(
-                "the data or the seeds of the dataset are not those of step %d: of the epoch that goes on some "
+                "the data of the dataset are not those of step %d: of the epoch that goes on some "
                 "elements come twice and some never. Where their order is drawn at random at each start, as by "
                 "image_dataset_from_directory without a seed, give it one.",
                 found.step,
