@@ -261,14 +261,15 @@ class TrackedModel:
             )
         self._waiting.clear()
 
-    def warn_of_forgotten(self, graph: Any) -> None:
+    def warn_of_forgotten(self, graph: Any, where: str = "the checkpoint") -> None:
         """Say which variables a step changes that are not saved.
 
         Args:
           graph: that of the step.
+          where: what they would have to be in.
         """
         held = [*tracked_objects(self._checkpoint), *self.variables()]
-        require_held(graph, held, refuse=False, where="the checkpoint")
+        require_held(graph, held, refuse=False, where=where)
 
     def variables(self) -> list[Any]:
         """All that are saved, as far as they are made."""

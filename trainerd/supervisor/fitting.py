@@ -120,7 +120,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             step = self._traced(self._data.kept.element_spec)
         model = TrackedModel(tf.train.Checkpoint(**parts), self._global_step)
         if step is not None:
-            model.warn_of_forgotten(step.graph)
+            model.warn_of_forgotten(step.graph, "the model")
         custody = StepCustody(self._rundir, model, Keep(), stop=self._stopped, should_stop=lambda: False)
         custody.is_within = True  # of `fit`, which nobody but itself ends
         self._error: BaseException | None = None
