@@ -272,6 +272,17 @@ def test_the_end_of_an_input_is_seen_in_a_callable_too(tmp_path: Path) -> None:
         assert saved(tmp_path)[0] == (total, "finish")
 
 
+def test_a_callable_that_is_fed_is_one_run(tmp_path: Path) -> None:
+    graph = tf1.Graph()
+    with graph.as_default():
+        fed = tf1.placeholder(tf.float32, [])
+        add = tf1.assign_add(tf1.Variable(0.0, name="v"), fed)
+    with supervised(graph, tmp_path).managed_session() as session:
+        step = session.make_callable(add, [fed])
+        assert [step(1.0) for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert saved(tmp_path)[0][0] == 3
+
+
 def test_sessions_of_one_supervisor_that_end_with_their_input_are_each_others_next(tmp_path: Path) -> None:
     found = Counted(ten, one_shot=True)
     sv = supervised(found.graph, tmp_path)
@@ -284,7 +295,8 @@ def test_sessions_of_one_supervisor_that_end_with_their_input_are_each_others_ne
         assert saved(tmp_path)[0] == (total, "finish")
 
 
-def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("one_shot", [True, False])
+def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path, one_shot: bool) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("".join(f"{number}\n" for number in range(10)))
 
@@ -292,9 +304,9 @@ def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path) -> None:
         return tf.data.experimental.CsvDataset(name, [tf.int32])
 
     for expected in ([0, 1, 2, 3], [4, 5, 6]):
-        found = Counted(ten)
+        found = Counted(lambda: ten().map(lambda number: tf.reshape(number, [])), one_shot)
         with found.graph.as_default():
-            rows = tf.data.Dataset.from_tensors(str(path)).interleave(read)
+            rows = tf.data.Dataset.from_tensors(str(path)).map(tf.identity).interleave(read)
             held_out = tf1.data.make_initializable_iterator(rows)
             row = held_out.get_next()
         with supervised(found.graph, tmp_path / "run").managed_session() as session:

@@ -396,7 +396,6 @@ def test_a_session_whose_folder_was_removed_makes_way(tmp_path: Path, kind: str,
         return end, lambda: session.run(found.train_op)
 
     old_end, old_step = cell(5)
-    time.sleep(0.5)  # a save that is under way is of the folder that is there
     while folder.exists():  # and one may begin meanwhile
         shutil.rmtree(folder, ignore_errors=True)
     if is_there:

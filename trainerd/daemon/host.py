@@ -13,6 +13,7 @@ from trainerd.state import Phase
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.outcome import Outcome
 from trainerd.supervisor.reporter import Observer, Reporter
+from trainerd.supervisor.tenancy import signals_are_handled
 
 
 class DaemonHost:
@@ -53,7 +54,7 @@ class DaemonHost:
             raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
         if self.outcome is not None and self.outcome.phase is Phase.PAUSED:
             self.flag.raise_for(Request.PAUSE)  # asked of the session before, and of the program
-        with self._reporter.observed_by(observers):
+        with signals_are_handled(self.flag), self._reporter.observed_by(observers):
             yield self._reporter
 
     def settled(self, config: Config, *, services: bool) -> Config:

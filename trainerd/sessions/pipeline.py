@@ -128,16 +128,29 @@ def iterators_of_csv(graph: Any) -> set[str]:
 
 def _kinds_behind(sources: list[Any], nodes: dict[str, Any], functions: dict[str, Any]) -> set[str]:
     """The kinds of these nodes, of all that they are made of, and of what is in the functions that those call."""
-    kinds, waiting, seen = set[str](), list(sources), set[str]()
+    kinds, waiting, seen = set[str](), list(sources), {node.name for node in sources}
+    called = list[str]()
     while waiting:
         node = waiting.pop()
         kinds.add(node.op)
-        given = {each.strip("^").partition(":")[0] for each in node.input} & nodes.keys() - seen
-        called = {value.func.name for value in node.attr.values() if value.HasField("func")} & functions.keys() - seen
-        seen |= given | called
+        called += _called(node)
+        given = {name for each in node.input if (name := each.strip("^").partition(":")[0]) in nodes} - seen
+        seen |= given
         waiting += [nodes[name] for name in given]
-        waiting += [inside for name in called for inside in functions[name]]
+    entered = set[str]()
+    while called:
+        name = called.pop()
+        if name in functions and name not in entered:
+            entered.add(name)
+            kinds.update(node.op for node in functions[name])
+            called += [each for node in functions[name] for each in _called(node)]
     return kinds
+
+
+def _called(node: Any) -> list[str]:
+    """The functions that a node calls."""
+    lists = [each.name for value in node.attr.values() for each in value.list.func]
+    return [node.op, *lists, *(value.func.name for value in node.attr.values() if value.HasField("func"))]
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:

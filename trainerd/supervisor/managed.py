@@ -86,9 +86,10 @@ class GraphCare(Care):
     def failed_to_run(self, session: Any, fetches: Any, error: BaseException) -> None:
         """A run of these raised an error: where the input has ended, it says so of the input."""
         if isinstance(error, tf.errors.OutOfRangeError) and self.model is not None and self.state is not None:
-            op = error.op  # unknown to a callable of TensorFlow's
-            names = self._effects(session, fetches).reads if op is None else self.state.iterators_of(op)
-            self.model.ended(frozenset(names))
+            if error.op is not None:
+                self.model.ended(frozenset(self.state.iterators_of(error.op)))
+            elif len(reads := self._effects(session, fetches).reads) == 1:  # a callable does not tell which it was
+                self.model.ended(reads)
         self.fail(error, self.changes)
 
     def _effects(self, session: Any, fetches: Any) -> Effects:
@@ -175,11 +176,12 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
 
     def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
         """See `tf.compat.v1.Session.make_callable`. A call of it is a step too."""
-        call = super().make_callable(fetches, feed_list, accept_options)
+        call: Callable[..., Any] = super().make_callable(fetches, feed_list, accept_options)
+        if feed_list is not None:  # that calls `run`
+            return call
 
         def step(*args: Any, **options: Any) -> Any:
-            feeds = dict(zip(feed_list or (), args, strict=False))
-            return self._as_step(fetches, lambda: call(*args, **options), feeds)
+            return self._as_step(fetches, lambda: call(*args, **options), None)
 
         return step
 

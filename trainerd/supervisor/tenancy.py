@@ -168,6 +168,16 @@ def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
 
 
 @contextlib.contextmanager
+def signals_are_handled(flag: Flag) -> Iterator[None]:
+    """While the block runs, somebody else has signals raise this flag: no session in it looks for them itself."""
+    _every.flags.append(flag)
+    try:
+        yield
+    finally:
+        _every.flags.remove(flag)
+
+
+@contextlib.contextmanager
 def signals_raise(flag: Flag) -> Iterator[None]:
     """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise the flag, while the block runs.
 
