@@ -296,6 +296,25 @@ def graph_program(supervisor: Any) -> None:
                 session.run(p)
 
 
+def program_of_rounds(supervisor: Any) -> None:
+    """Trains and evaluates for ever, each round in sessions of its own."""
+    import trainerd
+
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default():
+        train_op = tf1.train.get_or_create_global_step().assign_add(1)
+        while True:
+            with supervisor.managed_session() as session:
+                for _ in range(1000):
+                    if supervisor.should_stop():
+                        break
+                    session.run(train_op)
+            with tf.Graph().as_default():
+                figure = tf.constant(1.0)
+                with trainerd.MonitoredSession() as session:
+                    session.run(figure)
+
+
 def failing_program(supervisor: Any) -> None:
     """Ends with an error of its own after its third step."""
     p = tf.Variable(0.0)

@@ -70,6 +70,20 @@ def test_a_program_is_paused_saved_and_goes_on(start: Start, project: Path, entr
     assert saved(run.rundir)[0] == end and value(run.rundir, end) == 2.0 * end
 
 
+def test_a_program_of_many_sessions_is_paused_whichever_is_open(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:program_of_rounds")
+    last = 0
+    for _ in range(3):
+        run = start("run")
+        run.until_training(last + 500)
+        assert run.pause() == 0, run.text
+        newest = saved(run.rundir)[0]
+        assert newest > last and manifest.read(run.rundir.manifest(newest)).reason in ("pause", "finish")
+        state = read_state(run.rundir.state)
+        assert state is not None and state.phase is Phase.PAUSED and state.step == newest
+        last = newest
+
+
 def test_an_error_of_the_program_is_shown_and_its_last_step_saved(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:failing_program")
     run = start("run")

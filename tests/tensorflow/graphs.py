@@ -198,3 +198,13 @@ def shuffled(kind: str) -> tuple[Any, Any, Any, Any]:
         with tf.control_dependencies([tf1.assign_add(step, 1)]):
             fetch = tf.identity(batch)
     return graph, fetch, step, init
+
+
+def train_to_pause_file(logdir: Path) -> None:
+    """A run that is paused by a file."""
+    found = counter()
+    sv = supervised(found.graph, logdir)
+    with sv.managed_session() as session:
+        (logdir / "pause").touch()
+        while not sv.should_stop():
+            session.run(found.train_op)

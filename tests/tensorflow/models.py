@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,3 +116,37 @@ def values(model: keras.Model) -> list[Any]:
 def assert_same(one: keras.Model, other: keras.Model) -> None:
     for mine, theirs in zip(values(one), values(other), strict=True):
         assert np.array_equal(mine, theirs)
+
+
+class At(keras.callbacks.Callback):  # type: ignore[misc]
+    """Does something after a batch, counted over all of fit."""
+
+    def __init__(self, batch: int, act: Callable[[], object], wait: Callable[[], bool] = lambda: True) -> None:
+        super().__init__()
+        self.left, self.act, self.wait = batch, act, wait
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.act()
+            deadline = time.monotonic() + 20
+            while not self.wait():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)  # the signal's thread raises the flag
+
+
+class Heads(keras.Model):  # type: ignore[misc]
+    """Heads in a dict, in an order that is not always the same, and perhaps a layer before them."""
+
+    def __init__(self, names: str, more: bool = False) -> None:
+        super().__init__()
+        if more:
+            self.more = keras.layers.ReLU()
+        self.heads = {name: keras.layers.Dense(1) for name in names}
+        for head in self.heads.values():
+            head.build((None, 4))

@@ -22,6 +22,7 @@ from tests.tensorflow.graphs import (
     state,
     supervised,
     train_supervised,
+    train_to_pause_file,
     value,
     wait_for,
 )
@@ -200,12 +201,7 @@ def test_sigusr1_saves_and_training_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_pause_file_is_consumed(tmp_path: Path) -> None:
-    found = counter()
-    sv = supervised(found.graph, tmp_path)
-    with sv.managed_session() as sess:
-        (tmp_path / "pause").touch()
-        while not sv.should_stop():
-            sess.run(found.train_op)
+    train_to_pause_file(tmp_path)
     assert not (tmp_path / "pause").exists()
     assert saved(tmp_path)[0][1] == "pause"
 

@@ -15,7 +15,17 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from tests.tensorflow.graphs import counter, events, saved, scalars, state, supervised, train_supervised, value
+from tests.tensorflow.graphs import (
+    counter,
+    events,
+    saved,
+    scalars,
+    state,
+    supervised,
+    train_supervised,
+    train_to_pause_file,
+    value,
+)
 from trainerd.errors import DataError, InUseError
 from trainerd.state import Phase
 
@@ -365,12 +375,7 @@ def test_a_signal_in_a_session_without_a_run_directory_ends_the_program_too(
             session.run(found.train_op)
     with pytest.raises(SystemExit):
         supervised(counter().graph, tmp_path).prepare_or_wait_for_session()
-    found = counter()
-    sv = supervised(found.graph, tmp_path)
-    with sv.managed_session() as session:
-        (tmp_path / "pause").touch()
-        while not sv.should_stop():
-            session.run(found.train_op)
+    train_to_pause_file(tmp_path)
     with pytest.raises(SystemExit):
         supervised(counter().graph, tmp_path).prepare_or_wait_for_session()
 

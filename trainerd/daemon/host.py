@@ -10,8 +10,8 @@ from trainerd.config import Config
 from trainerd.errors import EntryError
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.outcome import Outcome
+from trainerd.supervisor.flag import Flag
+from trainerd.supervisor.outcome import Outcome, Paused
 from trainerd.supervisor.reporter import Observer, Reporter
 from trainerd.supervisor.tenancy import signals_are_handled
 
@@ -49,11 +49,15 @@ class DaemonHost:
 
     @contextlib.contextmanager
     def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter]:
-        """The daemon holds it already."""
+        """The daemon holds it already.
+
+        Raises:
+          Paused: a session before it was paused, and so is the program.
+        """
         if rundir is None or rundir.path != self._rundir.path:
             raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
         if self.outcome is not None and self.outcome.phase is Phase.PAUSED:
-            self.flag.raise_for(Request.PAUSE)  # asked of the session before, and of the program
+            raise Paused
         with signals_are_handled(self.flag), self._reporter.observed_by(observers):
             yield self._reporter
 

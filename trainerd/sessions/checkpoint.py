@@ -11,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.errors import EntryError, StorageError
-from trainerd.sessions.pipeline import CSV, dataset_of, ops_of, stage_name, stages
+from trainerd.sessions.opkinds import CSV
+from trainerd.sessions.pipeline import dataset_of, ops_of, stage_name, stages
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.sessions.opkinds import iterators_of_csv
 from trainerd.sessions.oserrors import as_os_errors
 from trainerd.sessions.owned import owned
-from trainerd.sessions.pipeline import iterators_of_csv
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)

@@ -203,7 +203,9 @@ class KerasJobSession(FunctionSession):
 
     def _require_same(self) -> None:
         """Before the first step: `fit` makes its own only now, after callbacks were told of the beginning."""
-        if self.step == 0 and self._trains is not None and self._trains != _trained(self._model):
+        if self._trains is None:
+            return
+        if self.step == 0 and self._trains != _trained(self._model):
             raise JobError(
                 "a callback has changed, where the training began, what is trained (a layer's `trainable`, or the "
                 "optimizer), and the step was made before that. Do it before the KerasJob is made",

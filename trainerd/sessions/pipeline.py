@@ -12,13 +12,10 @@ import numpy as np
 import tensorflow as tf
 import xxhash
 
-from trainerd.sessions.randomness import kinds_of
+from trainerd.sessions.opkinds import kinds_of
 
 _LOOKED_AT = 100_000  # numbers, or texts, of a tensor's beginning and of its end
 SAID = "_trainerd_says"  # the attribute of a dataset that says itself what it is made of
-
-# Of a CsvDataset TensorFlow saves a position with which what is left of a file is lost.
-CSV = {"CSVDataset", "CSVDatasetV2", "ExperimentalCSVDataset", "CsvDataset", "CsvDatasetV2"}
 
 # What changes which elements come next; not how fast they come, and not seeds, which are a part of the position.
 _SETTINGS = (
@@ -111,46 +108,6 @@ def ops_of(dataset: tf.data.Dataset) -> set[str]:
             graph = getattr(getattr(value, "function", None), "graph", None)
             found |= kinds_of(graph) if graph is not None else set()
     return found
-
-
-def iterators_of_csv(graph: Any) -> set[str]:
-    """The iterators of a TensorFlow 1 graph whose datasets read CSV files, by name."""
-    definition = graph.as_graph_def()
-    functions = {function.signature.name: function.node_def for function in definition.library.function}
-    nodes = {node.name: node for node in definition.node}
-    sources = {node.name: [node] for node in definition.node if node.op == "OneShotIterator"}
-    for node in definition.node:
-        if node.op == "MakeIterator":  # of a dataset, and an iterator
-            dataset, iterator = (name.partition(":")[0] for name in node.input[:2])
-            sources.setdefault(iterator, []).append(nodes[dataset])
-    return {name for name, found in sources.items() if _kinds_behind(found, nodes, functions) & CSV}
-
-
-def _kinds_behind(sources: list[Any], nodes: dict[str, Any], functions: dict[str, Any]) -> set[str]:
-    """The kinds of these nodes, of all that they are made of, and of what is in the functions that those call."""
-    kinds, waiting, seen = set[str](), list(sources), {node.name for node in sources}
-    called = list[str]()
-    while waiting:
-        node = waiting.pop()
-        kinds.add(node.op)
-        called += _called(node)
-        given = {name for each in node.input if (name := each.strip("^").partition(":")[0]) in nodes} - seen
-        seen |= given
-        waiting += [nodes[name] for name in given]
-    entered = set[str]()
-    while called:
-        name = called.pop()
-        if name in functions and name not in entered:
-            entered.add(name)
-            kinds.update(node.op for node in functions[name])
-            called += [each for node in functions[name] for each in _called(node)]
-    return kinds
-
-
-def _called(node: Any) -> list[str]:
-    """The functions that a node calls."""
-    lists = [each.name for value in node.attr.values() for each in value.list.func]
-    return [node.op, *lists, *(value.func.name for value in node.attr.values() if value.HasField("func"))]
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:

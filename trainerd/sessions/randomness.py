@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from trainerd.sessions import inexact
+from trainerd.sessions.opkinds import kinds_of
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +37,6 @@ _PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 def random_ops(graph: Any) -> list[str]:
     """The kinds of such ops in a graph and the functions that it calls, sorted."""
     return sorted(kinds_of(graph) & _LOSE_THEIR_PLACE)
-
-
-def kinds_of(graph: Any) -> set[str]:
-    """The kinds of ops in a graph and the functions that it calls."""
-    definition = graph.as_graph_def()
-    kinds = {node.op for node in definition.node}
-    return kinds | {node.op for function in definition.library.function for node in function.node_def}
 
 
 def require_kept(graph: Any, *, refuse: bool) -> None:

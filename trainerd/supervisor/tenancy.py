@@ -157,7 +157,7 @@ _paused = set[str]()  # the run directories in which this process was paused
 
 
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
-    """Whether the process was asked to, since this was last said; not while another session is open that may be it."""
+    """Whether the process was asked to since this was last asked. While another session is open, that one is told."""
     place = str(rundir.path) if rundir is not None else ""
     was_told = not _every.flags and _every.was_told_to_pause
     if was_told:

@@ -1,0 +1,142 @@
+"""The lock of a run directory: who holds it, and whether what is held is still in its place."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trainerd import lock
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.errors import InUseError, StorageError
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSnapshot
+from trainerd.state import State, read_state
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.statefile import StateFile
+from trainerd.supervisor.ticker import Ticker
+
+
+def test_a_lock_has_one_holder(odd_rundir: RunDirectory) -> None:
+    with lock.hold(odd_rundir) as held:
+        held.name_holder(os.getpid())
+        with pytest.raises(InUseError, match=f"process {os.getpid()} trains in"), lock.hold(odd_rundir):
+            pass
+        holder = lock.read_holder(odd_rundir)
+        assert holder is not None and holder.pid == os.getpid()
+    with lock.hold(odd_rundir):
+        pass
+
+
+def test_a_process_holds_a_place_once_even_where_the_folder_was_removed(rundir: RunDirectory) -> None:
+    """Two runs of one process would take each other's files for their own."""
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        assert not lock.was_removed(rundir)
+        shutil.rmtree(rundir.path)
+        rundir.create()
+        assert lock.was_removed(rundir)
+        with pytest.raises(InUseError, match="That is this process"), lock.hold(rundir):
+            pass
+        rundir.lock.touch()
+        assert lock.was_removed(rundir)
+    with lock.hold(rundir):
+        assert not lock.was_removed(rundir)
+
+
+def test_a_lock_that_another_has_written_into_is_another_s(rundir: RunDirectory) -> None:
+    """Where a network's file system has lost the flock: the same file, with another name in it."""
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        rundir.lock.write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
+        assert not lock.is_in_place(rundir)
+        held.close()  # as a child that was forked does
+        assert lock.is_in_place(rundir)
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StorageError, match=f"cannot lock {rundir.lock}"), lock.hold(rundir):
+        pass
+
+
+def test_a_lock_that_cannot_be_written_names_its_file(rundir: RunDirectory) -> None:
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        held = lock.Held(rundir.lock, full)
+        with pytest.raises(StorageError, match=f"cannot write {rundir.lock}: No space left"):
+            held.name_holder(os.getpid())
+
+
+@pytest.mark.parametrize("content", ["", "garbage", "123", '{"pid": 1}', "[]", '{"pid": "x"}'])
+def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: str) -> None:
+    rundir.lock.write_text(content)
+    assert lock.read_holder(rundir) is None
+    with lock.hold(rundir):
+        pass
+
+
+def test_who_was_moved_away_writes_nothing_into_what_has_taken_its_place(rundir: RunDirectory, tmp_path: Path) -> None:
+    flag = Flag()
+    ticker, state_file, store = Ticker(flag, rundir), StateFile(rundir), CheckpointStore(rundir)
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        for change in (lambda: None, lambda: rundir.path.rename(tmp_path / "moved"), rundir.create, rundir.lock.touch):
+            change()
+            assert lock.is_in_place(rundir)
+        rundir.lock.write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
+        rundir.pause.touch()
+        with pytest.raises(StorageError, match="is another run's now"):
+            store.publish(FakeSnapshot(1, 1.0), About("request"))
+        state_file.observe(State())
+        ticker.poll()
+        assert flag.wants(Request.PAUSE)  # nothing can be saved any more: it ends, and says so
+    assert sorted(path.name for path in rundir.path.iterdir()) == [rundir.lock.name, rundir.pause.name]
+    assert lock.is_in_place(rundir)
+
+
+def test_a_lock_or_a_state_that_may_not_be_read_does_not_pass_for_none(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's run: nothing may be said of it, least of all that nothing trains there."""
+
+    def refuse(*args: object, **kwargs: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
+    for look in (lambda: lock.read_holder(rundir), lambda: read_state(rundir.state), rundir.steps):
+        with pytest.raises(StorageError, match=r"Permission denied.*sudo"):
+            look()
+
+
+def test_a_pid_that_belongs_to_another_process_now_is_not_the_holder(rundir: RunDirectory) -> None:
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+    content = json.loads(rundir.lock.read_text())
+    content["uptime_at_start"] -= 3600
+    rundir.lock.write_text(json.dumps(content))
+    assert lock.read_holder(rundir) is None
+
+
+def test_a_lock_that_cannot_be_made(rundir: RunDirectory, tmp_path: Path) -> None:
+    rundir.lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError), lock.hold(rundir):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_holder_whose_name_is_not_written_yet_is_respected(rundir: RunDirectory) -> None:
+    with rundir.lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(InUseError, match="another process"), lock.hold(rundir):
+            pass

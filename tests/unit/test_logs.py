@@ -1,0 +1,137 @@
+"""The log of a run directory, and what a job does to logging."""
+
+from __future__ import annotations
+
+import io
+import logging
+import logging.config
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainerd.daemon import logs
+from trainerd.daemon.logs import LogFile
+from trainerd.errors import StorageError
+from trainerd.state import State
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_a_log_that_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path, outside = tmp_path / "trainerd.log", tmp_path / "outside"
+    outside.touch()
+    os.mkfifo(path) if kind == "fifo" else path.symlink_to(outside)
+    with (
+        pytest.raises(StorageError, match="cannot open the log"),
+        logs.logging_to(path, level="info", state=State, capture=False),
+    ):
+        pass
+    assert not outside.read_bytes()
+
+
+def _logged(path: Path, *acts: Callable[[], object]) -> list[str]:
+    """The messages in a log, of one record before these acts and one after each, when trainerd was made heard."""
+    with logs.logging_to(path, level="info", state=State, capture=False, terminal=logging.NullHandler()):
+        logging.getLogger("trainerd.unit").info("message 0")
+        for number, act in enumerate(acts, 1):
+            act()
+            logs.be_heard()
+            logging.getLogger("trainerd.unit").info("message %d", number)
+        logging.getLogger("another").warning("of another")
+        logging.getLogger("another").info("too little")
+    return [" ".join(line.split()[2:]) for line in path.read_text().splitlines()]
+
+
+def test_a_job_that_sets_up_logging_does_not_silence_the_log(tmp_path: Path) -> None:
+    root, before = logging.getLogger(), list(logging.getLogger().handlers)
+    loggers = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    heard = [each for each in loggers if not each.disabled]
+    try:
+        said = _logged(
+            tmp_path / "log",
+            lambda: logging.basicConfig(force=True),
+            lambda: logging.config.dictConfig({"version": 1}),
+            lambda: logging.config.dictConfig({"version": 1, "loggers": {"trainerd": {"handlers": []}}}),
+        )
+    finally:
+        root.handlers[:] = before
+        root.setLevel(logging.WARNING)
+        for each in heard:  # dictConfig disables all that there are
+            each.disabled = False
+    assert said[:4] == [f"message {number}" for number in range(4)]
+
+
+def test_each_record_is_in_the_log_once(tmp_path: Path) -> None:
+    assert _logged(tmp_path / "log", lambda: None) == ["message 0", "message 1", "of another"]
+
+
+def test_a_job_that_logs_to_the_terminal_too_has_each_line_there_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root, kept = logging.getLogger(), io.StringIO()
+    jobs: list[logging.Handler] = [logging.StreamHandler(sys.stderr), logging.StreamHandler(kept)]
+    terminal = logging.StreamHandler(sys.stderr)
+    with logs.logging_to(tmp_path / "log", level="info", state=State, capture=False, terminal=terminal):
+        for handler in jobs:
+            root.addHandler(handler)
+        try:
+            for _ in range(3):
+                logs.be_heard()
+            logging.getLogger("trainerd.some").info("ours")
+            logging.getLogger("job").warning("the job's")
+        finally:
+            for handler in jobs:
+                root.removeHandler(handler)
+    assert capfd.readouterr().err.splitlines().count("ours") == 1
+    assert kept.getvalue().splitlines() == ["ours", "the job's"]
+
+
+def test_a_log_that_was_moved_or_removed_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    said = _logged(path, lambda: path.rename(tmp_path / "log.old"), path.unlink)
+    assert said == ["message 2", "of another"]
+    assert "message 0" in (tmp_path / "log.old").read_text()
+
+
+def test_a_log_in_whose_place_is_something_else_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def replace() -> None:
+        path.rename(tmp_path / "log.old")
+        path.mkdir()
+
+    said = _logged(path, replace, lambda: None, path.rmdir)
+    assert said == ["message 3", "of another"]
+    assert "message 2" in (tmp_path / "log.old").read_text()  # as long as there is one
+
+
+def test_a_log_goes_on_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+    """What is lost there must be read somewhere."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    said = _logged(folder / "log", lambda: folder.rename(tmp_path / "moved"), lambda: None, folder.mkdir)
+    assert said == ["message 3", "of another"]
+    assert "message 2" in (tmp_path / "moved" / "log").read_text()
+
+
+def test_the_log_file_stays_small_and_takes_printed_lines_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import logging
+
+    monkeypatch.setattr("trainerd.daemon.logs.MAX_BYTES", 2000)
+    kept = [os.dup(1), os.dup(2)]
+    try:
+        handler = LogFile(tmp_path / "log", capture=True)
+        for i in range(400):
+            handler.emit(logging.makeLogRecord({"msg": f"line {i}", "levelname": "INFO"}))
+        os.write(2, b"printed by C++\n")
+        handler.close()
+    finally:
+        for number, descriptor in zip((1, 2), kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+    assert "printed by C++" in (tmp_path / "log").read_text()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log", "log.1", "log.2", "log.3"]
