@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -313,6 +314,42 @@ def program_of_rounds(supervisor: Any) -> None:
                 figure = tf.constant(1.0)
                 with trainerd.MonitoredSession() as session:
                     session.run(figure)
+
+
+def program_of_places(supervisor: Any) -> None:
+    """Rounds of 20 steps, in the first of which something happens, in the place that a file names, until a pause."""
+    tf1 = tf.compat.v1
+    place = Path("place").read_text()
+    with tf.Graph().as_default():
+        train_op = tf1.train.get_or_create_global_step().assign_add(1)
+        while True:
+            with contextlib.suppress(KeyError), supervisor.managed_session() as session:
+                for _ in range(20):
+                    if supervisor.should_stop():
+                        break
+                    session.run(train_op)
+                if place == "inside":
+                    evaluate()
+                if place == "failing":
+                    print("failing", flush=True)
+                    while not supervisor.should_stop():
+                        time.sleep(0.01)
+                    raise KeyError("my own mistake")
+            if place == "beside":
+                evaluate()
+
+
+def evaluate() -> None:
+    """In a session of its own, until it is told to stop."""
+    import trainerd
+
+    with tf.Graph().as_default():
+        figure = tf.constant(1.0)
+        with trainerd.MonitoredSession() as session:
+            print("evaluating", flush=True)
+            while not session.should_stop():
+                session.run(figure)
+                time.sleep(0.01)
 
 
 def failing_program(supervisor: Any) -> None:

@@ -70,7 +70,7 @@ def test_a_program_is_paused_saved_and_goes_on(start: Start, project: Path, entr
     assert saved(run.rundir)[0] == end and value(run.rundir, end) == 2.0 * end
 
 
-def test_a_program_of_many_sessions_is_paused_whichever_is_open(start: Start, project: Path) -> None:
+def test_a_program_of_many_sessions_is_paused(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:program_of_rounds")
     last = 0
     for _ in range(3):
@@ -82,6 +82,21 @@ def test_a_program_of_many_sessions_is_paused_whichever_is_open(start: Start, pr
         state = read_state(run.rundir.state)
         assert state is not None and state.phase is Phase.PAUSED and state.step == newest
         last = newest
+
+
+@pytest.mark.parametrize(
+    ("place", "begins"), [("beside", "evaluating"), ("inside", "evaluating"), ("failing", "failing")]
+)
+def test_a_pause_ends_a_program_wherever_it_is(start: Start, project: Path, place: str, begins: str) -> None:
+    """In a session beside the one that trains or inside of it, or in one that fails as it ends."""
+    write_config(project, entry="jobs:program_of_places")
+    (project / "place").write_text(place)
+    run = start("run")
+    run.until_printed(begins)
+    assert run.pause() == 0, run.text
+    state = read_state(run.rundir.state)
+    assert state is not None and state.phase is Phase.PAUSED
+    assert state.step == saved(run.rundir)[0] == 20
 
 
 def test_an_error_of_the_program_is_shown_and_its_last_step_saved(start: Start, project: Path) -> None:

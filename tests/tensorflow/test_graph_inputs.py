@@ -96,8 +96,8 @@ def test_an_input_that_cannot_be_saved_is_told(tmp_path: Path, caplog: pytest.Lo
 class Counted:
     """A graph of which each step takes one number of a dataset."""
 
-    def __init__(self, dataset: Callable[[], tf.data.Dataset], one_shot: bool = False) -> None:
-        self.graph = tf1.Graph()
+    def __init__(self, dataset: Callable[[], tf.data.Dataset], one_shot: bool = False, graph: Any = None) -> None:
+        self.graph = graph or tf1.Graph()
         with self.graph.as_default():
             if one_shot:
                 self.iterator, self.begin = tf1.data.make_one_shot_iterator(dataset()), tf.no_op()
@@ -272,6 +272,42 @@ def test_the_end_of_an_input_is_seen_in_a_callable_too(tmp_path: Path) -> None:
         assert saved(tmp_path)[0] == (total, "finish")
 
 
+@pytest.mark.parametrize("kind", ["run", "callable"])
+def test_of_two_inputs_the_one_that_has_ended_begins_once_more(tmp_path: Path, kind: str) -> None:
+    for first in ([0, 0, 1], [0, 5, 6], [0, 10, 11]):
+        graph = tf1.Graph()
+        with graph.as_default():
+            inputs = [tf1.data.make_initializable_iterator(tf.data.Dataset.range(size)) for size in (5, 100)]
+            fetches = [inputs[0].get_next()]
+            with tf.control_dependencies(fetches):
+                fetches.append(inputs[1].get_next())
+            with tf.control_dependencies(fetches):
+                fetches.append(tf1.assign_add(tf1.train.get_or_create_global_step(), 1))
+        rows = []
+        with supervised(graph, tmp_path).managed_session() as session:
+            session.run([iterator.initializer for iterator in inputs])
+            step = session.make_callable(fetches)
+            while True:
+                rows.append([int(value) for value in (step() if kind == "callable" else session.run(fetches))])
+        assert len(rows) == 5 and rows[0] == first
+
+
+def test_an_error_of_a_callable_is_tensorflows(tmp_path: Path) -> None:
+    def end(session: Any) -> tuple[str, Any]:
+        step = session.make_callable(found.train_op)
+        with pytest.raises(tf.errors.OutOfRangeError) as raised:
+            while True:
+                step()
+        return str(raised.value), raised.value.op
+
+    found = Counted(ten, one_shot=True)
+    with supervised(found.graph, tmp_path).managed_session() as session:
+        ours = end(session)
+    with tf1.Session(graph=found.graph) as session:
+        session.run(found.step.initializer)
+        assert end(session) == ours
+
+
 def test_a_callable_that_is_fed_is_one_run(tmp_path: Path) -> None:
     graph = tf1.Graph()
     with graph.as_default():
@@ -303,10 +339,17 @@ def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path, one_shot: bool
     def read(name: Any) -> tf.data.Dataset:
         return tf.data.experimental.CsvDataset(name, [tf.int32])
 
+    @tf.function
+    def same(number: Any) -> Any:
+        """With a node of a name that an operation of the graph has too, which it is not."""
+        return tf.identity(tf.identity(number, name="MapDataset"))
+
     for expected in ([0, 1, 2, 3], [4, 5, 6]):
-        found = Counted(lambda: ten().map(lambda number: tf.reshape(number, [])), one_shot)
+        graph = tf1.Graph()
+        with graph.as_default():
+            rows = tf.data.Dataset.from_tensors(str(path)).interleave(read).map(lambda *row: row)
+        found = Counted(lambda: ten().map(same), one_shot, graph)
         with found.graph.as_default():
-            rows = tf.data.Dataset.from_tensors(str(path)).map(tf.identity).interleave(read)
             held_out = tf1.data.make_initializable_iterator(rows)
             row = held_out.get_next()
         with supervised(found.graph, tmp_path / "run").managed_session() as session:
@@ -327,14 +370,16 @@ def test_an_input_that_was_read_before_it_is_begun_begins_anew(tmp_path: Path) -
             assert found.epoch(session, 4) == [0, 1, 2, 3]
 
 
-def test_a_hook_may_begin_the_input(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["run", "callable"])
+def test_a_hook_may_begin_the_input(tmp_path: Path, kind: str) -> None:
     class Begins(tf1.train.SessionRunHook):  # type: ignore[misc,name-defined]
         def __init__(self, op: Any) -> None:
             self.ops = [op]
 
         def before_run(self, run_context: Any) -> None:
+            session = run_context.session
             while self.ops:
-                run_context.session.run(self.ops.pop())
+                session.run(self.ops.pop()) if kind == "run" else session.make_callable(self.ops.pop())()
 
     for expected in ([0, 1, 2, 3], [4, 5, 6]):
         found = Counted(ten)

@@ -21,6 +21,12 @@ from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.listeners import (
+    daemon_listens,
+    lent_session_listens,
+    session_listens,
+    were_told_to_pause,
+)
 from trainerd.supervisor.signals import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
 
 # ---------------------------------------------------------------------- signals
@@ -116,6 +122,30 @@ def test_a_forked_child_keeps_neither_signals_nor_lock(rundir: RunDirectory) -> 
         assert not flag.is_raised
         with pytest.raises(InUseError), lock.hold(rundir):
             pass
+
+
+def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has_open() -> None:
+    daemon, beside, within = Flag(), Flag(), Flag()
+    before = [signal.getsignal(n) for n in HANDLED]
+    with daemon_listens(daemon):
+        with lent_session_listens(daemon), session_listens(within):
+            os.kill(os.getpid(), signal.SIGHUP)
+            wait_until(lambda: daemon.is_raised and within.is_raised)
+            assert daemon.take() == within.take() == {Request.RELOAD}
+        with session_listens(beside):
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until(lambda: daemon.is_raised and beside.is_raised)
+            assert not were_told_to_pause()  # it was, and that one knows
+        assert were_told_to_pause() and not were_told_to_pause()
+        assert daemon.take() == beside.take() == {Request.PAUSE} and not within.is_raised
+        if (child := os.fork()) == 0:
+            with session_listens(within):
+                os.kill(os.getpid(), signal.SIGTERM)
+                wait_until(lambda: within.is_raised)
+                os._exit(0 if not daemon.is_raised else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [signal.getsignal(n) for n in HANDLED] == before
+    assert not were_told_to_pause()
 
 
 def test_ten_thousand_signals_lose_no_kind_of_request() -> None:

@@ -10,10 +10,10 @@ from trainerd.config import Config
 from trainerd.errors import EntryError
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase
-from trainerd.supervisor.flag import Flag
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.listeners import lent_session_listens
 from trainerd.supervisor.outcome import Outcome, Paused
 from trainerd.supervisor.reporter import Observer, Reporter
-from trainerd.supervisor.tenancy import signals_are_handled
 
 
 class DaemonHost:
@@ -28,6 +28,7 @@ class DaemonHost:
     Attributes:
       outcome: how the program's last session ended; None where there was none, or it failed.
       error: what it failed with.
+      had_session, was_paused: whether there was one that has ended, and whether one was paused, however it ended.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class DaemonHost:
         self.flag = flag
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
+        self.had_session = self.was_paused = False
         self._config = config
         self._rundir = rundir
         self._reporter = reporter
@@ -52,13 +54,13 @@ class DaemonHost:
         """The daemon holds it already.
 
         Raises:
-          Paused: a session before it was paused, and so is the program.
+          Paused: the program had a session already, and was asked to pause in it or since: there is nothing to add.
         """
         if rundir is None or rundir.path != self._rundir.path:
             raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
-        if self.outcome is not None and self.outcome.phase is Phase.PAUSED:
+        if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
             raise Paused
-        with signals_are_handled(self.flag), self._reporter.observed_by(observers):
+        with lent_session_listens(self.flag), self._reporter.observed_by(observers):
             yield self._reporter
 
     def settled(self, config: Config, *, services: bool) -> Config:
@@ -80,3 +82,5 @@ class DaemonHost:
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
         """The session has ended, and the program may go on: the daemon says how it ends."""
         self.outcome, self.error = None if error is not None else outcome, error
+        self.had_session = True
+        self.was_paused = self.was_paused or outcome.phase is Phase.PAUSED

@@ -28,11 +28,11 @@ from trainerd.state import Phase, State
 from trainerd.supervisor import requests
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.listeners import daemon_listens
 from trainerd.supervisor.loop import Loop
-from trainerd.supervisor.outcome import Outcome, reached
+from trainerd.supervisor.outcome import Outcome, Paused, reached
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.reporter import Observer, Reporter
-from trainerd.supervisor.signals import SignalThread, handled, terminal_check
 from trainerd.supervisor.statefile import StateFile
 from trainerd.supervisor.upkeep import Upkeep
 
@@ -108,7 +108,6 @@ class TrainerProcess:
             *self._observers,
         ]
         self._reporter = Reporter(state, observers)
-        signals = SignalThread(self._flag, terminal_is_gone=terminal_check())
         with (
             contextlib.closing(self._notifier),
             logs.logging_to(
@@ -119,7 +118,7 @@ class TrainerProcess:
                 terminal=self._terminal,
             ),
             undone_in_children(held.close),
-            handled(signals),
+            daemon_listens(self._flag),
         ):
             return self._live(leftover)
 
@@ -203,6 +202,8 @@ class TrainerProcess:
         try:
             with ended_in_children():
                 program.function(LentSupervisor(self._config, host))
+        except Paused:
+            return self._paused(host)
         except TrainerdError:
             raise
         except FAILURES as error:
@@ -213,9 +214,16 @@ class TrainerProcess:
         if host.error is not None:
             step, details = self._reporter.state.step, job_traceback(host.error)
             raise JobError(f"the program's session failed at step {step}", step=step, sound=True, details=details)
-        if host.outcome is None and self._flag.wants(Request.PAUSE):
-            return self._paused_early()
+        if host.was_paused or self._flag.wants(Request.PAUSE):
+            return self._paused(host)
         return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
+
+    def _paused(self, host: DaemonHost) -> Outcome:
+        """A program was asked to pause, in a session that the daemon looked after or outside of one."""
+        if not host.had_session:
+            return self._paused_early()
+        requests.consume(self._rundir.pause)
+        return Outcome(Phase.PAUSED, "paused on request")
 
     def _load(self) -> Session | Program:
         """Import the job, and TensorFlow with it."""

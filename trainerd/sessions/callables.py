@@ -79,6 +79,19 @@ def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
     return lambda: rebuild(run())
 
 
+def op_of(session: Any, error: tf.errors.OpError) -> Any:
+    """The operation that raised an error in a session; None where it tells none.
+
+    A callable of TensorFlow's own leaves it out, of which `Session.run` finds the name in the message.
+    """
+    if error.op is None:
+        try:
+            session._do_call(_raising(error))
+        except tf.errors.OpError as told:
+            return told.op
+    return error.op
+
+
 def _raising(error: Exception) -> Callable[[], Any]:
     def fail() -> Any:
         raise error

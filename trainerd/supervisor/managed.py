@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 import xxhash
 
-from trainerd.sessions.callables import Callables
+from trainerd.sessions.callables import Callables, op_of
 from trainerd.sessions.graph import GraphSession
 from trainerd.sessions.graphstate import Effects, GraphState
 from trainerd.sessions.remembered import Remembered
@@ -83,13 +83,11 @@ class GraphCare(Care):
         if effects.makes or (is_step and effects.changes):
             self._note(self.model, effects, feeds or {})
 
-    def failed_to_run(self, session: Any, fetches: Any, error: BaseException) -> None:
-        """A run of these raised an error: where the input has ended, it says so of the input."""
-        if isinstance(error, tf.errors.OutOfRangeError) and self.model is not None and self.state is not None:
-            if error.op is not None:
-                self.model.ended(frozenset(self.state.iterators_of(error.op)))
-            elif len(reads := self._effects(session, fetches).reads) == 1:  # a callable does not tell which it was
-                self.model.ended(reads)
+    def failed_to_run(self, session: Any, error: BaseException) -> None:
+        """A run raised an error: where the input has ended, it says so of the input."""
+        op = op_of(session, error) if isinstance(error, tf.errors.OutOfRangeError) else None
+        if op is not None and self.model is not None and self.state is not None:
+            self.model.ended(frozenset(self.state.iterators_of(op)))
         self.fail(error, self.changes)
 
     def _effects(self, session: Any, fetches: Any) -> Effects:
@@ -169,7 +167,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
                 return care.callables.run(fetches)
             result = super().run(fetches, feed_dict, options, run_metadata)
         except BaseException as error:
-            care.failed_to_run(self, fetches, error)
+            care.failed_to_run(self, error)
             raise
         care.ran(self, fetches, feed_dict)
         return result
@@ -193,12 +191,14 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
     def _as_step(self, fetches: Any, run: Callable[[], Any], feeds: Any) -> Any:
         boundary = self.care.boundary
         if not boundary.is_mine:
-            return run()
+            result = run()
+            self.care.ran(self, fetches, feeds, is_step=False)
+            return result
         with boundary.lock:
             try:
                 result = run()
             except BaseException as error:
-                self.care.failed_to_run(self, fetches, error)
+                self.care.failed_to_run(self, error)
                 raise
             self.care.ran(self, fetches, feeds)
             if boundary.flag.is_raised:

@@ -272,6 +272,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         Raises:
           DataError: there are checkpoints, and none verifies.
           InUseError: another process trains in `logdir`.
+          Paused: a `SystemExit` with code 0: the program was asked to pause before, and begins another session.
         """
         if self._custody.is_active:  # a program may make a session again without having stopped
             self._custody.wait()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -17,13 +15,12 @@ from trainerd.config import Config
 from trainerd.errors import TrainerdError
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State
-from trainerd.supervisor import requests
+from trainerd.supervisor import listeners, requests
 from trainerd.supervisor.children import undone_in_children
-from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.flag import Flag
 from trainerd.supervisor.outcome import Outcome, Paused
 from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.reporter import Observer, Reporter
-from trainerd.supervisor.signals import SignalThread, die_of, handled, terminal_check
 from trainerd.supervisor.statefile import StateFile
 
 log = logging.getLogger(__name__)
@@ -110,7 +107,7 @@ class Tenant:
         if _was_asked_to_pause(rundir) and not hasattr(sys, "ps1"):
             log.info("the program was asked to pause, and ends", extra={"event": "paused"})
             raise Paused
-        with signals_raise(self.flag):
+        with listeners.session_listens(self.flag):
             if rundir is None:
                 yield None
                 return
@@ -136,64 +133,13 @@ class Tenant:
         reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
 
 
-class _Every:
-    """Raises every flag of this process: a session inside another one's loop must not keep a signal from it."""
-
-    def __init__(self) -> None:
-        self.flags: list[Flag] = []
-        self.was_told_to_pause = False
-
-    def raise_for(self, request: Request) -> None:
-        """Raise them all. Where a pause finds none to raise, the process ends, as without handlers."""
-        if request is Request.PAUSE and not self.flags:
-            die_of(signal.SIGTERM)
-        self.was_told_to_pause = self.was_told_to_pause or request is Request.PAUSE
-        for flag in list(self.flags):
-            flag.raise_for(request)
-
-
-_every = _Every()
 _paused = set[str]()  # the run directories in which this process was paused
 
 
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
-    """Whether the process was asked to since this was last asked. While another session is open, that one is told."""
+    """Whether the process was told to, or was paused in that run directory, since this was last asked."""
     place = str(rundir.path) if rundir is not None else ""
-    was_told = not _every.flags and _every.was_told_to_pause
-    if was_told:
-        _every.was_told_to_pause = False
+    was_told = listeners.were_told_to_pause()
     was_paused = place in _paused
     _paused.discard(place)
     return was_told or was_paused
-
-
-@contextlib.contextmanager
-def signals_are_handled(flag: Flag) -> Iterator[None]:
-    """While the block runs, somebody else has signals raise this flag: no session in it looks for them itself."""
-    _every.flags.append(flag)
-    try:
-        yield
-    finally:
-        _every.flags.remove(flag)
-
-
-@contextlib.contextmanager
-def signals_raise(flag: Flag) -> Iterator[None]:
-    """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise the flag, while the block runs.
-
-    Python lets the main thread alone handle signals: on another one nothing changes. Where the block ends on another
-    one than it began on, the handlers stay, and a signal does what it does to a process without them.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    is_first = not _every.flags
-    _every.flags.append(flag)
-    try:
-        if is_first:
-            with handled(SignalThread(_every, terminal_is_gone=terminal_check())):
-                yield
-        else:
-            yield
-    finally:
-        _every.flags.remove(flag)

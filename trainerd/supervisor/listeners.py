@@ -1,0 +1,106 @@
+"""Who hears of a signal in this process: the daemon, where it is one, and every session that is open.
+
+A session inside another one's loop, or beside it, must not keep a signal from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+from trainerd.supervisor.children import undone_in_children
+from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.signals import SignalThread, die_of, handled, terminal_check
+
+
+class _Listeners:
+    """The flags that a signal raises.
+
+    Attributes:
+      daemon: the daemon's; None where the process is a program's own.
+      sessions: those of the sessions that are open; the daemon's again where it looks after one.
+      was_told_to_pause: whether a pause was asked for that nobody has asked about since.
+    """
+
+    def __init__(self) -> None:
+        self.daemon: Flag | None = None
+        self.sessions: list[Flag] = []
+        self.was_told_to_pause = False
+
+    @property
+    def flags(self) -> set[Flag]:
+        """All of them, each once."""
+        return {*self.sessions, *([self.daemon] if self.daemon is not None else [])}
+
+    def raise_for(self, request: Request) -> None:
+        """Raise them all. Where a pause finds none to raise, the process ends, as without handlers."""
+        flags = self.flags
+        if request is Request.PAUSE and not flags:
+            die_of(signal.SIGTERM)
+        self.was_told_to_pause = self.was_told_to_pause or request is Request.PAUSE
+        for flag in flags:
+            flag.raise_for(request)
+
+    def forget(self) -> None:
+        """There is nobody any more, and nothing was asked for."""
+        self.daemon, self.sessions, self.was_told_to_pause = None, [], False
+
+
+_listeners = _Listeners()
+
+
+def were_told_to_pause() -> bool:
+    """Whether the process was told to since this was last asked. While a session is open, that one is told."""
+    was_told = not _listeners.sessions and _listeners.was_told_to_pause
+    if was_told:
+        _listeners.was_told_to_pause = False
+    return was_told
+
+
+@contextlib.contextmanager
+def daemon_listens(flag: Flag) -> Iterator[None]:
+    """Have signals raise the daemon's flag while the block runs, and those of the sessions that a program opens."""
+    _listeners.daemon = flag
+    try:
+        with _handled():
+            yield
+    finally:
+        _listeners.forget()
+
+
+@contextlib.contextmanager
+def lent_session_listens(flag: Flag) -> Iterator[None]:
+    """While the block runs, a session is open that the daemon looks after."""
+    _listeners.sessions.append(flag)
+    try:
+        yield
+    finally:
+        _listeners.sessions.remove(flag)
+
+
+@contextlib.contextmanager
+def session_listens(flag: Flag) -> Iterator[None]:
+    """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise a session's flag, while the block runs.
+
+    Python lets the main thread alone handle signals: on another one nothing changes. Where the block ends on another
+    one than it began on, the handlers stay, and a signal does what it does to a process without them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_first = not _listeners.flags
+    _listeners.sessions.append(flag)
+    try:
+        with _handled() if is_first else contextlib.nullcontext():
+            yield
+    finally:
+        _listeners.sessions.remove(flag)
+
+
+@contextlib.contextmanager
+def _handled() -> Iterator[None]:
+    thread = SignalThread(_listeners, terminal_is_gone=terminal_check())
+    with undone_in_children(_listeners.forget), handled(thread):
+        yield
