@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainerd.config import logdir_mistake, url_mistake
@@ -22,6 +22,7 @@ class RunDirectory:
     Args:
       path: the folder, absolute.
       basename: the first part of every checkpoint's name.
+      given: the folder as a program names it; left out, its path.
 
     Raises:
       ConfigError: the folder is a URL, or the basename none, or one that TensorFlow could not read.
@@ -29,6 +30,16 @@ class RunDirectory:
 
     path: Path
     basename: str = CHECKPOINT_BASENAME
+    given: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, given: str | os.PathLike[str], basename: str = CHECKPOINT_BASENAME) -> RunDirectory:
+        """That of a folder which a program names.
+
+        Raises:
+          ConfigError: see the class.
+        """
+        return cls(Path(given).absolute(), basename, os.fspath(given))
 
     def __post_init__(self) -> None:
         if mistake := url_mistake(self.path):

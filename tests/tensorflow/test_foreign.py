@@ -189,6 +189,41 @@ def test_what_tensorflows_own_hook_saves_is_gone_on_from(tmp_path: Path) -> None
     assert run(0) == 40
 
 
+@pytest.mark.parametrize("folder", ["runs/a", "./runs/a", "runs//a/"])
+@pytest.mark.parametrize("make", [trainerd.SingularMonitoredSession, trainerd.MonitoredTrainingSession])
+def test_a_hook_keeps_as_many_as_its_saver_says_however_the_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = {"save_checkpoint_secs": None, "save_checkpoint_steps": None}
+    for begun in (0, 5, 10):
+        found = counter()
+        with found.graph.as_default():
+            scaffold = tf1.train.Scaffold(saver=tf1.train.Saver(max_to_keep=1))
+            hook = tf1.train.CheckpointSaverHook(folder, save_steps=100, scaffold=scaffold)
+            with make(
+                hooks=[hook],
+                scaffold=scaffold,
+                checkpoint_dir=folder,
+                **(options if make is trainerd.MonitoredTrainingSession else {}),
+            ) as session:
+                kept = [path.name for path in (tmp_path / "runs/a").glob("*.index")]
+                assert kept == [f"model.ckpt-{begun}.index"] and session.run(found.global_step) == begun
+                for _ in range(5):
+                    session.run(found.train_op)
+
+
+def test_a_checkpoint_file_that_names_what_is_gone_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for warnings in (0, 1):
+        (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-5"\n' * warnings)
+        found = counter()
+        with found.graph.as_default(), trainerd.SingularMonitoredSession(checkpoint_dir=str(tmp_path)) as session:
+            assert session.run(found.global_step) == 0
+        assert [record.getMessage() for record in caplog.records if "not there" in record.getMessage()] == [
+            f"{tmp_path}/checkpoint names model.ckpt-5, which is not there, nor is another: training begins anew"
+        ] * warnings
+
+
 def test_names_in_other_alphabets_are_understood(tmp_path: Path) -> None:
     folder = tmp_path / "ünï'\\ \"日本"
     folder.mkdir()

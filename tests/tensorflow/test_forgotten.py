@@ -38,8 +38,26 @@ def test_an_input_that_cannot_be_saved_is_refused_at_the_start(
     spec = tf.TensorSpec([], tf.int64)
     with pytest.raises(EntryError, match="leave its iterator out"):
         supervised(tmp_path, tf.data.Dataset.from_generator(elements, output_signature=spec).batch(2))
+    with pytest.raises(EntryError, match=r"Shuffle what comes out of it, or leave its iterator out"):
+        supervised(tmp_path, tf.data.Dataset.range(9).flat_map(lambda n: tf.data.Dataset.range(n).shuffle(3)))
     supervised(tmp_path, tf.data.Dataset.range(9).snapshot(str(tmp_path / "kept")).batch(2))
     assert "the dataset has a `snapshot`" in caplog.text and "leave its iterator out" in caplog.text
+
+
+def test_a_choice_among_datasets_that_end_is_refused_where_it_would_wait_for_ever(tmp_path: Path) -> None:
+    dataset = tf.data.Dataset
+    few, many, odd = dataset.range(9), dataset.range(9).repeat(), dataset.range(9).repeat().filter(lambda n: n % 2 > 0)
+    for refused in ([few, many], [few, few], [many, odd.take(3)]):
+        with pytest.raises(EntryError, match="wait for ever"):
+            supervised(tmp_path / "refused", dataset.sample_from_datasets(refused, seed=1).batch(2))
+    chosen = dataset.range(2).repeat(5)
+    sound = [
+        dataset.sample_from_datasets([many, odd], seed=1),
+        dataset.sample_from_datasets([few, many], seed=1, stop_on_empty_dataset=True),
+        dataset.choose_from_datasets([few, few], chosen, stop_on_empty_dataset=False),
+    ]
+    for number, each in enumerate(sound):
+        assert supervised(tmp_path / str(number), each.batch(2)) == [2, 2]
 
 
 def test_another_input_behind_a_saved_position_is_refused_unless_told_otherwise(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -273,6 +273,8 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
         self.pair, self.point, self.known = (0, 0.0), Point(0, 0.0), [(-1, -1)]
         self.nested: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.odd: dict[str, int] = defaultdict(lambda: 1 // 0)
+        self.parts: dict[str, Any] = {"train": defaultdict(lambda: 0), "val": Counter(), "points": [Point(0, 0.0)]}
+        self.later: Any = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.by_parity[epoch % 2].append(epoch)
@@ -285,6 +287,12 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
         self.nested["all"][epoch].append(epoch)
         self.odd["last"] = epoch
         self.none = ()
+        self.parts["train"][epoch] += 1
+        self.parts["val"][epoch] += 1
+        self.parts["points"] = [Point(epoch, self.parts["points"][0].epoch)]
+        self.later = self.later or {"counts": Counter(), "ordered": OrderedDict(), "default": defaultdict(int)}
+        for found in self.later.values():
+            found[epoch] = found.get(epoch, 0) + 1
 
 
 def test_collections_are_remembered_and_what_cannot_be_is_told(
@@ -304,6 +312,44 @@ def test_collections_are_remembered_and_what_cannot_be_is_told(
     assert collects.none == () and collects.pair == (4, 1.0) and collects.point.epoch == 4 and (1, 1) in collects.known
     assert collects.nested == {"all": {epoch: [epoch] for epoch in range(5)}} and collects.nested["x"][7] == []
     assert collects.seen == set(range(5)) and collects.best == 4.0 and collects.by_parity[7] == []
+    once = dict.fromkeys(range(5), 1)
+    assert collects.parts == {"train": once, "val": once, "points": [Point(4, 3)]}
+    assert collects.later == {"counts": once, "ordered": once, "default": once}
+    assert [type(each) for each in collects.later.values()] == [Counter, OrderedDict, defaultdict]
+    assert collects.later["default"][9] == collects.later["counts"][9] == 0
+
+
+class CountsInPlace(keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts epochs, in an array that stays the same one too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.array, self.parts, self.number = np.zeros(1), {"a": [np.zeros(1)]}, 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.array += 1
+        self.parts["a"][0] += 1
+        self.number += 1
+
+
+def test_an_array_that_is_changed_where_it_is_counts_an_end_that_failed_once(tmp_path: Path) -> None:
+    def upload(epoch: int, logs: Any) -> None:
+        if epoch == 1 and not (tmp_path / "model.ckpt-1.index").exists():
+            raise OSError("no network")
+
+    def job() -> tuple[CountsInPlace, Any]:
+        counts = CountsInPlace()
+        callbacks = [counts, keras.callbacks.LambdaCallback(on_epoch_end=upload)]
+        return counts, opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=callbacks, epochs=3))
+
+    _, first = job()
+    with pytest.raises(JobError):
+        train(first)
+    first.snapshot().write(tmp_path / "model.ckpt-1", lambda size: None)
+    counts, second = job()
+    second.restore(tmp_path / "model.ckpt-1")
+    train(second)
+    assert counts.number == counts.array[0] == counts.parts["a"][0][0] == 3
 
 
 class Tells(keras.Sequential):  # type: ignore[misc]

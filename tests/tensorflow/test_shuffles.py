@@ -54,6 +54,17 @@ PIPELINES: dict[str, Callable[[], tf.data.Dataset]] = {
     "files, then records": lambda: read_files(shuffled(4)).shuffle(5, seed=4),
     "files, then batches of records": lambda: read_files(shuffled(4)).shuffle(5, seed=4).batch(5),
     "three shuffles": lambda: shuffled().shuffle(5, seed=8).batch(2).shuffle(3, seed=4).batch(3),
+    "shuffled at the end": lambda: Dataset.range(11).shuffle(5, seed=3).batch(2).shuffle(2, seed=8),
+    "three shuffles, the last at the end": lambda: (
+        Dataset.range(11).shuffle(5, seed=3).shuffle(3, seed=6).batch(2).shuffle(3, seed=8)
+    ),
+    "some files": lambda: read_files(shuffled(4).take(3)),
+    "a mapped second of two": lambda: (
+        plus_one(Dataset.range(5).concatenate(shuffled(5)), None).shuffle(2, seed=1).shuffle(2, seed=3)
+    ),
+    "drawn from two": lambda: Dataset.sample_from_datasets(
+        [shuffled(), another()], [0.5, 0.5], seed=1, stop_on_empty_dataset=True
+    ).batch(5),
     "with numbers": lambda: shuffled().enumerate().map(lambda i, x: x * 100 + i).batch(5),
     "two side by side": lambda: Dataset.zip((shuffled(), another().take(7))).map(lambda x, y: x + y).batch(5),
     "one after another": lambda: shuffled().concatenate(another(9)).batch(4),
@@ -199,6 +210,13 @@ def test_what_cannot_be_told_is_said(
 ) -> None:
     warn_of_lost_order(dataset())
     assert ("next epochs may have another order" in caplog.text) == is_told
+
+
+def test_random_numbers_that_are_others_in_each_epoch_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_lost_order(Dataset.zip((shuffled(), Dataset.random(seed=4))).repeat())
+    assert not caplog.text
+    warn_of_lost_order(Dataset.zip((shuffled(), Dataset.random(seed=4, rerandomize_each_iteration=True))).repeat())
+    assert "rerandomize_each_iteration" in caplog.text
 
 
 @pytest.mark.parametrize(

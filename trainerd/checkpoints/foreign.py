@@ -6,6 +6,7 @@ What `checkpoint` names of them is honoured, as TensorFlow does, but only in the
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -38,9 +39,14 @@ def is_ours(rundir: RunDirectory, prefix: Path) -> bool:
 
 
 def listed(rundir: RunDirectory) -> list[str]:
-    """The prefixes in `checkpoint` that have no manifest, the oldest first: what a program's own Saver keeps."""
-    prefixes = [rundir.path / name for name in statefile.listed(rundir.checkpoint_state)]
-    return [str(prefix) for prefix in prefixes if not prefix.with_name(f"{prefix.name}.json").exists()]
+    """The prefixes in `checkpoint` that have no manifest, the oldest first: what a program's own Saver keeps.
+
+    It takes two names of one folder for two, and of two checkpoints of one step deletes one, which is the other too:
+    so they begin as the program names the folder.
+    """
+    names = [n for n in statefile.listed(rundir.checkpoint_state) if not (rundir.path / f"{n}.json").exists()]
+    folder = rundir.given or str(rundir.path)
+    return [os.path.join(folder, name) for name in names]  # noqa: PTH118, which would spell the folder anew
 
 
 def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
@@ -71,6 +77,13 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
     why = {rundir.prefix(step).name: reason for step, reason in damaged.items()} | why
     if found is None:
         refuse_to_start_over(rundir, why)
+        if (name := statefile.named(rundir.checkpoint_state)) is not None:
+            log.warning(
+                "%s names %s, which is not there, nor is another: training begins anew",
+                rundir.checkpoint_state,
+                name,
+                extra={"event": "disbelieved"},
+            )
         return None
     tell(rundir, why)
     return rundir.prefix(found.step)

@@ -6,8 +6,9 @@ import copy
 import csv
 import inspect
 import io
+import itertools
 import logging
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ class Callbacks:
         for each, begun in zip(self._own, self._begun, strict=True):
             self._warn_of_unplain(each, begun)
         return [
-            [type(each).__name__, _changed(begun, _memory(each), known)]
+            [type(each).__name__, _taken(each, _changed(begun, _memory(each), known))]
             for each, begun, known in zip(self._own, self._begun, self._known, strict=True)
         ]
 
@@ -222,13 +223,22 @@ def _memory(callback: Any) -> dict[str, Any]:
 def _changed(begun: Mapping[str, Any], now: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     """What is not as it was, and what is `known` to have changed before."""
     changed = (name for name, value in now.items() if name not in begun or not _equal(begun[name], value))
-    return {name: _copied(now[name]) for name in sorted({*changed, *known & now.keys()})}
+    return {name: now[name] for name in sorted({*changed, *known & now.keys()})}
+
+
+def _taken(callback: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """These values, as they are now: one that is somebody's own may change arrays where they are."""
+    copied: dict[str, Any] = _copied(values) if type(callback) in _KERAS_OWN else copy.deepcopy(values)
+    return copied
 
 
 def _copied(value: Any) -> Any:
-    """The same, in lists and dicts that a callback does not change; arrays are replaced as a rule, and large."""
+    """The same, in lists and dicts that a callback does not change; Keras's own replace arrays, which are large."""
     if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
+        copied = copy.copy(value)  # of the same kind
+        for key, part in value.items():
+            copied[key] = _copied(part)
+        return copied
     if isinstance(value, deque):
         return deque(map(_copied, value), value.maxlen)
     if isinstance(value, set):
@@ -239,12 +249,14 @@ def _copied(value: Any) -> Any:
 
 
 def _as_it_is(present: Any, value: Any) -> Any:
-    """What was remembered, as a dict or a tuple of the same kind as the one that is there."""
+    """What was remembered, as dicts and tuples of the same kinds as those that are there."""
     if isinstance(present, defaultdict) and isinstance(value, dict):
         parts = {key: _as_it_is(_default(present, key, part), part) for key, part in value.items()}
         return defaultdict(present.default_factory, parts)
-    if type(present) in (OrderedDict, Counter) and isinstance(value, dict):
-        return type(present)(value)
+    if type(value) is dict and isinstance(present, dict):
+        return {key: _as_it_is(present.get(key), part) for key, part in value.items()}
+    if isinstance(value, list) and isinstance(present, list):
+        return [_as_it_is(old, part) for old, part in itertools.zip_longest(present, value)][: len(value)]
     fields = getattr(present, "_fields", None)
     if isinstance(value, tuple) and isinstance(fields, tuple) and len(value) == len(fields):  # a namedtuple
         return type(present)(*value)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError, StorageError
 from trainerd.sessions.opkinds import CSV
-from trainerd.sessions.pipeline import dataset_of, ops_of, stage_name, stages
+from trainerd.sessions.pipeline import dataset_of, inputs, ops_of, setting, stage_name, stages
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,12 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
             "position leaves rows out: after a pause the rest of a file would be lost. Read the lines with a "
             f"tf.data.TextLineDataset, and part them in `map` with tf.io.decode_csv; or {otherwise}."
         )
+    if any(map(_hangs, stages(dataset_of(iterator)))):
+        raise EntryError(
+            "the dataset draws from several that end (sample_from_datasets), which TensorFlow cannot go on with once "
+            "one of them has ended: after a pause it would wait for ever. Draw from datasets with repeat(), or with "
+            f"stop_on_empty_dataset=True; or {otherwise}."
+        )
     with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
         try:
             tf.train.Checkpoint(iterator=iterator).write(str(Path(folder) / "input"))
@@ -63,9 +69,34 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
                     "a variable, such as the seed of a Keras layer that augments. Put that layer into the model, or "
                     f"{otherwise}."
                 ) from error
+            if "SeedGenerator is stateful" in str(error):
+                raise EntryError(
+                    "the dataset's position cannot be saved, so a pause would lose it: a function of the dataset, such "
+                    "as that of an interleave or a flat_map, calls shuffle(...). Shuffle what comes out of it, "
+                    f"or {otherwise}."
+                ) from error
             raise EntryError(
                 "the dataset's position cannot be saved, so a pause would lose it:\n"
                 f"  {re.sub(r'{{.*?}} |  ?.Op:.*', '', str(error).splitlines()[0])}\n"
                 "Write it without from_generator and without stateful random ops in `map` (use "
                 f"tf.random.stateless_* with a seed from Dataset.random), or {otherwise}."
             ) from error
+
+
+def _hangs(stage: tf.data.Dataset) -> bool:
+    """Whether a stage goes through a choice without an end of datasets with one, and stops where all have ended.
+
+    Of how many have, TensorFlow saves nothing: where one had when the position was saved, the rest is never all.
+    """
+    if stage_name(stage) != "DirectedInterleave" or setting(stage, "stop_on_empty_dataset"):
+        return False
+    choice, *chosen = inputs(stage)
+    return _is_endless(choice) and not all(map(_is_endless, chosen))
+
+
+def _is_endless(dataset: tf.data.Dataset) -> bool:
+    """Whether it has no end; where that is not known, since some is left out, whether what it is made of has none."""
+    size = int(dataset.cardinality())
+    if size == tf.data.UNKNOWN_CARDINALITY:
+        return stage_name(dataset) != "Take" and any(map(_is_endless, inputs(dataset)))
+    return bool(size == tf.data.INFINITE_CARDINALITY)

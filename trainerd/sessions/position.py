@@ -25,6 +25,7 @@ Marks = tuple[Mark, ...]
 _AT_ONCE = 1024  # variants: there is one for each element of a shuffle buffer
 _STAGE = re.compile(r"(?P<name>[^\[]*)(?:\[(?P<number>\d+)\])?")
 _FUSED = "ShuffleAndRepeat"  # what TensorFlow makes of the two where one follows the other
+BRANCHING = {"Concatenate", "Zip", "DirectedInterleave"}  # what numbers its inputs; others number what they hold
 
 
 class Position:
@@ -81,7 +82,7 @@ class _Part:
         for stage, number in self._stages:
             if number is not None and stage.endswith("Repeat"):
                 return number
-        return self._value("epoch") if self._stages[-1][0] == _FUSED else None
+        return max(self._value("epoch") - 1, 0) if self._stages[-1][0] == _FUSED else None  # it counts those it began
 
     @cached_property
     def _stages(self) -> list[tuple[str, int | None]]:
@@ -139,4 +140,6 @@ def _marks(stage: str, number: int | None) -> list[Mark]:
         return ["Repeat", "Shuffle"]
     if number is None:
         return [stage] if stage == "Shuffle" else []
-    return ["Repeat"] if stage.endswith("Repeat") else [number]
+    if stage in BRANCHING:
+        return [number]
+    return ["Repeat"] if stage.endswith("Repeat") else []

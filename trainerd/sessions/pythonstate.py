@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,10 @@ import tensorflow as tf
 _ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE = "__array__", "__tuple__", "__pairs__", "__bytes__", "__deque__"
 _TENSOR = "__tensor__"
 _SETS = {"__set__": set, "__frozenset__": frozenset}
-_NAMES = {_ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE, _TENSOR, *_SETS}
+_DICTS = {"__counter__": Counter, "__ordered__": OrderedDict}
+_DEFAULT = "__default__"
+_FACTORIES = {kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict, set)}
+_NAMES = {_ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE, _TENSOR, _DEFAULT, *_SETS, *_DICTS}
 
 
 class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
@@ -86,9 +89,16 @@ def packed(values: Any) -> bytes:
             arrays[str(len(arrays))] = plain
             return {_ARRAY: len(arrays) - 1, "dtype": value.dtype.name}
         if isinstance(value, dict):
+            pairs = [[key, replaced(part)] for key, part in value.items()]
+            for name, kind in _DICTS.items():
+                if type(value) is kind:
+                    return {name: pairs}
+            for name, factory in _FACTORIES.items():
+                if type(value) is defaultdict and value.default_factory is factory:
+                    return {_DEFAULT: [name, pairs]}
             if all(isinstance(key, str) and key not in _NAMES for key in value):
-                return {key: replaced(part) for key, part in value.items()}
-            return {_PAIRS: [[key, replaced(part)] for key, part in value.items()]}
+                return dict(pairs)
+            return {_PAIRS: pairs}
         if isinstance(value, tuple):
             return {_TUPLE: [replaced(part) for part in value]}
         if isinstance(value, bytes):
@@ -121,9 +131,14 @@ def unpacked(content: bytes) -> Any:
                 return bytes.fromhex(value[_BYTES])
             if set(value) == {_DEQUE}:
                 return deque(value[_DEQUE][1], maxlen=value[_DEQUE][0])
+            if set(value) == {_DEFAULT}:
+                return defaultdict(_FACTORIES[value[_DEFAULT][0]], value[_DEFAULT][1])
             for name, kind in _SETS.items():
                 if set(value) == {name}:
                     return kind(value[name])
+            for name, mapping in _DICTS.items():
+                if set(value) == {name}:
+                    return mapping(dict(value[name]))
             if set(value) != {_ARRAY, "dtype"}:
                 return value
             array = file[str(value[_ARRAY])]

@@ -18,14 +18,14 @@ import tensorflow as tf
 
 from trainerd.sessions import inexact
 from trainerd.sessions.pipeline import inputs, is_reshuffled, setting, stage_name, stages
-from trainerd.sessions.position import Mark, Marks, Position, set_drawn
+from trainerd.sessions.position import BRANCHING, Mark, Marks, Position, set_drawn
 
 log = logging.getLogger(__name__)
 
 # What runs ahead of what it gives: these, and `map`, which TensorFlow parallelizes by itself.
 _RUN_AHEAD = {"Prefetch", "ParallelMap", "ParallelBatch", "ParallelInterleave"}
 # What comes to the end of what is below it before its own.
-_ENDS_EARLY = _RUN_AHEAD | {"Shuffle", "Concatenate"}
+_ENDS_EARLY = _RUN_AHEAD | {"Shuffle", "Concatenate", "Interleave", "DirectedInterleave"}
 # What keeps the iterator below it at its end. Found by trying: every other stage lets go of it.
 _HOLD_ON = _RUN_AHEAD | {
     "Map",
@@ -68,6 +68,11 @@ class _Shuffle:
     def is_cached(self) -> bool:
         """Whether its first order is kept, which is lost with the memory that it is kept in."""
         return any(stage_name(stage) == "Cache" for stage, _ in self.above)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its marks tell which input of each stage leads to it."""
+        return all(len(inputs(stage)) == 1 or stage_name(stage) in BRANCHING for stage, _ in self.above)
 
     @property
     def marks(self) -> Marks:
@@ -120,6 +125,13 @@ def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) 
             "the dataset has a shuffle that is cached, or repeated within what is repeated, or that two stages read: "
             "after a pause near an epoch's end the next epochs may have another order. Call shuffle(...) after "
             "cache(), and repeat() once.",
+            extra={"event": "lost-order"},
+        )
+    if any(stage_name(stage) == "Random" and getattr(stage, "_rerandomize", None) for stage in stages(dataset)):
+        log.warning(
+            "the dataset has a Dataset.random(rerandomize_each_iteration=True): after a pause near an epoch's end the "
+            "next epochs may have other numbers. Leave that out, and zip Dataset.random(...) with what is repeated "
+            "already, so that it goes on over all epochs.",
             extra={"event": "lost-order"},
         )
 
@@ -192,7 +204,10 @@ def _counted(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
     return [
         each
         for each in _at_risk(dataset, begins_again)
-        if each.levels == 1 and not each.is_cached and sum(each.dataset is other for other in read) == 1
+        if each.levels == 1
+        and each.is_told
+        and not each.is_cached
+        and sum(each.dataset is other for other in read) == 1
     ]
 
 
@@ -224,7 +239,9 @@ def _shuffles(
 def _marks(stage: tf.data.Dataset, branch: int) -> list[Mark]:
     if (name := stage_name(stage)) in ("Repeat", "Shuffle"):
         return [name]
-    return [branch] if len(inputs(stage)) > 1 else []
+    if name == "DirectedInterleave":  # the first of its inputs chooses among the others
+        return [branch - 1]
+    return [branch] if name in BRANCHING else []
 
 
 def _any_ends_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -73,7 +72,7 @@ class ChiefSessionCreator(_Creator):
         if prefix is not None and self._checkpoint_dir:
             raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
         if prefix is None and self._checkpoint_dir:
-            rundir = RunDirectory(Path(self._checkpoint_dir).absolute())
+            rundir = RunDirectory.of(self._checkpoint_dir)
             found = foreign.newest_readable(rundir, read_whole)
             prefix = None if found is None else str(found)
             # What a hook saves with it, it deletes the oldest of then: none of ours.

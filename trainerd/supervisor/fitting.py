@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import keras
@@ -58,7 +57,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.step = 0
-        self._rundir = RunDirectory(Path(logdir).absolute(), checkpoint_basename)
+        self._rundir = RunDirectory.of(logdir, checkpoint_basename)
         self._save_secs, self._show_secs = save_model_secs, save_summaries_secs
         self._remembering = list(callbacks)
         self._data: _Data | None = None

@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -351,7 +350,7 @@ def _one_that_saves(hooks: list[Any], keeping: StepKeeping) -> tuple[CheckpointS
     if not found:
         return None, keeping
     hook = found[0]
-    rundir = RunDirectory(Path(hook.checkpoint_dir).absolute(), hook.checkpoint_basename)
+    rundir = RunDirectory.of(hook.checkpoint_dir, hook.checkpoint_basename)
     own = keeping.rundir.path if keeping.rundir is not None and (keeping.save_secs or keeping.save_steps) else None
     if len(found) > 1 or own not in (None, rundir.path):
         raise ValueError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -88,7 +87,7 @@ def MonitoredTrainingSession(
             others={"master": master or None, "scaffold": scaffold, "config": config, "summary_dir": summary_dir},
         )
         kept = StepKeeping(
-            RunDirectory(Path(checkpoint_dir).absolute()) if checkpoint_dir else None,
+            RunDirectory.of(checkpoint_dir) if checkpoint_dir else None,
             *(max(value or 0, 0) for value in (save_secs, save_steps, show_secs, show_steps, count_steps)),
         )
         return MonitoredStepSession(program, [*(chief_only_hooks or []), *(hooks or [])], kept, stop_grace_period_secs)
@@ -101,7 +100,7 @@ def MonitoredTrainingSession(
     keeping, saves = None, bool(checkpoint_dir and ((save_secs or 0) > 0 or (save_steps or 0) > 0))
     if checkpoint_dir and saves:
         keeping = Keeping(
-            rundir=RunDirectory(Path(checkpoint_dir).absolute()),
+            rundir=RunDirectory.of(checkpoint_dir),
             summary_dir=str(folder),
             save_secs=save_secs or 0,
             save_steps=save_steps or 0,

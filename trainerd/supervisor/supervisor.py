@@ -123,7 +123,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **given)
         self._rundir = None
         if self._logdir:
-            self._rundir = RunDirectory(Path(self._logdir).absolute(), checkpoint_basename)
+            self._rundir = RunDirectory.of(self._logdir, checkpoint_basename)
         self._summary_writer = None
         if is_chief:
             self._summary_writer = chosen(summary_writer, lambda: self._program.writer(self._logdir))
