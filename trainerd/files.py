@@ -50,7 +50,7 @@ def storage_error(error: OSError, doing: str) -> StorageError:
 
 def _advice(error: OSError) -> str:
     return {
-        errno.ENOSPC: "Free some space on that file system (or inodes: see `df -i`); it is tried again.",
+        errno.ENOSPC: "Free some space on that file system (or inodes: see `df -i`).",
         errno.EDQUOT: "The disk quota is used up; free some space or raise it.",
         errno.EACCES: _PERMISSION,
         errno.EPERM: _PERMISSION,

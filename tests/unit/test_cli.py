@@ -27,7 +27,7 @@ from trainerd.config import Config
 from trainerd.errors import NotRunningError, every_class
 from trainerd.lock import Holder
 from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSnapshot
+from trainerd.sessions.fake import FakeSession, FakeSnapshot
 from trainerd.state import Answer, LastCheckpoint, Phase, State
 from trainerd.supervisor.outcome import Outcome
 from trainerd.text import seconds, size
@@ -364,6 +364,18 @@ def test_a_checkpoint_is_pinned_and_unpinned(cli: Cli, rundir: RunDirectory) -> 
     code, text = cli("unpin", "4", *where)
     assert code == 64 and "step 4 is not pinned" in text and "Pinned: 2." in text
     assert cli("unpin", "2", *where) == (0, "unpinned step 2\n") and not rundir.pinned()
+
+
+@pytest.mark.parametrize(("reason", "phase"), [("finish", "finished"), ("schedule", "paused")])
+def test_without_a_state_the_newest_checkpoint_tells(cli: Cli, rundir: RunDirectory, reason: str, phase: str) -> None:
+    session = FakeSession()
+    session.run_until(7)
+    CheckpointStore(rundir).publish(session.snapshot(), About(reason))
+    code, text = cli("status", "--logdir", str(rundir.path), "--json")
+    state = json.loads(text)
+    assert code == 0 and (state["phase"], state["step"], state["running"]) == (phase, 7, False)
+    assert state["last_checkpoint"]["step"] == 7 and state["last_checkpoint"]["reason"] == reason
+    assert cli("status", "--logdir", str(rundir.path))[0] == 0
 
 
 def test_a_damaged_checkpoint_and_none_at_all_are_not_pinned(cli: Cli, rundir: RunDirectory) -> None:

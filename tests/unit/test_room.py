@@ -64,7 +64,9 @@ def session(service: Checkpointing) -> FakeSession:
 def test_it_is_told_of_and_tried_again_as_soon_as_there_is_room(
     service: Checkpointing, session: FakeSession, disk: Disk, clock: FakeTime, reporter: Reporter
 ) -> None:
-    assert "are free. Free some space" in reporter.state.warnings[0]
+    assert (
+        "are free. Free some space on that file system. It is saved as soon as there is." in reporter.state.warnings[0]
+    )
     service.watch()
     assert service.retry_at > clock.now
     disk.free = 1 << 30
@@ -72,6 +74,16 @@ def test_it_is_told_of_and_tried_again_as_soon_as_there_is_room(
     assert service.retry_at == clock.now
     service.start(session, "retry")
     assert service.saved_step == 10 and service.retry_at == math.inf and reporter.state.warnings == []
+
+
+def test_the_last_save_of_a_process_promises_no_other(
+    service: Checkpointing, session: FakeSession, reporter: Reporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    with pytest.raises(StorageError, match=r"Free some space on that file system\.$"):
+        service.finish(session, "pause")
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert told.endswith("Free some space on that file system.") and reporter.state.warnings == [told]
 
 
 def test_where_nobody_knows_of_room_training_goes_on(

@@ -19,6 +19,7 @@ from trainerd.fingerprint import Fingerprint
 log = logging.getLogger(__name__)
 
 FORMAT = 3
+FINISH = "finish"  # the reason of a checkpoint with which a session has come to its own end
 
 
 @dataclass(frozen=True)

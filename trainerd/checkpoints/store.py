@@ -169,8 +169,7 @@ class CheckpointStore:
             free = self._free(self._rundir.path)
             raise NoRoomError(
                 f"cannot write the checkpoint of step {snapshot.step} in {self._rundir.path}: it takes "
-                f"{text.size(needed)}, and {text.size(free)} are free. Free some space on that file system; it is "
-                "saved as soon as there is.",
+                f"{text.size(needed)}, and {text.size(free)} are free. Free some space on that file system.",
                 needed=needed,
             )
 

@@ -52,13 +52,18 @@ def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
     running = read_holder(rundir) is not None
     if state is None and not running:
         from trainerd.checkpoints import catalogue  # half as slow again, and seldom wanted
+        from trainerd.checkpoints.manifest import FINISH
 
         saved = catalogue.newest(rundir)
         if saved is None:
             raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `{run}` does.")
         # state.json is gone or damaged: what the manifests say is all there is to say.
-        metrics = dict(saved.metrics)
-        return State(Phase.PAUSED, step=saved.step, metrics=metrics, logdir=str(rundir.path), at=saved.at), False
+        phase = Phase.FINISHED if saved.reason == FINISH else Phase.PAUSED
+        metrics, last = dict(saved.metrics), catalogue.as_last(rundir, saved)
+        state = State(
+            phase, step=saved.step, metrics=metrics, last_checkpoint=last, logdir=str(rundir.path), at=saved.at
+        )
+        return state, False
     state = state or State(logdir=str(rundir.path))
     return (_with_full_disk(state, rundir) if running else state), running
 

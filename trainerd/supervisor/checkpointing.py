@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from trainerd.background import Background
@@ -107,6 +107,7 @@ class Checkpointing:
         self._failures = 0
         self._left_out: StorageError | None = None  # of a state that was not whole
         self._needs = 0  # bytes, where a save waits for room
+        self._is_last = False  # whether somebody waits for the save under way, and is told what becomes of it
         self._trained_before = 0.0
         self._began_at = timer()
 
@@ -226,7 +227,7 @@ class Checkpointing:
           StorageError: it could not be made.
           JobError: the state must not be saved.
         """
-        with self._reporter.phase(Phase.SAVING):
+        with self._reporter.phase(Phase.SAVING), self._as_last():
             self.wait()
             if self._next is not None or self.saved_step != session.step or self._changes != session.changes:
                 waiting, self._next = self._next, None
@@ -239,6 +240,14 @@ class Checkpointing:
             raise self._job_error(save)
         if save is not None and save.error is not None:
             raise save.error
+
+    @contextlib.contextmanager
+    def _as_last(self) -> Iterator[None]:
+        self._is_last = True
+        try:
+            yield
+        finally:
+            self._is_last = False
 
     def close(self) -> None:
         """No save will follow: end the thread that writes, where it does not hang."""
@@ -321,9 +330,10 @@ class Checkpointing:
         self._failures += 1
         self._needs = error.needed if isinstance(error, NoRoomError) else 0
         self.retry_at = self._timer() + min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures - 1, 10))
-        log.error("%s: %s", _FAILED, error, extra={"event": "save-failed", "step": save.step})
+        again = "" if self._is_last else " It is saved as soon as there is." if self._needs else " It is tried again."
+        log.error("%s: %s%s", _FAILED, error, again, extra={"event": "save-failed", "step": save.step})
         self._reporter.unwarn(_FAILED)  # of an earlier step
-        self._reporter.warn(f"{_FAILED}: {error}")
+        self._reporter.warn(f"{_FAILED}: {error}{again}")
         self._answer(save.ids, None, str(error))
 
     def _answer(self, ids: list[str], step: int | None, error: str | None) -> None:

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from trainerd import lock
 from trainerd.checkpoints import foreign
-from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.manifest import FINISH, DamagedError, Manifest
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
 from trainerd.errors import StorageError
 from trainerd.rundir import RunDirectory
@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
-FINISH = "finish"  # the reason of a checkpoint with which a session has come to its own end
 _FOR_EVER = 2**62
 _ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.checkpoints.manifest import FINISH
 from trainerd.hooks import CheckpointSaverHook
 from trainerd.rundir import RunDirectory
 from trainerd.supervisor.closing import Closing
@@ -298,7 +299,7 @@ class MonitoredStepSession(Closing):
                 self._stops = True
 
     def _save_now(self) -> None:
-        self._custody.save_now("finish")
+        self._custody.save_now(FINISH)
         self._tell_saved()
 
     # ------------------------------------------------------------------ the end

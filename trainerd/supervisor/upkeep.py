@@ -13,7 +13,7 @@ from collections.abc import Callable
 from trainerd import fingerprint, lock
 from trainerd.background import Background
 from trainerd.checkpoints import restore
-from trainerd.checkpoints.manifest import Manifest
+from trainerd.checkpoints.manifest import FINISH, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import Config
@@ -203,7 +203,7 @@ class Upkeep:
                 self.recording.evaluate(session)
                 if self.config.summary.save_summaries_secs:
                     self.recording.summarize(session)
-        self.checkpointing.finish(session, "finish" if finished else "pause")
+        self.checkpointing.finish(session, FINISH if finished else "pause")
         self.recording.report()
 
     def save_after_failure(self, *, sound: bool) -> None:
