@@ -295,6 +295,31 @@ def test_rows_of_an_earlier_training_are_kept(tmp_path: Path, kind: Any) -> None
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["epoch", *"01234", *"012"]
 
 
+@pytest.mark.parametrize("earlier", [0, 5, None])
+def test_rows_of_an_epoch_that_is_trained_again_are_told_from_those_of_an_earlier_training(
+    tmp_path: Path, earlier: int | None
+) -> None:
+    path = tmp_path / "log.csv"
+    if earlier is not None:
+        path.write_text("epoch,loss,mae\n" + "".join(f"{epoch},0.1,0.1\n" for epoch in range(earlier)))
+
+    def make() -> trainerd.KerasJob:
+        log = keras.callbacks.CSVLogger(str(path), append=True)
+        return trainerd.KerasJob(a_model(), shuffled(), callbacks=[log], epochs=3)
+
+    first = opened(make())
+    train(first, 3)
+    first.snapshot().write(tmp_path / "model.ckpt-3", lambda size: None)
+    train(first, 11)  # and then it is killed, in the third epoch
+    first.end(finished=False)  # only to close its file
+    for _ in range(2):
+        again = opened(make())
+        again.restore(tmp_path / "model.ckpt-3")
+        train(again)
+        epochs = [line.split(",")[0] for line in path.read_text().splitlines()]
+        assert epochs == ["epoch", *map(str, range(earlier or 0)), *"012"]
+
+
 def test_what_was_trained_after_the_checkpoint_leaves_no_rows(tmp_path: Path) -> None:
     def make() -> trainerd.KerasJob:
         log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), separator=";")

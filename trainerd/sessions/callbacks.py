@@ -90,18 +90,28 @@ class Callbacks:
             message = f"a callback's {name} failed after step {step}"
             raise JobError(message, step=step, sound=True, details=job_traceback(error)) from error
 
-    def begin(self, epoch: int | None) -> None:
-        """Training begins, or goes on.
+    def rows(self) -> dict[str, int]:
+        """How many rows there are in the files of those that append to them: of an earlier training."""
+        loggers = [each for each in self._own if isinstance(each, keras.callbacks.CSVLogger) and each.append]
+        return {each.filename: max(0, len(_rows(each)) - 1) for each in loggers}
 
-        Args:
-          epoch: which one is gone on with, counted from 0; None where training begins.
-        """
-        for each in self._own:
-            if isinstance(each, keras.callbacks.CSVLogger) and epoch is not None:
-                _keep_rows_before(epoch, each)
+    def begin(self) -> None:
+        """Training begins."""
         self._model.stop_training = False
         self.call("on_train_begin", step=0)
         self._look()
+
+    def go_on(self, epoch: int, rows: Mapping[str, int]) -> None:
+        """Training goes on.
+
+        Args:
+          epoch: in this one, counted from 0.
+          rows: what `rows` told before training began.
+        """
+        for each in self._own:
+            if isinstance(each, keras.callbacks.CSVLogger):
+                _keep_rows_before(epoch, each, rows.get(each.filename))
+        self.begin()
 
     def _look(self) -> None:
         """Take what they are now for what they are at every start, after on_train_begin: what changes is remembered."""
@@ -284,21 +294,35 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _keep_rows_before(epoch: int, logger: Any) -> None:
-    """Have a CSVLogger go on with its file: the rows of epochs that will be trained again are taken off its end."""
+def _keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
+    """Have a CSVLogger go on with its file: the rows of epochs that will be trained again are taken off its end.
+
+    Args:
+      epoch: the one that goes on.
+      logger: whose.
+      earlier: how many rows are those of an earlier training; None where that is not known.
+    """
     appends, logger.append = logger.append, True
     path = Path(logger.filename)
-    if not path.exists() or (appends and epoch == 0):  # then they may be those of an earlier training
+    if not path.exists() or (appends and earlier is None and epoch == 0):
         return
-    with path.open(newline="") as file:
-        rows = list(csv.reader(file, delimiter=logger.sep))
+    rows = _rows(logger)
     if rows and rows[0][:1] != ["epoch"]:  # a program's own, of another form
         return
-    while len(rows) > 1 and not _is_before(epoch, rows[-1]):
+    while len(rows) > 1 + (earlier or 0) and not _is_before(epoch, rows[-1]):
         rows.pop()
     kept = io.StringIO()
     csv.writer(kept, delimiter=logger.sep).writerows(rows)
     files.write_atomic(path, kept.getvalue().encode())
+
+
+def _rows(logger: Any) -> list[list[str]]:
+    """What is in the file of a CSVLogger, its head first; nothing where there is none."""
+    path = Path(logger.filename)
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.reader(file, delimiter=logger.sep))
 
 
 def _is_before(epoch: int, row: Sequence[str]) -> bool:

@@ -50,6 +50,7 @@ class Progress:
       epoch_logs: the metrics of the last epoch that has ended.
       given: what the last step gave, where nobody knows beforehand where the data ends.
       told: the global step at which callbacks were last told of training's end; None where they never were.
+      rows: how many there were in each file that a callback appends rows to, before training began.
     """
 
     epoch: int = 0
@@ -63,6 +64,7 @@ class Progress:
     epoch_logs: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
     told: int | None = None
+    rows: dict[str, int] = field(default_factory=dict)
 
 
 class KerasJobSession(FunctionSession):
@@ -179,7 +181,11 @@ class KerasJobSession(FunctionSession):
 
     def _begin(self, was: Progress | None) -> None:
         """Training begins, or goes on. First the callbacks begin: what is read is what counts."""
-        self._callbacks.begin(was.epoch if was is not None else None)
+        if was is None:
+            self._progress.rows = self._callbacks.rows()
+            self._callbacks.begin()
+        else:
+            self._callbacks.go_on(was.epoch, was.rows)
         self._is_begun = True
 
     @property
