@@ -358,6 +358,24 @@ def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path, one_shot: bool
             assert found.epoch(session, len(expected)) == expected
 
 
+@pytest.mark.parametrize("one_shot", [True, False])
+@pytest.mark.parametrize(("ends", "is_told"), [(True, True), (False, False)])
+def test_an_input_that_would_wait_for_ever_is_told_and_begins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, one_shot: bool, ends: bool, is_told: bool
+) -> None:
+    def drawn() -> tf.data.Dataset:
+        few = tf.data.Dataset.range(2)
+        return tf.data.Dataset.sample_from_datasets([few if ends else few.repeat(), ten().repeat()], [0.5, 0.5], seed=1)
+
+    seen = []
+    for _ in range(2):
+        found = Counted(drawn, one_shot)
+        with supervised(found.graph, tmp_path).managed_session() as session:
+            session.run(found.begin)
+            seen.append(found.epoch(session, 8))
+    assert ("waits for ever" in caplog.text) == is_told and (seen[0] == seen[1]) == is_told
+
+
 def test_an_input_that_was_read_before_it_is_begun_begins_anew(tmp_path: Path) -> None:
     """An epoch of it was gone on with: without steps, as an evaluation is."""
     for first in ([], [4, 5]):

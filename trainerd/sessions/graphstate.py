@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.sessions.opkinds import iterators_of_csv
+from trainerd.sessions.opkinds import unsound_iterators
 from trainerd.sessions.oserrors import as_os_errors
 from trainerd.sessions.owned import owned
 
@@ -137,14 +137,13 @@ class GraphState:
                 )
             self._forget = tf.group([tf.raw_ops.DeleteSessionTensor(handle=handle) for handle in self._fed])
         specs = sorted(f"{key} {t.dtype.base_dtype.name} {t.shape}" for key, t in zip(keys, tensors, strict=False))
-        if self._positions and (lost := iterators_of_csv(graph)):
-            self._lost |= lost
+        for why, names in unsound_iterators(graph).items() if self._positions else ():
+            self._lost |= set(names)
             log.warning(
-                "the position of an input is not saved, so each start begins it anew: %s: it reads CSV files with "
-                "TensorFlow's CsvDataset, whose saved position leaves rows out. Use a TextLineDataset and "
-                "tf.io.decode_csv",
-                ", ".join(sorted(lost)),
-                extra={"event": "csv"},
+                "the position of an input is not saved, so each start begins it anew: %s: %s",
+                ", ".join(names),
+                why,
+                extra={"event": "input"},
             )
         self.description = "\n".join(specs)
         self._size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors if t.shape.is_fully_defined())

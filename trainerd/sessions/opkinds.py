@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+Nodes = dict[str, Any]  # by their names
+
 # Of a CsvDataset TensorFlow saves a position with which what is left of a file is lost.
 CSV = {"CSVDataset", "CSVDatasetV2", "ExperimentalCSVDataset", "CsvDataset", "CsvDatasetV2"}
+
+_LEAVES_OUT = (
+    "it reads CSV files with TensorFlow's CsvDataset, whose saved position leaves rows out. Use a TextLineDataset and "
+    "tf.io.decode_csv"
+)
+_HANGS = (
+    "it draws from several datasets that end (sample_from_datasets), and TensorFlow waits for ever once one of them "
+    "has ended. Draw from datasets with repeat(), or with stop_on_empty_dataset=True"
+)
 
 
 def kinds_of(graph: Any) -> set[str]:
@@ -15,8 +26,8 @@ def kinds_of(graph: Any) -> set[str]:
     return kinds | {node.op for function in definition.library.function for node in function.node_def}
 
 
-def iterators_of_csv(graph: Any) -> set[str]:
-    """The iterators of a TensorFlow 1 graph whose datasets read CSV files, by name."""
+def unsound_iterators(graph: Any) -> dict[str, list[str]]:
+    """The iterators of a TensorFlow 1 graph that TensorFlow saves, and cannot go on with: by why, their names."""
     definition = graph.as_graph_def()
     functions = {function.signature.name: function.node_def for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}
@@ -25,28 +36,48 @@ def iterators_of_csv(graph: Any) -> set[str]:
         if node.op == "MakeIterator":  # of a dataset, and an iterator
             dataset, iterator = (name.partition(":")[0] for name in node.input[:2])
             sources.setdefault(iterator, []).append(nodes[dataset])
-    return {name for name, found in sources.items() if _kinds_behind(found, nodes, functions) & CSV}
+    found: dict[str, list[str]] = {}
+    for name, roots in sorted(sources.items()):
+        behind = _all_behind(roots, nodes, functions)
+        if any(node.op in CSV for node, _ in behind):
+            found.setdefault(_LEAVES_OUT, []).append(name)
+        elif any(_hangs(node, beside) for node, beside in behind):
+            found.setdefault(_HANGS, []).append(name)
+    return found
 
 
-def _kinds_behind(sources: list[Any], nodes: dict[str, Any], functions: dict[str, Any]) -> set[str]:
-    """The kinds of these nodes, of all that they are made of, and of what is in the functions that those call."""
-    kinds, waiting, seen = set[str](), list(sources), {node.name for node in sources}
-    called = list[str]()
-    while waiting:
-        node = waiting.pop()
-        kinds.add(node.op)
-        called += _called(node)
-        given = {name for each in node.input if (name := each.strip("^").partition(":")[0]) in nodes} - seen
-        seen |= given
-        waiting += [nodes[name] for name in given]
-    entered = set[str]()
+def _hangs(node: Any, nodes: Nodes) -> bool:
+    """Whether a node draws from datasets of which one ends, and goes on until all have: see `checkpoint._hangs`."""
+    if not node.op.endswith("DirectedInterleaveDataset") or node.attr["stop_on_empty_dataset"].b:
+        return False
+    chosen = [name.partition(":")[0] for name in node.input[1:] if not name.startswith("^")]
+    return not all(any("Repeat" in each.op for each in _behind([nodes[n]], nodes)) for n in chosen if n in nodes)
+
+
+def _all_behind(roots: list[Any], nodes: Nodes, functions: dict[str, Any]) -> list[tuple[Any, Nodes]]:
+    """These nodes, all that they are made of, and what is in the functions that those call, each with what is there."""
+    found = [(node, nodes) for node in _behind(roots, nodes)]
+    called, entered = [each for node, _ in found for each in _called(node)], set[str]()
     while called:
         name = called.pop()
         if name in functions and name not in entered:
             entered.add(name)
-            kinds.update(node.op for node in functions[name])
+            within = {node.name: node for node in functions[name]}
+            found += [(node, within) for node in functions[name]]
             called += [each for node in functions[name] for each in _called(node)]
-    return kinds
+    return found
+
+
+def _behind(roots: list[Any], nodes: Nodes) -> list[Any]:
+    """These nodes, and all that they are made of."""
+    found, waiting, seen = [], list(roots), {node.name for node in roots}
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        given = {name for each in node.input if (name := each.strip("^").partition(":")[0]) in nodes} - seen
+        seen |= given
+        waiting += [nodes[name] for name in given]
+    return found
 
 
 def _called(node: Any) -> list[str]:
