@@ -23,7 +23,7 @@ import numpy as np
 
 BLOCK = 4096  # memory, offsets and sizes are multiples of it, for any disk
 IN_PLACE = 1 << 20  # bytes: what is as large as that is not copied, where it lies right
-LOT = 1 << 26  # bytes that are given to the disk in one go; docs/benchmarks.md has what fewer cost
+LOT = 1 << 24  # bytes that are given to the disk in one go
 _BUFFER = 1 << 20  # bytes
 
 
