@@ -339,6 +339,17 @@ def program_of_places(supervisor: Any) -> None:
                 evaluate()
 
 
+def exporting_program(supervisor: Any) -> None:
+    """20 steps, and something after them that takes its time."""
+    with tf.Graph().as_default():
+        train_op = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
+        with supervisor.managed_session() as session:
+            for _ in range(20):
+                session.run(train_op)
+    print("files are written", flush=True)
+    wait_for_file("export")
+
+
 def evaluate() -> None:
     """In a session of its own, until it is told to stop."""
     import trainerd

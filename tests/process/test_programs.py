@@ -84,19 +84,34 @@ def test_a_program_of_many_sessions_is_paused(start: Start, project: Path) -> No
         last = newest
 
 
+@pytest.mark.parametrize("how", ["signal", "file"])
 @pytest.mark.parametrize(
     ("place", "begins"), [("beside", "evaluating"), ("inside", "evaluating"), ("failing", "failing")]
 )
-def test_a_pause_ends_a_program_wherever_it_is(start: Start, project: Path, place: str, begins: str) -> None:
+def test_a_pause_ends_a_program_wherever_it_is(start: Start, project: Path, place: str, begins: str, how: str) -> None:
     """In a session beside the one that trains or inside of it, or in one that fails as it ends."""
     write_config(project, entry="jobs:program_of_places")
     (project / "place").write_text(place)
     run = start("run")
     run.until_printed(begins)
-    assert run.pause() == 0, run.text
+    if how == "file":
+        run.rundir.pause.touch()
+    assert (run.pause() if how == "signal" else run.end()) == 0, run.text
     state = read_state(run.rundir.state)
-    assert state is not None and state.phase is Phase.PAUSED
+    assert state is not None and state.phase is Phase.PAUSED and not run.rundir.pause.exists()
     assert state.step == saved(run.rundir)[0] == 20
+
+
+def test_a_program_that_has_finished_is_not_paused_any_more(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:exporting_program")
+    run = start("run")
+    run.until_printed("files are written")
+    run.signal(15)
+    run.until_printed("SIGTERM")
+    (project / "export").touch()
+    assert run.end() == 0, run.text
+    state = read_state(run.rundir.state)
+    assert state is not None and state.phase is Phase.FINISHED and state.step == 20
 
 
 def test_an_error_of_the_program_is_shown_and_its_last_step_saved(start: Start, project: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import saved, shuffled, supervised
+from trainerd.errors import EntryError
+from trainerd.sessions.checkpoint import require_saveable
 
 tf1 = tf.compat.v1
 
@@ -358,22 +361,55 @@ def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path, one_shot: bool
             assert found.epoch(session, len(expected)) == expected
 
 
-@pytest.mark.parametrize("one_shot", [True, False])
-@pytest.mark.parametrize(("ends", "is_told"), [(True, True), (False, False)])
-def test_an_input_that_would_wait_for_ever_is_told_and_begins_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, one_shot: bool, ends: bool, is_told: bool
-) -> None:
-    def drawn() -> tf.data.Dataset:
-        few = tf.data.Dataset.range(2)
-        return tf.data.Dataset.sample_from_datasets([few if ends else few.repeat(), ten().repeat()], [0.5, 0.5], seed=1)
+Dataset = tf.data.Dataset
+DRAWN: dict[str, tuple[bool, Callable[[], tf.data.Dataset]]] = {
+    "one ends": (True, lambda: Dataset.sample_from_datasets([Dataset.range(2), ten().repeat()], seed=1)),
+    "all end": (True, lambda: Dataset.sample_from_datasets([ten().repeat(2), ten().repeat(2)], seed=1)),
+    "some are taken": (True, lambda: Dataset.sample_from_datasets([ten().repeat().take(9), ten().repeat()], seed=1)),
+    "an endless choice": (
+        True,
+        lambda: Dataset.choose_from_datasets([ten(), ten()], Dataset.range(2).repeat(), stop_on_empty_dataset=False),
+    ),
+    "none ends": (False, lambda: Dataset.sample_from_datasets([Dataset.range(2).repeat(), ten().repeat()], seed=1)),
+    "some are left out": (
+        False,
+        lambda: Dataset.sample_from_datasets([ten().repeat().filter(lambda n: n > 3), ten().repeat()], seed=1),
+    ),
+    "random numbers": (
+        False,
+        lambda: Dataset.sample_from_datasets([Dataset.random(1).map(abs), Dataset.random(2).map(abs)], seed=1),
+    ),
+    "a choice that ends": (
+        False,
+        lambda: Dataset.choose_from_datasets([ten(), ten()], Dataset.range(2).repeat(9), stop_on_empty_dataset=False),
+    ),
+    "the first that ends": (
+        False,
+        lambda: Dataset.sample_from_datasets([ten(), ten().repeat()], seed=1, stop_on_empty_dataset=True),
+    ),
+}
 
+
+@pytest.mark.parametrize("one_shot", [True, False])
+@pytest.mark.parametrize("kind", DRAWN)
+def test_an_input_that_would_wait_for_ever_is_told_and_begins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, one_shot: bool, kind: str
+) -> None:
+    is_told, drawn = DRAWN[kind]
     seen = []
     for _ in range(2):
         found = Counted(drawn, one_shot)
         with supervised(found.graph, tmp_path).managed_session() as session:
             session.run(found.begin)
-            seen.append(found.epoch(session, 8))
-    assert ("waits for ever" in caplog.text) == is_told and (seen[0] == seen[1]) == is_told
+            seen.append(found.epoch(session, 5))
+    assert ("for ever" in caplog.text) == is_told and (seen[0] == seen[1]) == is_told
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_it_is_refused_where_a_graph_is_told(kind: str) -> None:
+    is_told, drawn = DRAWN[kind]
+    with pytest.raises(EntryError, match="wait for ever") if is_told else contextlib.nullcontext():
+        require_saveable(iter(drawn()), "leave it")
 
 
 def test_an_input_that_was_read_before_it_is_begun_begins_anew(tmp_path: Path) -> None:

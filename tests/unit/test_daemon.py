@@ -139,10 +139,13 @@ def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has
         assert were_told_to_pause() and not were_told_to_pause()
         assert daemon.take() == beside.take() == {Request.PAUSE} and not within.is_raised
         if (child := os.fork()) == 0:
-            with session_listens(within):
-                os.kill(os.getpid(), signal.SIGTERM)
-                wait_until(lambda: within.is_raised)
-                os._exit(0 if not daemon.is_raised else 1)
+            try:
+                with session_listens(within):
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    wait_until(lambda: within.is_raised)
+                    os._exit(0 if not daemon.is_raised else 1)
+            finally:
+                os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert [signal.getsignal(n) for n in HANDLED] == before
     assert not were_told_to_pause()

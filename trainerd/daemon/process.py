@@ -27,8 +27,8 @@ from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
 from trainerd.supervisor import requests
 from trainerd.supervisor.children import undone_in_children
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.listeners import daemon_listens
+from trainerd.supervisor.flag import Request
+from trainerd.supervisor.listeners import DaemonFlag, daemon_listens
 from trainerd.supervisor.loop import Loop
 from trainerd.supervisor.outcome import Outcome, Paused, reached
 from trainerd.supervisor.periodic import called_every
@@ -70,7 +70,8 @@ class TrainerProcess:
         self._capture = capture
         self._terminal = terminal
         self._open_session = open_session
-        self._flag = Flag()
+        self._flag = DaemonFlag()
+        self._is_program = False
 
     @property
     def state(self) -> State:
@@ -199,6 +200,7 @@ class TrainerProcess:
 
         config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
         host = DaemonHost(config, self._rundir, flag=self._flag, reporter=self._reporter, reload=self._reload)
+        self._is_program = True
         try:
             with ended_in_children():
                 program.function(LentSupervisor(self._config, host))
@@ -214,7 +216,7 @@ class TrainerProcess:
         if host.error is not None:
             step, details = self._reporter.state.step, job_traceback(host.error)
             raise JobError(f"the program's session failed at step {step}", step=step, sound=True, details=details)
-        if host.was_paused or self._flag.wants(Request.PAUSE):
+        if host.was_paused or self._flag.was_heard or (host.outcome is None and self._flag.wants(Request.PAUSE)):
             return self._paused(host)
         return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
 
@@ -273,6 +275,8 @@ class TrainerProcess:
 
     def _beat(self) -> None:
         logs.be_heard()
+        if self._is_program and requests.is_asked(self._rundir.pause):  # it may have no session now that looks
+            self._flag.raise_for(Request.PAUSE)
         if self._watchdog is not None:
             self._watchdog.beat(time.monotonic())
 

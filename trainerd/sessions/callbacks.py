@@ -8,7 +8,7 @@ import inspect
 import io
 import itertools
 import logging
-from collections import defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -263,8 +263,10 @@ def _as_it_is(present: Any, value: Any) -> Any:
     if isinstance(present, defaultdict) and isinstance(value, dict):
         parts = {key: _as_it_is(_default(present, key, part), part) for key, part in value.items()}
         return defaultdict(present.default_factory, parts)
-    if type(value) is dict and isinstance(present, dict):
-        return {key: _as_it_is(present.get(key), part) for key, part in value.items()}
+    if isinstance(value, dict) and isinstance(present, dict):
+        kind = type(present if type(present) in (OrderedDict, Counter) and type(value) is dict else value)
+        parts = {key: _as_it_is(present.get(key), part) for key, part in value.items()}
+        return kind(parts) if kind in (OrderedDict, Counter) else parts if kind is dict else value
     if isinstance(value, list) and isinstance(present, list):
         return [_as_it_is(old, part) for old, part in itertools.zip_longest(present, value)][: len(value)]
     fields = getattr(present, "_fields", None)
@@ -307,9 +309,10 @@ def _keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
     if not path.exists() or (appends and earlier is None and epoch == 0):
         return
     rows = _rows(logger)
+    earlier = earlier if earlier is not None and len(rows) > earlier else 0  # it may have been emptied since
     if rows and rows[0][:1] != ["epoch"]:  # a program's own, of another form
         return
-    while len(rows) > 1 + (earlier or 0) and not _is_before(epoch, rows[-1]):
+    while len(rows) > 1 + earlier and not _is_before(epoch, rows[-1]):
         rows.pop()
     kept = io.StringIO()
     csv.writer(kept, delimiter=logger.sep).writerows(rows)

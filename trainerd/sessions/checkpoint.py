@@ -98,5 +98,6 @@ def _is_endless(dataset: tf.data.Dataset) -> bool:
     """Whether it has no end; where that is not known, since some is left out, whether what it is made of has none."""
     size = int(dataset.cardinality())
     if size == tf.data.UNKNOWN_CARDINALITY:
-        return stage_name(dataset) != "Take" and any(map(_is_endless, inputs(dataset)))
+        below = (all if stage_name(dataset) == "Zip" else any)(map(_is_endless, inputs(dataset)))
+        return below and not stage_name(dataset).startswith("Take")
     return bool(size == tf.data.INFINITE_CARDINALITY)

@@ -14,8 +14,8 @@ _LEAVES_OUT = (
     "tf.io.decode_csv"
 )
 _HANGS = (
-    "it draws from several datasets that end (sample_from_datasets), and TensorFlow waits for ever once one of them "
-    "has ended. Draw from datasets with repeat(), or with stop_on_empty_dataset=True"
+    "it draws from several datasets that end (sample_from_datasets, choose_from_datasets), and TensorFlow waits for "
+    "ever once one of them has ended. Draw from datasets with repeat(), or with stop_on_empty_dataset=True"
 )
 
 
@@ -50,8 +50,29 @@ def _hangs(node: Any, nodes: Nodes) -> bool:
     """Whether a node draws from datasets of which one ends, and goes on until all have: see `checkpoint._hangs`."""
     if not node.op.endswith("DirectedInterleaveDataset") or node.attr["stop_on_empty_dataset"].b:
         return False
-    chosen = [name.partition(":")[0] for name in node.input[1:] if not name.startswith("^")]
-    return not all(any("Repeat" in each.op for each in _behind([nodes[n]], nodes)) for n in chosen if n in nodes)
+    choice, *chosen = [name for name in node.input if not name.startswith("^")]
+    return _is_endless(choice, nodes) and not all(_is_endless(name, nodes) for name in chosen)
+
+
+def _is_endless(name: str, nodes: Nodes) -> bool:
+    """Whether a dataset has no end; where that is not known, since some is left out, whether what it is of has none."""
+    node = nodes.get(name.partition(":")[0])
+    if node is None:  # an argument of a function
+        return True
+    if "Random" in node.op:
+        return True
+    if "Take" in node.op:
+        return False
+    count = nodes.get(node.input[1].partition(":")[0]) if node.op == "RepeatDataset" else None
+    if count is not None and list(count.attr["value"].tensor.int64_val) == [-1]:
+        return True
+    below = [each for each in node.input if _is_dataset(each, nodes)]
+    return bool(below) and (all if node.op == "ZipDataset" else any)(_is_endless(each, nodes) for each in below)
+
+
+def _is_dataset(name: str, nodes: Nodes) -> bool:
+    node = nodes.get(name.partition(":")[0])
+    return node is not None and "Dataset" in node.op
 
 
 def _all_behind(roots: list[Any], nodes: Nodes, functions: dict[str, Any]) -> list[tuple[Any, Nodes]]:

@@ -15,6 +15,26 @@ from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.signals import SignalThread, die_of, handled, terminal_check
 
 
+class DaemonFlag(Flag):
+    """The daemon's: whatever asks the daemon to pause asks the sessions that its program has open, too.
+
+    Attributes:
+      was_heard: whether one of those was asked, which is not the daemon's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_heard = False
+
+    def raise_for(self, request: Request) -> None:
+        """See `Flag.raise_for`."""
+        super().raise_for(request)
+        if request is Request.PAUSE:
+            for flag in {*_listeners.sessions} - {self}:
+                self.was_heard = True
+                flag.raise_for(request)
+
+
 class _Listeners:
     """The flags that a signal raises.
 
@@ -67,7 +87,7 @@ def daemon_listens(flag: Flag) -> Iterator[None]:
         with _handled():
             yield
     finally:
-        _listeners.forget()
+        _listeners.daemon, _listeners.was_told_to_pause = None, False
 
 
 @contextlib.contextmanager
@@ -77,7 +97,8 @@ def lent_session_listens(flag: Flag) -> Iterator[None]:
     try:
         yield
     finally:
-        _listeners.sessions.remove(flag)
+        if flag in _listeners.sessions:
+            _listeners.sessions.remove(flag)
 
 
 @contextlib.contextmanager
@@ -96,7 +117,8 @@ def session_listens(flag: Flag) -> Iterator[None]:
         with _handled() if is_first else contextlib.nullcontext():
             yield
     finally:
-        _listeners.sessions.remove(flag)
+        if flag in _listeners.sessions:  # a child that was forked has forgotten it
+            _listeners.sessions.remove(flag)
 
 
 @contextlib.contextmanager
