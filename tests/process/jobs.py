@@ -350,6 +350,22 @@ def exporting_program(supervisor: Any) -> None:
     wait_for_file("export")
 
 
+def job_with_sessions() -> trainerd.Job:
+    """Evaluates in a session of its own, after every step."""
+    p = tf.Variable(0.0, dtype=tf.float64)
+
+    def evaluation() -> dict[str, float]:
+        with tf.Graph().as_default():
+            figure = tf.constant(1.0)
+            with trainerd.MonitoredSession() as session:
+                print("evaluating", flush=True)
+                time.sleep(0.2)
+                found = 0.0 if session.should_stop() else float(session.run(figure))
+        return {"figure": found}
+
+    return trainerd.Job(lambda: {"p": p.assign_add(2.0)}, state={"p": p}, evaluate=evaluation)
+
+
 def evaluate() -> None:
     """In a session of its own, until it is told to stop."""
     import trainerd

@@ -22,6 +22,7 @@ from trainerd.state import Phase, State
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.listeners import (
+    DaemonFlag,
     daemon_listens,
     lent_session_listens,
     session_listens,
@@ -125,7 +126,8 @@ def test_a_forked_child_keeps_neither_signals_nor_lock(rundir: RunDirectory) -> 
 
 
 def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has_open() -> None:
-    daemon, beside, within = Flag(), Flag(), Flag()
+    daemon, beside, within = DaemonFlag(), Flag(), Flag()
+    daemon.has_program = True
     before = [signal.getsignal(n) for n in HANDLED]
     with daemon_listens(daemon):
         with lent_session_listens(daemon), session_listens(within):
@@ -149,6 +151,16 @@ def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert [signal.getsignal(n) for n in HANDLED] == before
     assert not were_told_to_pause()
+
+
+def test_what_a_job_opens_hears_no_signal_and_is_not_kept_from_being_opened() -> None:
+    daemon, evaluation = DaemonFlag(), Flag()
+    with daemon_listens(daemon):
+        with session_listens(evaluation):
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until(lambda: daemon.is_raised)
+        assert not evaluation.is_raised and not were_told_to_pause()
+    assert daemon.take() == {Request.PAUSE}
 
 
 def test_ten_thousand_signals_lose_no_kind_of_request() -> None:

@@ -71,7 +71,6 @@ class TrainerProcess:
         self._terminal = terminal
         self._open_session = open_session
         self._flag = DaemonFlag()
-        self._is_program = False
 
     @property
     def state(self) -> State:
@@ -200,7 +199,7 @@ class TrainerProcess:
 
         config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
         host = DaemonHost(config, self._rundir, flag=self._flag, reporter=self._reporter, reload=self._reload)
-        self._is_program = True
+        self._flag.has_program = True
         try:
             with ended_in_children():
                 program.function(LentSupervisor(self._config, host))
@@ -275,7 +274,7 @@ class TrainerProcess:
 
     def _beat(self) -> None:
         logs.be_heard()
-        if self._is_program and requests.is_asked(self._rundir.pause):  # it may have no session now that looks
+        if self._flag.has_program and requests.is_asked(self._rundir.pause):  # it may have no session now that looks
             self._flag.raise_for(Request.PAUSE)
         if self._watchdog is not None:
             self._watchdog.beat(time.monotonic())

@@ -19,17 +19,19 @@ class DaemonFlag(Flag):
     """The daemon's: whatever asks the daemon to pause asks the sessions that its program has open, too.
 
     Attributes:
-      was_heard: whether one of those was asked, which is not the daemon's.
+      has_program: whether it runs a program with a loop of its own. What a job opens, to evaluate for one, is not cut
+        short.
+      was_heard: whether a session was asked that is not the daemon's.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.was_heard = False
+        self.has_program = self.was_heard = False
 
     def raise_for(self, request: Request) -> None:
         """See `Flag.raise_for`."""
         super().raise_for(request)
-        if request is Request.PAUSE:
+        if request is Request.PAUSE and self.has_program:
             for flag in {*_listeners.sessions} - {self}:
                 self.was_heard = True
                 flag.raise_for(request)
@@ -45,14 +47,16 @@ class _Listeners:
     """
 
     def __init__(self) -> None:
-        self.daemon: Flag | None = None
+        self.daemon: DaemonFlag | None = None
         self.sessions: list[Flag] = []
         self.was_told_to_pause = False
 
     @property
     def flags(self) -> set[Flag]:
-        """All of them, each once."""
-        return {*self.sessions, *([self.daemon] if self.daemon is not None else [])}
+        """Those that are raised, each once."""
+        if self.daemon is None:
+            return {*self.sessions}
+        return {self.daemon, *self.sessions} if self.daemon.has_program else {self.daemon}
 
     def raise_for(self, request: Request) -> None:
         """Raise them all. Where a pause finds none to raise, the process ends, as without handlers."""
@@ -72,7 +76,9 @@ _listeners = _Listeners()
 
 
 def were_told_to_pause() -> bool:
-    """Whether the process was told to since this was last asked. While a session is open, that one is told."""
+    """Whether a program was told to since this was last asked. While a session is open, that one is told."""
+    if _listeners.daemon is not None and not _listeners.daemon.has_program:
+        return False
     was_told = not _listeners.sessions and _listeners.was_told_to_pause
     if was_told:
         _listeners.was_told_to_pause = False
@@ -80,7 +86,7 @@ def were_told_to_pause() -> bool:
 
 
 @contextlib.contextmanager
-def daemon_listens(flag: Flag) -> Iterator[None]:
+def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
     """Have signals raise the daemon's flag while the block runs, and those of the sessions that a program opens."""
     _listeners.daemon = flag
     try:
