@@ -363,12 +363,48 @@ def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path, one_shot: bool
 
 Dataset = tf.data.Dataset
 DRAWN: dict[str, tuple[bool, Callable[[], tf.data.Dataset]]] = {
-    "one ends": (True, lambda: Dataset.sample_from_datasets([Dataset.range(2), ten().repeat()], seed=1)),
+    "one ends": (False, lambda: Dataset.sample_from_datasets([Dataset.range(2), ten().repeat()], seed=1)),
     "all end": (True, lambda: Dataset.sample_from_datasets([ten().repeat(2), ten().repeat(2)], seed=1)),
-    "some are taken": (True, lambda: Dataset.sample_from_datasets([ten().repeat().take(9), ten().repeat()], seed=1)),
+    "some are taken": (False, lambda: Dataset.sample_from_datasets([ten().repeat().take(9), ten().repeat()], seed=1)),
+    "all are taken": (
+        True,
+        lambda: Dataset.sample_from_datasets([ten().repeat().take(9), ten().repeat().take(8)], seed=1),
+    ),
+    "all of them are taken": (False, lambda: Dataset.sample_from_datasets([ten().repeat().take(-1)] * 2, seed=1)),
+    "all end, of which some stop with one": (
+        True,
+        lambda: Dataset.sample_from_datasets(
+            [Dataset.sample_from_datasets([ten(), ten()], seed=n, stop_on_empty_dataset=True) for n in range(2)], seed=1
+        ),
+    ),
+    "those within have no end": (
+        False,
+        lambda: Dataset.sample_from_datasets(
+            [Dataset.sample_from_datasets([ten(), ten().repeat()], seed=n) for n in range(2)], seed=1
+        ),
+    ),
+    "shuffled and repeated": (
+        False,
+        lambda: Dataset.sample_from_datasets(
+            [ten().apply(tf.data.experimental.shuffle_and_repeat(5, seed=n)) for n in range(2)], seed=1
+        ),
+    ),
+    "repeated in a function": (
+        False,
+        lambda: Dataset.sample_from_datasets(
+            [Dataset.range(2).interleave(lambda n: ten().repeat(), cycle_length=2)] * 2, seed=1
+        ),
+    ),
+    "counted": (False, lambda: Dataset.sample_from_datasets([Dataset.counter(), Dataset.counter(5)], seed=1)),
     "an endless choice": (
         True,
         lambda: Dataset.choose_from_datasets([ten(), ten()], Dataset.range(2).repeat(), stop_on_empty_dataset=False),
+    ),
+    "an endless choice, and one ends": (
+        False,
+        lambda: Dataset.choose_from_datasets(
+            [Dataset.range(1), ten().repeat()], Dataset.range(2).repeat(), stop_on_empty_dataset=False
+        ),
     ),
     "none ends": (False, lambda: Dataset.sample_from_datasets([Dataset.range(2).repeat(), ten().repeat()], seed=1)),
     "some are left out": (
@@ -396,13 +432,14 @@ def test_an_input_that_would_wait_for_ever_is_told_and_begins_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, one_shot: bool, kind: str
 ) -> None:
     is_told, drawn = DRAWN[kind]
-    seen = []
-    for _ in range(2):
+    seen = {}
+    for start, where, count in (("whole", "other", 10), ("first", "run", 5), ("second", "run", 5)):
         found = Counted(drawn, one_shot)
-        with supervised(found.graph, tmp_path).managed_session() as session:
+        with supervised(found.graph, tmp_path / where).managed_session() as session:
             session.run(found.begin)
-            seen.append(found.epoch(session, 5))
-    assert ("for ever" in caplog.text) == is_told and (seen[0] == seen[1]) == is_told
+            seen[start] = found.epoch(session, count)
+    assert ("for ever" in caplog.text) == is_told
+    assert seen["second"] == (seen["first"] if is_told else seen["whole"][5:]) and seen["first"] == seen["whole"][:5]
 
 
 @pytest.mark.parametrize("kind", DRAWN)

@@ -55,6 +55,7 @@ NEEDS_TENSORFLOW = {
     "sessions/callables.py",
     "sessions/graph.py",
     "sessions/graphstate.py",
+    "sessions/opkinds.py",
     "sessions/oserrors.py",
     "sessions/owned.py",
     "sessions/remembered.py",

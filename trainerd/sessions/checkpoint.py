@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.errors import EntryError, StorageError
-from trainerd.sessions.opkinds import CSV
-from trainerd.sessions.pipeline import dataset_of, inputs, ops_of, setting, stage_name, stages
+from trainerd.sessions.opkinds import CSV, ENDLESS
+from trainerd.sessions.pipeline import dataset_of, inputs, ops_of, repeats_within, setting, stage_name, stages
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,9 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
         )
     if any(map(_hangs, stages(dataset_of(iterator)))):
         raise EntryError(
-            "the dataset draws from several that end (sample_from_datasets), which TensorFlow cannot go on with once "
-            "one of them has ended: after a pause it would wait for ever. Draw from datasets with repeat(), or with "
-            f"stop_on_empty_dataset=True; or {otherwise}."
+            "the dataset draws from several that end (sample_from_datasets), which TensorFlow cannot go on with where "
+            "all end and one of them has: after a pause it would wait for ever. Draw from datasets with repeat(), or "
+            f"with stop_on_empty_dataset=True; or {otherwise}."
         )
     with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
         try:
@@ -91,13 +91,19 @@ def _hangs(stage: tf.data.Dataset) -> bool:
     if stage_name(stage) != "DirectedInterleave" or setting(stage, "stop_on_empty_dataset"):
         return False
     choice, *chosen = inputs(stage)
-    return _is_endless(choice) and not all(map(_is_endless, chosen))
+    return _is_endless(choice) and not any(map(_is_endless, chosen))
 
 
 def _is_endless(dataset: tf.data.Dataset) -> bool:
-    """Whether it has no end; where that is not known, since some is left out, whether what it is made of has none."""
+    """Whether it has no end, or may have none; where some is left out, what it is made of decides."""
+    name, below = stage_name(dataset), inputs(dataset)
+    if name == "DirectedInterleave":
+        choice, *chosen = below
+        stops = setting(dataset, "stop_on_empty_dataset")
+        return _is_endless(choice) and (all if stops else any)(map(_is_endless, chosen))
     size = int(dataset.cardinality())
-    if size == tf.data.UNKNOWN_CARDINALITY:
-        below = (all if stage_name(dataset) == "Zip" else any)(map(_is_endless, inputs(dataset)))
-        return below and not stage_name(dataset).startswith("Take")
-    return bool(size == tf.data.INFINITE_CARDINALITY)
+    if size != tf.data.UNKNOWN_CARDINALITY:
+        return size == tf.data.INFINITE_CARDINALITY or size >= ENDLESS
+    if name.startswith("Take"):
+        return False
+    return repeats_within(dataset) or (all if name == "Zip" else any)(map(_is_endless, below))

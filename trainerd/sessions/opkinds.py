@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 Nodes = dict[str, Any]  # by their names
 
 # Of a CsvDataset TensorFlow saves a position with which what is left of a file is lost.
@@ -13,9 +15,13 @@ _LEAVES_OUT = (
     "it reads CSV files with TensorFlow's CsvDataset, whose saved position leaves rows out. Use a TextLineDataset and "
     "tf.io.decode_csv"
 )
+# An input of theirs, by its place, says how often: negative for ever.
+_REPEATS = {"RepeatDataset": 1, "ShuffleAndRepeatDataset": 4, "ShuffleAndRepeatDatasetV2": 4}
+ENDLESS = 2**62  # elements: from there on nobody sees the end
+
 _HANGS = (
     "it draws from several datasets that end (sample_from_datasets, choose_from_datasets), and TensorFlow waits for "
-    "ever once one of them has ended. Draw from datasets with repeat(), or with stop_on_empty_dataset=True"
+    "ever where all of them end and one has. Draw from datasets with repeat(), or with stop_on_empty_dataset=True"
 )
 
 
@@ -31,6 +37,7 @@ def unsound_iterators(graph: Any) -> dict[str, list[str]]:
     definition = graph.as_graph_def()
     functions = {function.signature.name: function.node_def for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}
+    repeating = {name for name, body in functions.items() if any(node.op in _REPEATS for node in body)}
     sources = {node.name: [node] for node in definition.node if node.op == "OneShotIterator"}
     for node in definition.node:
         if node.op == "MakeIterator":  # of a dataset, and an iterator
@@ -41,38 +48,67 @@ def unsound_iterators(graph: Any) -> dict[str, list[str]]:
         behind = _all_behind(roots, nodes, functions)
         if any(node.op in CSV for node, _ in behind):
             found.setdefault(_LEAVES_OUT, []).append(name)
-        elif any(_hangs(node, beside) for node, beside in behind):
+        elif any(_hangs(node, _Endless(beside, repeating)) for node, beside in behind):
             found.setdefault(_HANGS, []).append(name)
     return found
 
 
-def _hangs(node: Any, nodes: Nodes) -> bool:
-    """Whether a node draws from datasets of which one ends, and goes on until all have: see `checkpoint._hangs`."""
+def _hangs(node: Any, endless: _Endless) -> bool:
+    """Whether a node draws from datasets that all end, and goes on until all have: see `checkpoint._hangs`."""
     if not node.op.endswith("DirectedInterleaveDataset") or node.attr["stop_on_empty_dataset"].b:
         return False
-    choice, *chosen = [name for name in node.input if not name.startswith("^")]
-    return _is_endless(choice, nodes) and not all(_is_endless(name, nodes) for name in chosen)
+    choice, *chosen = inputs_of(node)
+    return endless.has(choice) and not any(map(endless.has, chosen))
 
 
-def _is_endless(name: str, nodes: Nodes) -> bool:
-    """Whether a dataset has no end; where that is not known, since some is left out, whether what it is of has none."""
-    node = nodes.get(name.partition(":")[0])
-    if node is None:  # an argument of a function
-        return True
-    if "Random" in node.op:
-        return True
-    if "Take" in node.op:
-        return False
-    count = nodes.get(node.input[1].partition(":")[0]) if node.op == "RepeatDataset" else None
-    if count is not None and list(count.attr["value"].tensor.int64_val) == [-1]:
-        return True
-    below = [each for each in node.input if _is_dataset(each, nodes)]
-    return bool(below) and (all if node.op == "ZipDataset" else any)(_is_endless(each, nodes) for each in below)
+class _Endless:
+    """Which datasets have no end, or may have none.
+
+    Args:
+      nodes: those of a graph, or of a function.
+      repeating: the functions in which a dataset is repeated.
+    """
+
+    def __init__(self, nodes: Nodes, repeating: set[str]) -> None:
+        self._nodes = nodes
+        self._repeating = repeating
+
+    def has(self, name: str) -> bool:
+        """Whether one is among them; where some is left out, what it is made of decides."""
+        node = self._node(name)
+        if node is None:  # an argument of a function
+            return True
+        given = inputs_of(node)
+        if node.op.endswith("DirectedInterleaveDataset"):
+            choice, *chosen = given
+            return self.has(choice) and (all if node.attr["stop_on_empty_dataset"].b else any)(map(self.has, chosen))
+        if "Random" in node.op or self._repeating.intersection(_called(node)):
+            return True
+        if node.op == "RangeDataset":
+            return abs(self._number(given[1], ENDLESS)) >= ENDLESS
+        if "Take" in node.op and not (node.op == "TakeDataset" and self._number(given[1], 0) < 0):
+            return False
+        if node.op in _REPEATS and self._number(given[_REPEATS[node.op]], -1) < 0:
+            return True
+        below = [each for each in given if self._is_dataset(each)]
+        return bool(below) and (all if node.op == "ZipDataset" else any)(map(self.has, below))
+
+    def _node(self, name: str) -> Any:
+        return self._nodes.get(name.partition(":")[0])
+
+    def _is_dataset(self, name: str) -> bool:
+        node = self._node(name)
+        return node is not None and "Dataset" in node.op
+
+    def _number(self, name: str, unknown: int) -> int:
+        """A constant's."""
+        node = self._node(name)
+        return int(tf.make_ndarray(node.attr["value"].tensor)) if node is not None and node.op == "Const" else unknown
 
 
-def _is_dataset(name: str, nodes: Nodes) -> bool:
-    node = nodes.get(name.partition(":")[0])
-    return node is not None and "Dataset" in node.op
+def inputs_of(node: Any) -> list[str]:
+    """The names of what a node is given."""
+    return [name for name in node.input if not name.startswith("^")]
 
 
 def _all_behind(roots: list[Any], nodes: Nodes, functions: dict[str, Any]) -> list[tuple[Any, Nodes]]:

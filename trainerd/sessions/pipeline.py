@@ -101,13 +101,18 @@ def stages(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
 
 def ops_of(dataset: tf.data.Dataset) -> set[str]:
     """The kinds of its stages, and of the ops in their functions."""
-    found = set()
-    for stage in stages(dataset):
-        found.add(type(stage).__name__)
-        for value in vars(stage).values():
-            graph = getattr(getattr(value, "function", None), "graph", None)
-            found |= kinds_of(graph) if graph is not None else set()
-    return found
+    return {kind for stage in stages(dataset) for kind in {type(stage).__name__} | _kinds_within(stage)}
+
+
+def repeats_within(dataset: tf.data.Dataset) -> bool:
+    """Whether a function of this stage repeats a dataset."""
+    return any(kind.endswith("RepeatDataset") for kind in _kinds_within(dataset))
+
+
+def _kinds_within(dataset: tf.data.Dataset) -> set[str]:
+    """The kinds of the ops in the functions of a stage."""
+    graphs = (getattr(getattr(value, "function", None), "graph", None) for value in vars(dataset).values())
+    return {kind for graph in graphs if graph is not None for kind in kinds_of(graph)}
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:
