@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -320,6 +321,11 @@ def program_of_places(supervisor: Any) -> None:
     """Rounds of 20 steps, in the first of which something happens, in the place that a file names, until a pause."""
     tf1 = tf.compat.v1
     place = Path("place").read_text()
+
+    def wait() -> None:
+        print("waiting", flush=True)
+        wait_for_file("go")
+
     with tf.Graph().as_default():
         train_op = tf1.train.get_or_create_global_step().assign_add(1)
         while True:
@@ -330,13 +336,36 @@ def program_of_places(supervisor: Any) -> None:
                     session.run(train_op)
                 if place == "inside":
                     evaluate()
+                if place == "inside, later":
+                    wait()
+                    evaluate()
+                if place == "thread":
+                    thread = threading.Thread(target=evaluate)
+                    thread.start()
+                    thread.join()
+                if place == "training":
+                    print("looking", flush=True)
+                    while not supervisor.should_stop():
+                        time.sleep(0.01)
                 if place == "failing":
                     print("failing", flush=True)
                     while not supervisor.should_stop():
                         time.sleep(0.01)
                     raise KeyError("my own mistake")
-            if place == "beside":
+            if place in ("beside", "training"):
                 evaluate()
+            if place == "between":
+                wait()
+                assert supervisor.should_stop()  # it was stopped, whoever stopped it
+
+
+def unstopped_program(supervisor: Any) -> None:
+    """Ends at a pause without ending its session."""
+    with tf.Graph().as_default():
+        train_op = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
+        session = supervisor.prepare_or_wait_for_session()
+        while not supervisor.should_stop():
+            session.run(train_op)
 
 
 def exporting_program(supervisor: Any) -> None:

@@ -86,20 +86,44 @@ def test_a_program_of_many_sessions_is_paused(start: Start, project: Path) -> No
 
 @pytest.mark.parametrize("how", ["signal", "file"])
 @pytest.mark.parametrize(
-    ("place", "begins"), [("beside", "evaluating"), ("inside", "evaluating"), ("failing", "failing")]
+    ("place", "begins"),
+    [
+        ("beside", "evaluating"),
+        ("inside", "evaluating"),
+        ("thread", "evaluating"),
+        ("failing", "failing"),
+        ("training", "looking"),
+        ("between", "waiting"),
+        ("inside, later", "waiting"),
+    ],
 )
 def test_a_pause_ends_a_program_wherever_it_is(start: Start, project: Path, place: str, begins: str, how: str) -> None:
-    """In a session beside the one that trains or inside of it, or in one that fails as it ends."""
+    """In a session beside the one that trains or inside of it, in one that fails as it ends, or in none."""
     write_config(project, entry="jobs:program_of_places")
     (project / "place").write_text(place)
     run = start("run")
     run.until_printed(begins)
     if how == "file":
         run.rundir.pause.touch()
-    assert (run.pause() if how == "signal" else run.end()) == 0, run.text
+    else:
+        run.signal(15)
+        run.until_printed("SIGTERM")
+    (project / "go").touch()
+    assert run.end() == 0, run.text
     state = read_state(run.rundir.state)
     assert state is not None and state.phase is Phase.PAUSED and not run.rundir.pause.exists()
-    assert state.step == saved(run.rundir)[0] == 20
+    assert state.step == saved(run.rundir)[0]
+    assert state.step % 20 == 0 if begins == "waiting" else state.step == 20  # a file may be seen in the next round
+
+
+def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:unstopped_program", more="[checkpoint]\nsave_model_secs = 0\n")
+    run = start("run")
+    run.until_training(50)
+    assert run.pause() == 0, run.text
+    state = read_state(run.rundir.state)
+    assert state is not None and state.phase is Phase.PAUSED and state.step == saved(run.rundir)[0] >= 50
+    assert manifest.read(run.rundir.manifest(state.step)).reason == "pause"
 
 
 def test_a_program_that_has_finished_is_not_paused_any_more(start: Start, project: Path) -> None:

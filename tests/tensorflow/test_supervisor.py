@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -181,6 +183,55 @@ def test_a_pause_is_saved_even_where_the_program_does_not_look(tmp_path: Path) -
         while not saved(tmp_path) or saved(tmp_path)[0][1] != "pause":
             sess.run(found.train_op)
             assert time.monotonic() < deadline
+
+
+def test_a_pause_is_saved_once_however_many_steps_follow_it(tmp_path: Path) -> None:
+    """Else retention would keep none but them."""
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with sv.managed_session() as sess:
+        os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while "pause" not in [reason for _, reason in saved(tmp_path)]:
+            sess.run(found.train_op)
+            assert time.monotonic() < deadline
+        for _ in range(100):
+            sess.run(found.train_op)
+            time.sleep(0.001)
+        assert [reason for _, reason in saved(tmp_path)] == ["pause", "start"]
+    assert [reason for _, reason in saved(tmp_path)] == ["pause", "pause", "start"]
+
+
+UNSTOPPED = """
+import os, signal, sys
+import tensorflow as tf
+import trainerd
+from tests.tensorflow.graphs import counter
+how, logdir = sys.argv[1:]
+found = counter()
+with found.graph.as_default():
+    sv = trainerd.Supervisor(logdir=logdir, save_model_secs=600)
+    session = sv.prepare_or_wait_for_session()
+    for _ in range(20):
+        session.run(found.train_op)
+    if how == "pause":
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not sv.should_stop():
+            session.run(found.train_op)
+    if how == "failure":
+        raise KeyError("my own mistake")
+"""
+
+
+@pytest.mark.parametrize("how", ["finish", "pause", "failure"])
+def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(tmp_path: Path, how: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", UNSTOPPED, how, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
+    assert done.returncode == (1 if how == "failure" else 0), done.stderr
+    step, reason = saved(tmp_path / "run")[0]
+    assert step >= 20 and reason == how, done.stderr
+    expected = {"finish": Phase.FINISHED, "pause": Phase.PAUSED, "failure": Phase.FAILED}[how]
+    assert state(tmp_path / "run").phase is expected
 
 
 def test_sigusr1_saves_and_training_goes_on(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.listeners import (
     DaemonFlag,
     daemon_listens,
+    forget_pause,
     lent_session_listens,
     session_listens,
     were_told_to_pause,
@@ -151,6 +154,68 @@ def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert [signal.getsignal(n) for n in HANDLED] == before
     assert not were_told_to_pause()
+
+
+def test_a_session_that_is_opened_in_another_after_a_pause_is_told_too() -> None:
+    outer, inner, after = Flag(), Flag(), Flag()
+    with session_listens(outer):
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: outer.is_raised)
+        assert outer.take() == {Request.PAUSE} and not were_told_to_pause()
+        with session_listens(inner):
+            assert inner.wants(Request.PAUSE)
+        forget_pause()  # a person at a prompt goes on
+        with session_listens(after):
+            assert not after.is_raised
+
+
+def test_a_pause_of_the_daemon_is_its_programs_whoever_asked() -> None:
+    daemon, inner = DaemonFlag(), Flag()
+    daemon.has_program = True
+    with daemon_listens(daemon):
+        daemon.raise_for(Request.PAUSE)  # a file, which the session has consumed
+        assert daemon.take() == {Request.PAUSE}
+        with lent_session_listens(daemon), session_listens(inner):
+            assert inner.wants(Request.PAUSE)
+        assert were_told_to_pause() and not were_told_to_pause()
+
+
+def test_signals_are_heard_until_the_last_session_has_ended_whichever_that_is() -> None:
+    before = [signal.getsignal(n) for n in HANDLED]
+    first, second = Flag(), Flag()
+    one, other = contextlib.ExitStack(), contextlib.ExitStack()
+    one.enter_context(session_listens(first))
+    other.enter_context(session_listens(second))
+    one.close()
+    os.kill(os.getpid(), signal.SIGTERM)
+    wait_until(lambda: second.is_raised)
+    other.close()
+    assert not first.is_raised and [signal.getsignal(n) for n in HANDLED] == before
+    assert were_told_to_pause()
+
+
+def test_a_session_of_another_thread_hears_what_is_heard_already() -> None:
+    main, alone, beside = Flag(), Flag(), Flag()
+    heard: list[bool] = []
+
+    def listen(flag: Flag, asks: Callable[[], None]) -> None:
+        with session_listens(flag):
+            asks()
+
+    def terminate() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: main.is_raised and beside.is_raised)
+        heard.append(True)
+
+    def in_thread(flag: Flag, asks: Callable[[], None]) -> None:
+        thread = threading.Thread(target=listen, args=(flag, asks))
+        thread.start()
+        thread.join()
+
+    in_thread(alone, lambda: heard.append(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL))
+    with session_listens(main):
+        in_thread(beside, terminate)
+    assert heard == [True, True] and not alone.is_raised and were_told_to_pause()
 
 
 def test_what_a_job_opens_hears_no_signal_and_is_not_kept_from_being_opened() -> None:

@@ -29,6 +29,7 @@ class DaemonHost:
       outcome: how the program's last session ended; None where there was none, or it failed.
       error: what it failed with.
       had_session, was_paused: whether there was one that has ended, and whether one was paused, however it ended.
+      progress: a value that changes while the save under way gets written.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class DaemonHost:
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.had_session = self.was_paused = False
+        self.progress: Callable[[], object] = lambda: None
         self._config = config
         self._rundir = rundir
         self._reporter = reporter
@@ -71,6 +73,15 @@ class DaemonHost:
         summary = replace(self._config.summary, save_summaries_secs=0)
         return replace(self._config, checkpoint=checkpoint, summary=summary)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the run is where its config has it end: another start trains nothing."""
+        return self.outcome is not None and self.outcome.phase is Phase.FINISHED and not self.outcome.by_job
+
+    def looks_at(self, progress: Callable[[], object]) -> None:
+        """Have the watchdog look at it."""
+        self.progress = progress
+
     def reload(self) -> Config | None:
         """The config, read again."""
         found = self._reload()
@@ -84,3 +95,5 @@ class DaemonHost:
         self.outcome, self.error = None if error is not None else outcome, error
         self.had_session = True
         self.was_paused = self.was_paused or outcome.phase is Phase.PAUSED
+        if not self.was_paused:  # what the program does now, and begins next, may take as long as a start
+            reporter.update(phase=Phase.STARTING)

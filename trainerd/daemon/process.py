@@ -25,7 +25,7 @@ from trainerd.rundir import RunDirectory
 from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
-from trainerd.supervisor import requests
+from trainerd.supervisor import opened, requests
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Request
 from trainerd.supervisor.listeners import DaemonFlag, daemon_listens
@@ -127,7 +127,7 @@ class TrainerProcess:
             self._begin(leftover)
             with (
                 # Two threads: a disk that hangs under state.json must not keep systemd from hearing of us.
-                called_every(BEAT_SECS, self._state_file.flush, name="state"),
+                called_every(BEAT_SECS, self._look_at_disk, name="state"),
                 called_every(BEAT_SECS, self._beat, name="watchdog"),
             ):
                 outcome = self._load_and_train()
@@ -200,8 +200,10 @@ class TrainerProcess:
         config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
         host = DaemonHost(config, self._rundir, flag=self._flag, reporter=self._reporter, reload=self._reload)
         self._flag.has_program = True
+        assert self._watchdog is not None
+        self._watchdog.save_progress = lambda: host.progress()
         try:
-            with ended_in_children():
+            with ended_in_children(), opened.ended():
                 program.function(LentSupervisor(self._config, host))
         except Paused:
             return self._paused(host)
@@ -212,16 +214,18 @@ class TrainerProcess:
                 step = self._reporter.state.step
                 details = job_traceback(error)
                 raise JobError(f"the program failed at step {step}", step=step, sound=True, details=details) from error
+        if host.was_paused or (self._flag.was_heard and not host.is_at_end):
+            return self._paused(host)
         if host.error is not None:
             step, details = self._reporter.state.step, job_traceback(host.error)
             raise JobError(f"the program's session failed at step {step}", step=step, sound=True, details=details)
-        if host.was_paused or self._flag.was_heard or (host.outcome is None and self._flag.wants(Request.PAUSE)):
+        if host.outcome is None and self._flag.wants(Request.PAUSE):
             return self._paused(host)
         return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
 
     def _paused(self, host: DaemonHost) -> Outcome:
         """A program was asked to pause, in a session that the daemon looked after or outside of one."""
-        if not host.had_session:
+        if not host.had_session and not self._flag.was_heard:
             return self._paused_early()
         requests.consume(self._rundir.pause)
         return Outcome(Phase.PAUSED, "paused on request")
@@ -272,10 +276,13 @@ class TrainerProcess:
         if self._watchdog is not None:
             self._watchdog.observe(state, time.monotonic())
 
-    def _beat(self) -> None:
-        logs.be_heard()
+    def _look_at_disk(self) -> None:
+        self._state_file.flush()
         if self._flag.has_program and requests.is_asked(self._rundir.pause):  # it may have no session now that looks
             self._flag.raise_for(Request.PAUSE)
+
+    def _beat(self) -> None:
+        logs.be_heard()
         if self._watchdog is not None:
             self._watchdog.beat(time.monotonic())
 

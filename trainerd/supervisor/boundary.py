@@ -93,6 +93,10 @@ class Boundary:
             finally:
                 self._server = None
 
+    def retire(self) -> None:
+        """Serve nothing any more: what the flag is raised for is for who comes next."""
+        self.flag = Flag()
+
     def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
         """Call a function between two steps, on this thread, which is not the loop's: the loop waits meanwhile.
 

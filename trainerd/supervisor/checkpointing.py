@@ -220,14 +220,19 @@ class Checkpointing:
         else:
             self._reporter.unwarn(_HANGS)
 
-    def finish(self, session: Model, reason: str) -> None:
+    def finish(self, session: Model, reason: str, *, is_last: bool = True) -> None:
         """Make a checkpoint of this boundary and wait until it is durable.
+
+        Args:
+          session: the model.
+          reason: why.
+          is_last: whether none will follow: one that fails is not tried again.
 
         Raises:
           StorageError: it could not be made.
           JobError: the state must not be saved.
         """
-        with self._reporter.phase(Phase.SAVING), self._as_last():
+        with self._reporter.phase(Phase.SAVING), self._as_last() if is_last else contextlib.nullcontext():
             self.wait()
             if self._next is not None or self.saved_step != session.step or self._changes != session.changes:
                 waiting, self._next = self._next, None

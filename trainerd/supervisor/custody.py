@@ -31,7 +31,7 @@ from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Model, Steps
 from trainerd.sessions.graph import read_whole
 from trainerd.state import Phase, State
-from trainerd.supervisor import requests
+from trainerd.supervisor import opened, requests
 from trainerd.supervisor.boundary import Boundary
 from trainerd.supervisor.care import Care
 from trainerd.supervisor.flag import Request
@@ -56,9 +56,6 @@ class Keep:
 
     last: int = 5
     hours: float = 0.0
-
-
-_held: dict[str, Custody] = {}  # by the run directory that it holds
 
 
 class Custody(ABC):
@@ -115,6 +112,7 @@ class Custody(ABC):
         self._found: Manifest | None = None
         self._own: Path | None = None  # what the program saved itself, and is restored
         self._is_kept = self._is_over = self._is_parted = False
+        self._saves_end = False  # whether the step at which the outcome was decided is saved, or is being saved
         self._pid = os.getpid()
         self._recorded = 0
         self._counted: Mark | None = None
@@ -147,16 +145,16 @@ class Custody(ABC):
     def begun(self) -> Iterator[None]:
         """Take the run directory and the signals. They are given back by `leave`, or here where the block raises."""
         self.outcome, self._pid = None, os.getpid()
-        if (earlier := _held.get(self._place)) is not None and earlier is not self:
-            earlier.make_way()
+        self._saves_end = False
+        opened.make_way(self._place, self)
         boundary = Boundary(self._flag, self._serve)
         self._care = self._make_care(boundary)
         self._care.closing = self._closing
         with contextlib.ExitStack() as stack:
             reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
             if self._rundir is not None:
-                _held[self._place] = self
-                stack.callback(self._free_place)
+                stack.enter_context(opened.holding(self._place, self))
+            stack.callback(boundary.retire)
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self._rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
@@ -169,6 +167,7 @@ class Custody(ABC):
                     events=self._events,
                     reload=self._host.reload,
                 )
+                self._host.looks_at(self._upkeep.store.progress)
                 stack.callback(self._gone)
             self._stack = stack  # a session that is taken in the block adds to it
             yield
@@ -215,6 +214,32 @@ class Custody(ABC):
             self.save(care.failure)
         finally:
             self.leave(care.failure)
+
+    def end(self, error: BaseException | None) -> None:
+        """The program has ended, and has not ended this session: save what is sound, and leave.
+
+        Not where it is in a step, or another thread's: then the checkpoint under way is waited for.
+
+        Args:
+          error: what the program has ended with.
+
+        Raises:
+          StorageError: it could not be saved.
+        """
+        care, model = self._care, self._model
+        if care is None or model is None or self._rundir is None or self._pid != os.getpid():
+            return
+        if self.is_within or care.is_within or not care.boundary.is_mine or not lock.is_in_place(self._rundir):
+            self.wait()
+            return
+        log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
+        self._stop(None)
+        error = care.failure if error is None and care.failed_at == model.changes else error
+        try:
+            self.save(error)
+        finally:
+            self.leave(error)
+            self._events.flush()
 
     def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
         """The prefix of the checkpoint to restore: the newest that verifies. None where there is none.
@@ -414,7 +439,8 @@ class Custody(ABC):
             if over is not None and self.outcome is None:
                 self.outcome = over
                 self._stop(None)
-            if self.outcome is not None and saves:  # at once: who asked may not wait for the program to look
+            if self.outcome is not None and saves and not self._saves_end:
+                self._saves_end = True  # at once: who asked may not wait for the program to look
                 self._upkeep.checkpointing.start(self._model, _reason(self.outcome))
             self._be_back_at(self._upkeep.limit())
         except Exception as error:
@@ -439,7 +465,7 @@ class Custody(ABC):
         with self._care.boundary.lock:
             step = self._model.step
             self._record(step)
-            self._upkeep.checkpointing.finish(self._model, reason)
+            self._upkeep.checkpointing.finish(self._model, reason, is_last=False)
         return str(self._rundir.prefix(step))
 
     # ------------------------------------------------------------------ the end
@@ -466,7 +492,8 @@ class Custody(ABC):
             elif self.saves_at_end or self.outcome is not None:
                 outcome = self.outcome or _ENDED
                 self._record(self._model.step)
-                self._reporter.update(phase=Phase.PAUSING)
+                if outcome.phase is Phase.PAUSED:
+                    self._reporter.update(phase=Phase.PAUSING)
                 self._upkeep.checkpointing.finish(self._model, _reason(outcome))
                 self._upkeep.recording.report()
             else:
@@ -500,12 +527,10 @@ class Custody(ABC):
             if self._upkeep is not None:
                 failed = error if error is not None and not is_clean(error) else None
                 self._host.left(self._reporter, self.outcome or _ENDED, failed)
-            self._gone()  # what is still raised finds nothing to do
+            self._gone()
+            if self._care is not None:
+                self._care.boundary.retire()
         self._stack.close()
-
-    def _free_place(self) -> None:
-        if _held.get(self._place) is self:
-            del _held[self._place]
 
     def _closing(self, error: BaseException | None) -> None:
         """The program closes the session, before it says that it is done."""

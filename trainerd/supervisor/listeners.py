@@ -32,6 +32,7 @@ class DaemonFlag(Flag):
         """See `Flag.raise_for`."""
         super().raise_for(request)
         if request is Request.PAUSE and self.has_program:
+            _listeners.was_told_to_pause = True
             for flag in {*_listeners.sessions} - {self}:
                 self.was_heard = True
                 flag.raise_for(request)
@@ -44,12 +45,15 @@ class _Listeners:
       daemon: the daemon's; None where the process is a program's own.
       sessions: those of the sessions that are open; the daemon's again where it looks after one.
       was_told_to_pause: whether a pause was asked for that nobody has asked about since.
+      handlers: what undoes the handlers of signals; None where there are none.
     """
 
     def __init__(self) -> None:
         self.daemon: DaemonFlag | None = None
         self.sessions: list[Flag] = []
         self.was_told_to_pause = False
+        self.handlers: contextlib.ExitStack | None = None
+        self._inherited: contextlib.ExitStack | None = None
 
     @property
     def flags(self) -> set[Flag]:
@@ -63,12 +67,39 @@ class _Listeners:
         flags = self.flags
         if request is Request.PAUSE and not flags:
             die_of(signal.SIGTERM)
-        self.was_told_to_pause = self.was_told_to_pause or request is Request.PAUSE
+        if request is Request.PAUSE and (self.daemon is None or self.daemon.has_program):
+            self.was_told_to_pause = True
         for flag in flags:
             flag.raise_for(request)
 
+    def add(self, flag: Flag) -> None:
+        """A session is open. Where a pause was asked for meanwhile, nobody will tell it again."""
+        self.sessions.append(flag)
+        if self.was_told_to_pause:
+            flag.raise_for(Request.PAUSE)
+
+    def remove(self, flag: Flag) -> None:
+        """A session has ended; a child that was forked has forgotten it."""
+        if flag in self.sessions:
+            self.sessions.remove(flag)
+
+    def handle(self) -> None:
+        """Handle signals from now on, until `unhandle`."""
+        if self.handlers is None:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(undone_in_children(self.forget))
+                stack.enter_context(handled(SignalThread(self, terminal_is_gone=terminal_check())))
+                self.handlers = stack.pop_all()
+
+    def unhandle(self) -> None:
+        """Put the handlers back that were there before."""
+        handlers, self.handlers = self.handlers, None
+        if handlers is not None:
+            handlers.close()
+
     def forget(self) -> None:
-        """There is nobody any more, and nothing was asked for."""
+        """In a child there is nobody any more, nothing was asked for, and the handlers are undone already."""
+        self._inherited, self.handlers = self.handlers, None  # kept: it would undo itself when it is collected
         self.daemon, self.sessions, self.was_told_to_pause = None, [], False
 
 
@@ -77,11 +108,12 @@ _listeners = _Listeners()
 
 def were_told_to_pause() -> bool:
     """Whether a program was told to since this was last asked. While a session is open, that one is told."""
-    if _listeners.daemon is not None and not _listeners.daemon.has_program:
-        return False
-    was_told = not _listeners.sessions and _listeners.was_told_to_pause
-    if was_told:
-        _listeners.was_told_to_pause = False
+    return not _listeners.sessions and forget_pause()
+
+
+def forget_pause() -> bool:
+    """Go on although a pause was asked for. Returns whether one was."""
+    was_told, _listeners.was_told_to_pause = _listeners.was_told_to_pause, False
     return was_told
 
 
@@ -90,9 +122,10 @@ def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
     """Have signals raise the daemon's flag while the block runs, and those of the sessions that a program opens."""
     _listeners.daemon = flag
     try:
-        with _handled():
-            yield
+        _listeners.handle()
+        yield
     finally:
+        _listeners.unhandle()
         _listeners.daemon, _listeners.was_told_to_pause = None, False
 
 
@@ -103,32 +136,26 @@ def lent_session_listens(flag: Flag) -> Iterator[None]:
     try:
         yield
     finally:
-        if flag in _listeners.sessions:
-            _listeners.sessions.remove(flag)
+        _listeners.remove(flag)
 
 
 @contextlib.contextmanager
 def session_listens(flag: Flag) -> Iterator[None]:
     """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise a session's flag, while the block runs.
 
-    Python lets the main thread alone handle signals: on another one nothing changes. Where the block ends on another
-    one than it began on, the handlers stay, and a signal does what it does to a process without them.
+    Python lets the main thread alone change what signals do. On another one nothing changes where they are not handled
+    already. Where no session is left on the main thread, the handlers stay, and a signal does what it does to a process
+    without them.
     """
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main and _listeners.handlers is None:
         yield
         return
-    is_first = not _listeners.flags
-    _listeners.sessions.append(flag)
+    _listeners.add(flag)
     try:
-        with _handled() if is_first else contextlib.nullcontext():
-            yield
-    finally:
-        if flag in _listeners.sessions:  # a child that was forked has forgotten it
-            _listeners.sessions.remove(flag)
-
-
-@contextlib.contextmanager
-def _handled() -> Iterator[None]:
-    thread = SignalThread(_listeners, terminal_is_gone=terminal_check())
-    with undone_in_children(_listeners.forget), handled(thread):
+        _listeners.handle()
         yield
+    finally:
+        _listeners.remove(flag)
+        if not _listeners.flags and threading.current_thread() is threading.main_thread():
+            _listeners.unhandle()

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -75,6 +75,10 @@ class Host(Protocol):
         """
         ...
 
+    def looks_at(self, progress: Callable[[], object]) -> None:
+        """A session begins, whose checkpoints make progress while this value changes."""
+        ...
+
     def reload(self) -> Config | None:
         """What they are to go by from now on, where somebody asked to read it again; None for no change."""
         ...
@@ -102,9 +106,9 @@ class Tenant:
 
         Raises:
           Paused: this process was asked to pause before, by a signal, or in that run directory. It may go on where it
-            catches that; a person at a prompt goes on when they like.
+            catches that.
         """
-        if _was_asked_to_pause(rundir) and not hasattr(sys, "ps1"):
+        if _was_asked_to_pause(rundir):
             log.info("the program was asked to pause, and ends", extra={"event": "paused"})
             raise Paused
         with listeners.session_listens(self.flag):
@@ -117,6 +121,9 @@ class Tenant:
     def settled(self, config: Config, *, services: bool) -> Config:
         """What the program asks for."""
         return config
+
+    def looks_at(self, progress: Callable[[], object]) -> None:
+        """Nobody watches this process."""
 
     def reload(self) -> Config | None:
         """Nothing: there is no file to read."""
@@ -137,9 +144,14 @@ _paused = set[str]()  # the run directories in which this process was paused
 
 
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
-    """Whether the process was told to, or was paused in that run directory, since this was last asked."""
+    """Whether the process was told to, or was paused in that run directory, since this was last asked.
+
+    A person at a prompt goes on when they like.
+    """
     place = str(rundir.path) if rundir is not None else ""
-    was_told = listeners.were_told_to_pause()
     was_paused = place in _paused
     _paused.discard(place)
-    return was_told or was_paused
+    if hasattr(sys, "ps1"):  # a prompt
+        listeners.forget_pause()
+        return False
+    return listeners.were_told_to_pause() or was_paused

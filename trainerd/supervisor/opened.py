@@ -1,0 +1,78 @@
+"""The sessions that hold a run directory in this process. What a program leaves open is ended when the program is."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Protocol
+
+from trainerd.errors import TrainerdError
+
+log = logging.getLogger(__name__)
+
+
+class Opened(Protocol):
+    """What looks after a session."""
+
+    def make_way(self) -> None:
+        """Another session begins in the same run directory."""
+        ...
+
+    def end(self, error: BaseException | None) -> None:
+        """The program has ended, and has not ended its session.
+
+        Args:
+          error: what the program has ended with; None where nothing was wrong.
+        """
+        ...
+
+
+_opened: dict[str, Opened] = {}  # by the run directory
+
+
+@contextlib.contextmanager
+def holding(place: str, session: Opened) -> Iterator[None]:
+    """While the block runs, a session holds a run directory."""
+    _opened[place] = session
+    try:
+        yield
+    finally:
+        if _opened.get(place) is session:
+            del _opened[place]
+
+
+def make_way(place: str, session: Opened) -> None:
+    """This session begins in a run directory."""
+    if (earlier := _opened.get(place)) is not None and earlier is not session:
+        earlier.make_way()
+
+
+@contextlib.contextmanager
+def ended() -> Iterator[None]:
+    """End, with the block, the sessions that it leaves open.
+
+    Raises:
+      StorageError: one could not be saved.
+    """
+    try:
+        yield
+    except BaseException as error:
+        _end(error if isinstance(error, Exception) else None)
+        raise
+    _end(None)
+
+
+def _end(error: BaseException | None) -> None:
+    for session in [*_opened.values()]:
+        session.end(error)
+
+
+@atexit.register
+def _end_with_process() -> None:
+    try:
+        _end(getattr(sys, "last_value", None))
+    except TrainerdError as error:  # the process's exit code cannot be changed any more
+        log.error("%s", error, extra={"event": "save-failed"})
