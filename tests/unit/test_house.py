@@ -55,7 +55,6 @@ NEEDS_TENSORFLOW = {
     "sessions/callables.py",
     "sessions/graph.py",
     "sessions/graphstate.py",
-    "sessions/opkinds.py",
     "sessions/oserrors.py",
     "sessions/owned.py",
     "sessions/remembered.py",

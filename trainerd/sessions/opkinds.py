@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
-
-import tensorflow as tf
 
 Nodes = dict[str, Any]  # by their names
 
@@ -101,9 +100,13 @@ class _Endless:
         return node is not None and "Dataset" in node.op
 
     def _number(self, name: str, unknown: int) -> int:
-        """A constant's."""
+        """A constant's; it is one int64."""
         node = self._node(name)
-        return int(tf.make_ndarray(node.attr["value"].tensor)) if node is not None and node.op == "Const" else unknown
+        if node is None or node.op != "Const":
+            return unknown
+        tensor = node.attr["value"].tensor
+        content: bytes = tensor.tensor_content
+        return tensor.int64_val[0] if tensor.int64_val else int.from_bytes(content, sys.byteorder, signed=True)
 
 
 def inputs_of(node: Any) -> list[str]:
