@@ -83,7 +83,10 @@ class WatchdogConfig:
     """
 
     first_step_secs: Seconds = _key(
-        1800.0, "s", "From the start until the first step is done: import, restore, compilation. 0: no deadline."
+        1800.0,
+        "s",
+        "From the start until the first step is done: import, restore, compilation; also between two sessions of a "
+        "program. 0: no deadline.",
     )
     evaluate_secs: Seconds = _key(3600.0, "s", "One evaluation, or one writing of summaries. 0: no deadline.")
     save_secs: Seconds = _key(300.0, "s", "A save in which no byte gets written. 0: no deadline.")

@@ -40,6 +40,10 @@ def test_an_input_that_cannot_be_saved_is_refused_at_the_start(
         supervised(tmp_path, tf.data.Dataset.from_generator(elements, output_signature=spec).batch(2))
     with pytest.raises(EntryError, match=r"Shuffle what comes out of it, or leave its iterator out"):
         supervised(tmp_path, tf.data.Dataset.range(9).flat_map(lambda n: tf.data.Dataset.range(n).shuffle(3)))
+    drawn = tf.data.Dataset.range(9).map(lambda n: n + tf.random.uniform([], maxval=9, dtype=tf.int64))
+    for each in (drawn.shuffle(5).repeat(), tf.data.Dataset.range(9).concatenate(drawn), drawn.shuffle(3).shuffle(5)):
+        with pytest.raises(EntryError, match=r"tf.random.stateless_"):
+            supervised(tmp_path, each.batch(2))
     supervised(tmp_path, tf.data.Dataset.range(9).snapshot(str(tmp_path / "kept")).batch(2))
     assert "the dataset has a `snapshot`" in caplog.text and "leave its iterator out" in caplog.text
 
@@ -47,12 +51,13 @@ def test_an_input_that_cannot_be_saved_is_refused_at_the_start(
 def test_a_choice_among_datasets_that_end_is_refused_where_it_would_wait_for_ever(tmp_path: Path) -> None:
     dataset = tf.data.Dataset
     few, many, odd = dataset.range(9), dataset.range(9).repeat(), dataset.range(9).repeat().filter(lambda n: n % 2 > 0)
-    for refused in ([few, many], [few, few], [many, odd.take(3)]):
+    for refused in ([few, few], [few, many.take(30)], [few, odd.take(3)]):
         with pytest.raises(EntryError, match="wait for ever"):
             supervised(tmp_path / "refused", dataset.sample_from_datasets(refused, seed=1).batch(2))
     chosen = dataset.range(2).repeat(5)
     sound = [
         dataset.sample_from_datasets([many, odd], seed=1),
+        dataset.sample_from_datasets([many, few], seed=1),
         dataset.sample_from_datasets([few, many], seed=1, stop_on_empty_dataset=True),
         dataset.choose_from_datasets([few, few], chosen, stop_on_empty_dataset=False),
     ]

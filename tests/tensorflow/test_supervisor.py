@@ -203,17 +203,42 @@ def test_a_pause_is_saved_once_however_many_steps_follow_it(tmp_path: Path) -> N
 
 
 UNSTOPPED = """
-import os, signal, sys
+import os, signal, sys, threading, time
 import tensorflow as tf
 import trainerd
+import trainerd.supervisor.custody
 from tests.tensorflow.graphs import counter
+from trainerd.errors import StorageError
 how, logdir = sys.argv[1:]
 found = counter()
+save = trainerd.supervisor.custody.Custody.save
+
+def train(sv, session, what=found):
+    for _ in range(20):
+        session.run(what.train_op)
+
+def fails_once(self, error):
+    trainerd.supervisor.custody.Custody.save = save
+    raise StorageError("no room")
+
 with found.graph.as_default():
     sv = trainerd.Supervisor(logdir=logdir, save_model_secs=600)
+    if how == "thread":
+        threading.Thread(target=lambda: train(sv, sv.prepare_or_wait_for_session())).start()
+        sys.exit()
+    if how == "with":
+        entered = sv.managed_session()
+        train(sv, entered.__enter__())
+        sys.exit()
     session = sv.prepare_or_wait_for_session()
-    for _ in range(20):
-        session.run(found.train_op)
+    train(sv, session)
+    if how == "first fails":
+        with tf.Graph().as_default():
+            other = counter()
+        with other.graph.as_default():
+            sv2 = trainerd.Supervisor(logdir=logdir + "2", save_model_secs=600)
+            train(sv2, sv2.prepare_or_wait_for_session(), other)
+        trainerd.supervisor.custody.Custody.save = fails_once
     if how == "pause":
         os.kill(os.getpid(), signal.SIGTERM)
         while not sv.should_stop():
@@ -223,15 +248,50 @@ with found.graph.as_default():
 """
 
 
-@pytest.mark.parametrize("how", ["finish", "pause", "failure"])
+@pytest.mark.parametrize("how", ["finish", "pause", "failure", "thread", "with"])
 def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", UNSTOPPED, how, str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
     assert done.returncode == (1 if how == "failure" else 0), done.stderr
     step, reason = saved(tmp_path / "run")[0]
-    assert step >= 20 and reason == how, done.stderr
-    expected = {"finish": Phase.FINISHED, "pause": Phase.PAUSED, "failure": Phase.FAILED}[how]
+    assert step >= 20 and reason == (how if how in ("pause", "failure") else "finish"), done.stderr
+    expected = {"pause": Phase.PAUSED, "failure": Phase.FAILED}.get(how, Phase.FINISHED)
     assert state(tmp_path / "run").phase is expected
+
+
+def test_what_cannot_be_saved_at_the_end_keeps_nothing_else_from_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", UNSTOPPED, "first fails", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0 and "no room" in done.stderr
+    found = [state(Path(f"{tmp_path}/run{n}")) for n in ("", "2")]
+    assert sorted((each.phase, each.exit_code) for each in found) == [(Phase.FAILED, 74), (Phase.FINISHED, None)]
+    assert sorted(saved(Path(f"{tmp_path}/run{n}"))[0][0] for n in ("", "2")) == [0, 20]
+
+
+STUCK = """
+import sys, threading, time
+import tensorflow as tf
+import trainerd
+import trainerd.supervisor.custody
+p = tf.Variable(0.0)
+began = threading.Event()
+sv = trainerd.Supervisor(logdir=sys.argv[1], checkpoint=tf.train.Checkpoint(p=p))
+session = sv.prepare_or_wait_for_session()
+
+@tf.function
+def step():
+    tf.numpy_function(lambda: began.set() or time.sleep(1000), [], [])
+
+threading.Thread(target=session.run, args=(step,), daemon=True).start()
+began.wait()
+trainerd.supervisor.custody.STUCK_SECS = 0.5
+"""
+
+
+def test_a_step_that_does_not_end_keeps_no_process_from_ending(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", STUCK, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0 and "another thread is in the middle of a step" in done.stderr, done.stderr
 
 
 def test_sigusr1_saves_and_training_goes_on(tmp_path: Path) -> None:

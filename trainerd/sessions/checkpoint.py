@@ -16,6 +16,8 @@ from trainerd.sessions.pipeline import dataset_of, inputs, ops_of, repeats_withi
 
 log = logging.getLogger(__name__)
 
+_OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is no part of a position before they have read of it
+
 
 def has_position(prefix: Path) -> bool:
     """Whether a checkpoint holds a dataset's position; True where it cannot be read, which reading it will tell."""
@@ -55,6 +57,15 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
             "all end and one of them has: after a pause it would wait for ever. Draw from datasets with repeat(), or "
             f"with stop_on_empty_dataset=True; or {otherwise}."
         )
+    _try(iterator, otherwise)
+    for stage in stages(dataset_of(iterator)):
+        if stage_name(stage) in _OPENED_LATER:
+            for below in inputs(stage):
+                _try(iter(below), otherwise)
+
+
+def _try(iterator: Any, otherwise: str) -> None:
+    """Save an iterator's position."""
     with tempfile.TemporaryDirectory(prefix="trainerd-") as folder:
         try:
             tf.train.Checkpoint(iterator=iterator).write(str(Path(folder) / "input"))

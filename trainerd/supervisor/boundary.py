@@ -93,6 +93,11 @@ class Boundary:
             finally:
                 self._server = None
 
+    def inherit(self) -> None:
+        """Where the loop's thread has ended, this one is the loop's from now on."""
+        if self.thread not in {thread.ident for thread in threading.enumerate()}:
+            self.thread = threading.get_ident()
+
     def retire(self) -> None:
         """Serve nothing any more: what the flag is raised for is for who comes next."""
         self.flag = Flag()

@@ -32,7 +32,7 @@ from trainerd.sessions.contract import Model, Steps
 from trainerd.sessions.graph import read_whole
 from trainerd.state import Phase, State
 from trainerd.supervisor import opened, requests
-from trainerd.supervisor.boundary import Boundary
+from trainerd.supervisor.boundary import STUCK_SECS, Boundary
 from trainerd.supervisor.care import Care
 from trainerd.supervisor.flag import Request
 from trainerd.supervisor.outcome import Outcome, reached
@@ -78,9 +78,10 @@ class Custody(ABC):
       metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
       is_within: whether a `with` statement will end it.
       was_finished: whether what was restored had come to its own end.
+      has_outlived: whether the program has ended before its session: its `with` statement may still be left, or not.
     """
 
-    is_within = was_finished = False
+    is_within = was_finished = has_outlived = False
     saves_at_start = True
     metrics_steps = 0
 
@@ -178,7 +179,7 @@ class Custody(ABC):
         return os.path.realpath(self._rundir.path) if self._rundir is not None else ""
 
     def make_way(self) -> None:
-        """Another session begins in this one's run directory: end this one, where an error has ended its loop.
+        """Another session begins in this one's run directory: end this one, where an error or a pause ended its loop.
 
         A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is
         saved. Not where a `with` statement ends it, nor where it is in a step, another thread's, or may train on: but
@@ -200,25 +201,25 @@ class Custody(ABC):
                 self._gone()
             self._stack.close()
             return
-        if care.failed_at != model.changes:
+        has_failed = care.failed_at == model.changes
+        if not has_failed and self.outcome is None:
             return
-        if care.failure is not None and is_clean(care.failure):  # an epoch's end: its loop may begin another
+        ended = care.failure is not None and is_clean(care.failure)
+        if has_failed and ended:  # an epoch's: its loop may begin another
             return
         log.warning(
-            "an earlier session of this process has failed and was not closed: it is ended, as another begins in %s",
+            "an earlier session of this process %s and was not closed: it is ended, as another begins in %s",
+            "has failed" if has_failed else "was told to stop",
             self._place,
             extra={"event": "abandoned"},
         )
         self._stop(None)
-        try:
-            self.save(care.failure)
-        finally:
-            self.leave(care.failure)
+        self._save_and_leave(care.failure if has_failed else None)
 
     def end(self, error: BaseException | None) -> None:
         """The program has ended, and has not ended this session: save what is sound, and leave.
 
-        Not where it is in a step, or another thread's: then the checkpoint under way is waited for.
+        Not where it is in a step, or of another thread that lives: then the checkpoint under way is waited for.
 
         Args:
           error: what the program has ended with.
@@ -229,17 +230,33 @@ class Custody(ABC):
         care, model = self._care, self._model
         if care is None or model is None or self._rundir is None or self._pid != os.getpid():
             return
-        if self.is_within or care.is_within or not care.boundary.is_mine or not lock.is_in_place(self._rundir):
+        self.has_outlived = True
+        care.boundary.inherit()
+        if not care.boundary.is_mine or not lock.is_in_place(self._rundir):
             self.wait()
             return
+        if not care.boundary.lock.acquire(timeout=STUCK_SECS):
+            log.warning(
+                "%s: another thread is in the middle of a step, and nothing is saved of it",
+                self._place,
+                extra={"event": "abandoned"},
+            )
+            self.wait()
+            return
+        care.boundary.lock.release()
         log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
         self._stop(None)
-        error = care.failure if error is None and care.failed_at == model.changes else error
+        self._save_and_leave(care.failure if error is None and care.failed_at == model.changes else error)
+        self._events.flush()
+
+    def _save_and_leave(self, error: BaseException | None) -> None:
         try:
             self.save(error)
+        except BaseException as raised:
+            error = raised
+            raise
         finally:
             self.leave(error)
-            self._events.flush()
 
     def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
         """The prefix of the checkpoint to restore: the newest that verifies. None where there is none.

@@ -16,12 +16,12 @@ class Lendable:
         self._change = threading.Condition()
         self._taken = threading.local()
 
-    def acquire(self, blocking: bool = True) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """See `threading.RLock.acquire`."""
         with self._change:
             passes = threading.get_ident() == self._borrower or self._stack[-1:] == [False]
             self._passed += passes
-        if not passes and not self._lock.acquire(blocking):
+        if not passes and not self._lock.acquire(blocking, timeout):
             return False
         self._stack.append(not passes)
         return True

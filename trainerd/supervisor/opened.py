@@ -66,13 +66,14 @@ def ended() -> Iterator[None]:
 
 
 def _end(error: BaseException | None) -> None:
-    for session in [*_opened.values()]:
-        session.end(error)
+    with contextlib.ExitStack() as stack:  # each, whatever becomes of the others
+        for session in [*_opened.values()]:
+            stack.callback(session.end, error)
 
 
 @atexit.register
 def _end_with_process() -> None:
     try:
         _end(getattr(sys, "last_value", None))
-    except TrainerdError as error:  # the process's exit code cannot be changed any more
-        log.error("%s", error, extra={"event": "save-failed"})
+    except Exception as error:  # the process's exit code cannot be changed any more
+        log.error("%s", error, extra={"event": "save-failed"}, exc_info=not isinstance(error, TrainerdError))

@@ -245,13 +245,14 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             self._error = error
             self.request_stop(error)
         finally:
-            try:
-                self.stop(close_summary_writer=close_summary_writer)
-            finally:
-                self._custody.is_within = False
-                if session is not None:
-                    with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
-                        session.close()
+            if not self._custody.has_outlived:  # where Python is taken down, threads are waited for in vain
+                try:
+                    self.stop(close_summary_writer=close_summary_writer)
+                finally:
+                    self._custody.is_within = False
+                    if session is not None:
+                        with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
+                            session.close()
 
     def prepare_or_wait_for_session(
         self,
