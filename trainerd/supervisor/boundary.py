@@ -44,6 +44,10 @@ class _Visit:
             self.done.set()
 
 
+def _serve_nothing(taken: set[Request]) -> None:
+    """Who was to serve it has another boundary by now, or has ended."""
+
+
 class Boundary:
     """Serves the flag between two steps.
 
@@ -101,6 +105,7 @@ class Boundary:
     def retire(self) -> None:
         """Serve nothing any more: what the flag is raised for is for who comes next."""
         self.flag = Flag()
+        self._serve = _serve_nothing
 
     def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
         """Call a function between two steps, on this thread, which is not the loop's: the loop waits meanwhile.

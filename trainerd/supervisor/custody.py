@@ -441,6 +441,7 @@ class Custody(ABC):
                 if self._rundir is not None:
                     lock.require_in_place(self._rundir)
                 self.outcome = Outcome(Phase.PAUSED, "paused on request")
+                self._saves_end = False
                 self._stop(None)
             if self._upkeep is None or self._model is None or self._care is None:
                 return

@@ -74,6 +74,6 @@ def _end(error: BaseException | None) -> None:
 @atexit.register
 def _end_with_process() -> None:
     try:
-        _end(getattr(sys, "last_value", None))
+        _end(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))  # at a prompt one may be long past
     except Exception as error:  # the process's exit code cannot be changed any more
         log.error("%s", error, extra={"event": "save-failed"}, exc_info=not isinstance(error, TrainerdError))
