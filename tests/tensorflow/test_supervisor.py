@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,16 +174,25 @@ def test_a_signal_stops_the_loop_and_the_step_is_saved(tmp_path: Path, number: i
     assert signal.getsignal(number) is before
 
 
+def reasons(logdir: Path) -> list[str]:
+    """Why its checkpoints were made, the newest first."""
+    return [reason for _, reason in saved(logdir)]
+
+
+def run_until(session: Any, op: Any, true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        session.run(op)
+        assert time.monotonic() < deadline
+
+
 def test_a_pause_is_saved_even_where_the_program_does_not_look(tmp_path: Path) -> None:
     """Who asked may kill the process soon."""
     found = counter()
     sv = supervised(found.graph, tmp_path)
     with sv.managed_session() as sess:
         os.kill(os.getpid(), signal.SIGTERM)
-        deadline = time.monotonic() + 20
-        while not saved(tmp_path) or saved(tmp_path)[0][1] != "pause":
-            sess.run(found.train_op)
-            assert time.monotonic() < deadline
+        run_until(sess, found.train_op, lambda: "pause" in reasons(tmp_path))
 
 
 def test_a_pause_is_saved_once_however_many_steps_follow_it(tmp_path: Path) -> None:
@@ -191,19 +201,14 @@ def test_a_pause_is_saved_once_however_many_steps_follow_it(tmp_path: Path) -> N
     sv = supervised(found.graph, tmp_path)
     with sv.managed_session() as sess:
         os.kill(os.getpid(), signal.SIGTERM)
-        deadline = time.monotonic() + 20
-        while "pause" not in [reason for _, reason in saved(tmp_path)]:
-            sess.run(found.train_op)
-            assert time.monotonic() < deadline
+        run_until(sess, found.train_op, lambda: "pause" in reasons(tmp_path))
         for _ in range(100):
             sess.run(found.train_op)
             time.sleep(0.001)
-        assert [reason for _, reason in saved(tmp_path)] == ["pause", "start"]
+        assert reasons(tmp_path) == ["pause", "start"]
         (tmp_path / "pause").touch()  # who asks again is heard again
-        while len(saved(tmp_path)) < 3:
-            sess.run(found.train_op)
-            assert time.monotonic() < deadline
-    assert [reason for _, reason in saved(tmp_path)] == ["pause", "pause", "pause", "start"]
+        run_until(sess, found.train_op, lambda: len(saved(tmp_path)) == 3)
+    assert reasons(tmp_path) == ["pause", "pause", "pause", "start"]
 
 
 UNSTOPPED = """
@@ -236,6 +241,10 @@ with found.graph.as_default():
         sys.exit()
     session = sv.prepare_or_wait_for_session()
     train(sv, session)
+    if how == "service":
+        sv.loop(0.1, lambda: 1 / 0)
+        while not sv.should_stop():
+            session.run(found.train_op)
     if how == "first fails":
         with tf.Graph().as_default():
             other = counter()
@@ -252,14 +261,15 @@ with found.graph.as_default():
 """
 
 
-@pytest.mark.parametrize("how", ["finish", "pause", "failure", "thread", "with"])
+@pytest.mark.parametrize("how", ["finish", "pause", "failure", "thread", "with", "service"])
 def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", UNSTOPPED, how, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
     assert done.returncode == (1 if how == "failure" else 0), done.stderr
     step, reason = saved(tmp_path / "run")[0]
-    assert step >= 20 and reason == (how if how in ("pause", "failure") else "finish"), done.stderr
-    expected = {"pause": Phase.PAUSED, "failure": Phase.FAILED}.get(how, Phase.FINISHED)
+    expected = {"pause": Phase.PAUSED, "failure": Phase.FAILED, "service": Phase.FAILED}.get(how, Phase.FINISHED)
+    why = {Phase.PAUSED: "pause", Phase.FAILED: "failure", Phase.FINISHED: "finish"}[expected]
+    assert step >= 20 and reason == why, done.stderr
     assert state(tmp_path / "run").phase is expected
 
 
@@ -305,10 +315,7 @@ def test_sigusr1_saves_and_training_goes_on(tmp_path: Path) -> None:
         for _ in range(50):
             sess.run(found.train_op)
         os.kill(os.getpid(), signal.SIGUSR1)
-        deadline = time.monotonic() + 20
-        while not saved(tmp_path):
-            sess.run(found.train_op)
-            assert time.monotonic() < deadline
+        run_until(sess, found.train_op, lambda: bool(saved(tmp_path)))
         assert not sv.should_stop()
     [(step, reason)] = saved(tmp_path)
     assert step >= 50 and reason == "request"

@@ -28,6 +28,7 @@ from trainerd.supervisor.listeners import (
     daemon_listens,
     forget_pause,
     lent_session_listens,
+    renew_handlers,
     session_listens,
     were_told_to_pause,
 )
@@ -216,6 +217,36 @@ def test_a_session_of_another_thread_hears_what_is_heard_already() -> None:
     with session_listens(main):
         in_thread(beside, terminate)
     assert heard == [True, True] and not alone.is_raised and were_told_to_pause()
+
+
+def test_handlers_are_put_back_with_the_main_threads_last_session() -> None:
+    before = [signal.getsignal(n) for n in HANDLED]
+    began, ends = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        with session_listens(Flag()):
+            began.set()
+            ends.wait()
+
+    thread = threading.Thread(target=listen)
+    with session_listens(Flag()):
+        thread.start()
+        began.wait()
+    assert [signal.getsignal(n) for n in HANDLED] == before
+    ends.set()
+    thread.join()
+
+
+def test_a_job_that_sets_handlers_is_paused_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    daemon = DaemonFlag()
+    with daemon_listens(daemon):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        renew_handlers()
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: daemon.is_raised)
+        renew_handlers()
+    assert caplog.text.count("the job has handlers of its own for SIGTERM, which") == 1
 
 
 def test_what_a_job_opens_hears_no_signal_and_is_not_kept_from_being_opened() -> None:

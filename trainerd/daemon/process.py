@@ -28,7 +28,7 @@ from trainerd.state import Phase, State
 from trainerd.supervisor import opened, requests
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Request
-from trainerd.supervisor.listeners import DaemonFlag, daemon_listens
+from trainerd.supervisor.listeners import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.supervisor.loop import Loop
 from trainerd.supervisor.outcome import Outcome, Paused, reached
 from trainerd.supervisor.periodic import called_every
@@ -168,6 +168,7 @@ class TrainerProcess:
             return over
         session = self._load()
         logs.be_heard()
+        renew_handlers()
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
         if isinstance(session, Program):

@@ -78,6 +78,7 @@ class Custody(ABC):
       metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
       is_within: whether a `with` statement will end it.
       was_finished: whether what was restored had come to its own end.
+      raise_requested: raises the error that the loop was asked to stop for, where there was one.
       has_outlived: whether the program has ended before its session: its `with` statement may still be left, or not.
     """
 
@@ -98,6 +99,7 @@ class Custody(ABC):
     ) -> None:
         self.outcome: Outcome | None = None
         self.saves_at_end = True
+        self.raise_requested: Callable[[], None] = lambda: None
         self._rundir = rundir
         self._model = model
         self._keep = keep
@@ -152,10 +154,10 @@ class Custody(ABC):
         self._care = self._make_care(boundary)
         self._care.closing = self._closing
         with contextlib.ExitStack() as stack:
+            stack.callback(boundary.retire)
             reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
             if self._rundir is not None:
                 stack.enter_context(opened.holding(self._place, self))
-            stack.callback(boundary.retire)
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self._rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
@@ -246,8 +248,18 @@ class Custody(ABC):
         care.boundary.lock.release()
         log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
         self._stop(None)
-        self._save_and_leave(care.failure if error is None and care.failed_at == model.changes else error)
+        if error is None:
+            error = care.failure if care.failed_at == model.changes else self._requested_error()
+        self._save_and_leave(error)
         self._events.flush()
+
+    def _requested_error(self) -> BaseException | None:
+        """What a service or a thread has stopped the loop with."""
+        try:
+            self.raise_requested()
+        except Exception as error:
+            return error
+        return None
 
     def _save_and_leave(self, error: BaseException | None) -> None:
         try:
@@ -505,8 +517,9 @@ class Custody(ABC):
             return
         with self._care.boundary.lock:
             if error is not None and not is_clean(error):
+                is_torn = self._care.failed(error) and self._care.failed_at == self._model.changes
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
-                self._upkeep.save_after_failure(sound=not self._care.failed(error) and not diverged)
+                self._upkeep.save_after_failure(sound=not is_torn and not diverged)
             elif self.saves_at_end or self.outcome is not None:
                 outcome = self.outcome or _ENDED
                 self._record(self._model.step)

@@ -6,13 +6,16 @@ A session inside another one's loop, or beside it, must not keep a signal from i
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.signals import SignalThread, die_of, handled, terminal_check
+
+log = logging.getLogger(__name__)
 
 
 class DaemonFlag(Flag):
@@ -44,6 +47,7 @@ class _Listeners:
     Attributes:
       daemon: the daemon's; None where the process is a program's own.
       sessions: those of the sessions that are open; the daemon's again where it looks after one.
+      mains: of these, those that were opened on the main thread.
       was_told_to_pause: whether a pause was asked for that nobody has asked about since.
       handlers: what undoes the handlers of signals; None where there are none.
     """
@@ -51,9 +55,11 @@ class _Listeners:
     def __init__(self) -> None:
         self.daemon: DaemonFlag | None = None
         self.sessions: list[Flag] = []
+        self.mains: list[Flag] = []
         self.was_told_to_pause = False
         self.handlers: contextlib.ExitStack | None = None
         self._inherited: contextlib.ExitStack | None = None
+        self._renew: Callable[[], list[int]] = list
 
     @property
     def flags(self) -> set[Flag]:
@@ -64,11 +70,11 @@ class _Listeners:
 
     def raise_for(self, request: Request) -> None:
         """Raise them all. Where a pause finds none to raise, the process ends, as without handlers."""
+        if request is Request.PAUSE and (self.daemon is None or self.daemon.has_program):
+            self.was_told_to_pause = True  # first: who is added from now on looks at it
         flags = self.flags
         if request is Request.PAUSE and not flags:
             die_of(signal.SIGTERM)
-        if request is Request.PAUSE and (self.daemon is None or self.daemon.has_program):
-            self.was_told_to_pause = True
         for flag in flags:
             flag.raise_for(request)
 
@@ -80,16 +86,28 @@ class _Listeners:
 
     def remove(self, flag: Flag) -> None:
         """A session has ended; a child that was forked has forgotten it."""
-        if flag in self.sessions:
-            self.sessions.remove(flag)
+        for flags in (self.sessions, self.mains):
+            if flag in flags:
+                flags.remove(flag)
 
     def handle(self) -> None:
         """Handle signals from now on, until `unhandle`."""
         if self.handlers is None:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(undone_in_children(self.forget))
-                stack.enter_context(handled(SignalThread(self, terminal_is_gone=terminal_check())))
+                self._renew = stack.enter_context(handled(SignalThread(self, terminal_is_gone=terminal_check())))
                 self.handlers = stack.pop_all()
+
+    def renew(self) -> None:
+        """Put the handlers back that a job has replaced: without them it is not paused, but killed."""
+        if self.handlers is None or threading.current_thread() is not threading.main_thread():
+            return
+        if replaced := self._renew():
+            log.warning(
+                "the job has handlers of its own for %s, which trainerd's take the place of again",
+                ", ".join(signal.Signals(number).name for number in replaced),
+                extra={"event": "signal"},
+            )
 
     def unhandle(self) -> None:
         """Put the handlers back that were there before."""
@@ -100,7 +118,7 @@ class _Listeners:
     def forget(self) -> None:
         """In a child there is nobody any more, nothing was asked for, and the handlers are undone already."""
         self._inherited, self.handlers = self.handlers, None  # kept: it would undo itself when it is collected
-        self.daemon, self.sessions, self.was_told_to_pause = None, [], False
+        self.daemon, self.sessions, self.mains, self.was_told_to_pause = None, [], [], False
 
 
 _listeners = _Listeners()
@@ -109,6 +127,11 @@ _listeners = _Listeners()
 def were_told_to_pause() -> bool:
     """Whether a program was told to since this was last asked. While a session is open, that one is told."""
     return not _listeners.sessions and forget_pause()
+
+
+def renew_handlers() -> None:
+    """Have signals handled as before a job was loaded, whatever it has set."""
+    _listeners.renew()
 
 
 def forget_pause() -> bool:
@@ -132,6 +155,7 @@ def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
 @contextlib.contextmanager
 def lent_session_listens(flag: Flag) -> Iterator[None]:
     """While the block runs, a session is open that the daemon looks after."""
+    _listeners.renew()
     _listeners.sessions.append(flag)
     try:
         yield
@@ -143,19 +167,23 @@ def lent_session_listens(flag: Flag) -> Iterator[None]:
 def session_listens(flag: Flag) -> Iterator[None]:
     """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise a session's flag, while the block runs.
 
-    Python lets the main thread alone change what signals do. On another one nothing changes where they are not handled
-    already. Where no session is left on the main thread, the handlers stay, and a signal does what it does to a process
-    without them.
+    Python lets the main thread alone change what signals do: its sessions have them handled, until the last of them has
+    ended, and others hear of them too. Where that one ends on another thread, the handlers stay, and a signal does what
+    it does to a process without them.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main and _listeners.handlers is None:
         yield
         return
     _listeners.add(flag)
+    if is_main:
+        _listeners.mains.append(flag)
     try:
-        _listeners.handle()
+        if is_main:
+            _listeners.handle()
         yield
     finally:
         _listeners.remove(flag)
-        if not _listeners.flags and threading.current_thread() is threading.main_thread():
+        is_over = _listeners.daemon is None and not _listeners.mains
+        if is_over and threading.current_thread() is threading.main_thread():
             _listeners.unhandle()

@@ -137,8 +137,11 @@ def stacks() -> str:
 
 
 @contextlib.contextmanager
-def handled(thread: SignalThread) -> Iterator[None]:
-    """Handle signals while the block runs, and put the handlers back that were there before."""
+def handled(thread: SignalThread) -> Iterator[Callable[[], list[int]]]:
+    """Handle signals while the block runs, and put the handlers back that were there before.
+
+    The block gets what sets the handlers again where another has replaced them, and tells of which signals.
+    """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
         fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -153,6 +156,13 @@ def handled(thread: SignalThread) -> Iterator[None]:
             signal.signal(number, handler or signal.SIG_DFL)
         signal.set_wakeup_fd(descriptor)
 
+    def renew() -> list[int]:
+        replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not _record]
+        for number in replaced:
+            signal.signal(number, _record)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        return replaced
+
     def leave() -> None:
         put_back(-1)
         os.close(reader)
@@ -160,7 +170,7 @@ def handled(thread: SignalThread) -> Iterator[None]:
 
     try:
         with undone_in_children(leave):
-            yield
+            yield renew
     finally:
         # Python lets the main thread alone put handlers back. From another one they stay, with the thread that hears.
         if threading.current_thread() is threading.main_thread():

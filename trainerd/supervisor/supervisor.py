@@ -138,6 +138,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
             host=host,
         )
+        self._custody.raise_requested = self._coord.raise_requested_exception
         self._custody.saves_at_end = bool(self._save_model_secs)
         self._error: BaseException | None = None
 
