@@ -94,6 +94,15 @@ class ConfigError(TrainerdError):
     summary = "the configuration is wrong"
 
 
+def exit_code_of(error: BaseException) -> int:
+    """What a process exits with that this error ends."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1 if error.code else 0
+    return error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
+
+
 def full_message(error: TrainerdError) -> str:
     """An error for a person: its message, and the job's own traceback where it has one."""
     details = error.details if isinstance(error, JobError) else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import sys
 import threading
 import time
@@ -30,6 +31,14 @@ def counter() -> trainerd.Job:
     """p goes up by 2 a step."""
     p = tf.Variable(0.0, dtype=tf.float64)
     return trainerd.Job(lambda: {"p": p.assign_add(2.0)}, state={"p": p})
+
+
+def deaf() -> trainerd.Job:
+    """Handles signals in ways of its own, as libraries do that it imports."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    signal.set_wakeup_fd(-1)
+    return counter()
 
 
 def exact() -> trainerd.Job:

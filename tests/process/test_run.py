@@ -53,6 +53,16 @@ def test_sigusr1_saves_and_training_goes_on(start: Start, project: Path) -> None
     assert run.pause() == 0
 
 
+def test_a_job_that_handles_signals_itself_is_told_and_paused_all_the_same(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:deaf", more="[checkpoint]\nsave_model_secs = 0\n")
+    run = start("run")
+    run.until_training(step=5)
+    run.signal(signal.SIGUSR1)
+    run.until_printed(r"saved step \d+ \(request\)")
+    assert run.pause() == 0
+    assert "the job has handlers of its own for SIGTERM, SIGUSR1, which trainerd's take the place of again" in run.text
+
+
 def test_the_files_do_what_the_signals_do(start: Start, project: Path) -> None:
     write_config(project)
     run = start("run")

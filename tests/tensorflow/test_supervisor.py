@@ -366,6 +366,45 @@ def test_an_error_of_the_loop_is_raised_and_its_last_step_saved(tmp_path: Path) 
     assert state(tmp_path).phase is Phase.FAILED and "mine" in (state(tmp_path).error or "")
 
 
+EXITS = [
+    (SystemExit(3), Phase.FAILED, 3, "SystemExit: 3"),
+    (SystemExit("no such data"), Phase.FAILED, 1, "SystemExit: no such data"),
+    (KeyboardInterrupt(), Phase.FAILED, 130, "KeyboardInterrupt"),
+    (SystemExit(0), Phase.FINISHED, None, None),
+    (SystemExit(), Phase.FINISHED, None, None),
+]
+
+
+@pytest.mark.parametrize(("exits", "phase", "code", "said"), EXITS, ids=repr)
+@pytest.mark.parametrize("kind", ["managed", "monitored"])
+def test_an_exit_is_told_for_what_it_is(
+    tmp_path: Path, kind: str, exits: BaseException, phase: Phase, code: int | None, said: str | None
+) -> None:
+    found = counter()
+    with found.graph.as_default(), pytest.raises(type(exits)):
+        if kind == "managed":
+            session = supervised(found.graph, tmp_path).managed_session()
+        else:
+            session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+        with session as sess:
+            for _ in range(7):
+                sess.run(found.train_op)
+            raise exits
+    assert saved(tmp_path)[0] == (7, "finish" if phase is Phase.FINISHED else "failure")
+    left = state(tmp_path)
+    assert (left.phase, left.exit_code, left.error) == (phase, code, said)
+
+
+def test_an_exit_after_a_pause_is_a_pause(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with pytest.raises(SystemExit), sv.managed_session() as sess:
+        (tmp_path / "pause").touch()
+        run_until(sess, found.train_op, sv.should_stop)
+        sys.exit(9)
+    assert reasons(tmp_path)[0] == "pause" and state(tmp_path).phase is Phase.PAUSED
+
+
 def test_a_step_that_fails_is_not_saved(tmp_path: Path) -> None:
     found = counter()
     with found.graph.as_default(), tf.control_dependencies([found.train_op]):

@@ -249,6 +249,19 @@ def test_a_job_that_sets_handlers_is_paused_all_the_same(caplog: pytest.LogCaptu
     assert caplog.text.count("the job has handlers of its own for SIGTERM, which") == 1
 
 
+def test_after_a_pause_that_a_person_goes_on_from_a_signal_is_the_first_again() -> None:
+    open_still, next_one = Flag(), Flag()
+    with session_listens(open_still):
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: open_still.is_raised)
+        time.sleep(SAME_STOP_SECS)
+        assert forget_pause()
+        with session_listens(next_one):
+            os.kill(os.getpid(), signal.SIGINT)  # a second one would end this process
+            wait_until(lambda: next_one.is_raised)
+    assert were_told_to_pause()
+
+
 def test_what_a_job_opens_hears_no_signal_and_is_not_kept_from_being_opened() -> None:
     daemon, evaluation = DaemonFlag(), Flag()
     with daemon_listens(daemon):

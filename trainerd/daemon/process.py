@@ -18,7 +18,7 @@ from trainerd.daemon.collection import uncollected
 from trainerd.daemon.host import DaemonHost
 from trainerd.daemon.systemd import Notifier
 from trainerd.daemon.watchdog import Watchdog, interval_from_environment
-from trainerd.errors import INTERRUPTED, ConfigError, JobError, TrainerdError, full_message
+from trainerd.errors import ConfigError, JobError, TrainerdError, exit_code_of, full_message
 from trainerd.forked import ended_in_children
 from trainerd.job import Program
 from trainerd.rundir import RunDirectory
@@ -294,8 +294,8 @@ class TrainerProcess:
             log.error("%s", full_message(error), extra={"event": "failed"})
             error.was_shown = not self._capture
         with contextlib.suppress(TrainerdError):
-            code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
-            code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else code
             if isinstance(error, JobError):
                 self._reporter.hold(step=error.step)
-            self._reporter.update(phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=code)
+            self._reporter.update(
+                phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=exit_code_of(error)
+            )

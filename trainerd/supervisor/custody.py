@@ -206,8 +206,7 @@ class Custody(ABC):
         has_failed = care.failed_at == model.changes
         if not has_failed and self.outcome is None:
             return
-        ended = care.failure is not None and is_clean(care.failure)
-        if has_failed and ended:  # an epoch's: its loop may begin another
+        if has_failed and is_clean(care.failure):  # an epoch's: its loop may begin another
             return
         log.warning(
             "an earlier session of this process %s and was not closed: it is ended, as another begins in %s",
@@ -248,7 +247,7 @@ class Custody(ABC):
         care.boundary.lock.release()
         log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
         self._stop(None)
-        if error is None:
+        if not self._has_failed(error):
             error = care.failure if care.failed_at == model.changes else self._requested_error()
         self._save_and_leave(error)
         self._events.flush()
@@ -516,8 +515,8 @@ class Custody(ABC):
         if not self._is_kept or self._is_over:  # there was never a session, or it is closed already
             return
         with self._care.boundary.lock:
-            if error is not None and not is_clean(error):
-                is_torn = self._care.failed(error) and self._care.failed_at == self._model.changes
+            is_torn = self._care.failed(error) and self._care.failed_at == self._model.changes
+            if self._has_failed(error) or (is_torn and not is_clean(error)):
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
                 self._upkeep.save_after_failure(sound=not is_torn and not diverged)
             elif self.saves_at_end or self.outcome is not None:
@@ -556,12 +555,15 @@ class Custody(ABC):
             return
         with self._care.boundary.lock if self._care is not None else contextlib.nullcontext():
             if self._upkeep is not None:
-                failed = error if error is not None and not is_clean(error) else None
-                self._host.left(self._reporter, self.outcome or _ENDED, failed)
+                self._host.left(self._reporter, self.outcome or _ENDED, error if self._has_failed(error) else None)
             self._gone()
             if self._care is not None:
                 self._care.boundary.retire()
         self._stack.close()
+
+    def _has_failed(self, error: BaseException | None) -> bool:
+        """Whether this is a failure of the program: an exit is none where it was told to end."""
+        return is_failure(error) and (self.outcome is None or isinstance(error, Exception))
 
     def _closing(self, error: BaseException | None) -> None:
         """The program closes the session, before it says that it is done."""
@@ -583,6 +585,13 @@ def _reason(outcome: Outcome) -> str:
     return FINISH if outcome.phase is Phase.FINISHED else "pause"
 
 
-def is_clean(error: BaseException) -> bool:
+def is_clean(error: BaseException | None) -> bool:
     """Whether an error says that the input has ended, and no more."""
     return isinstance(error, tf.errors.OutOfRangeError | StopIteration)
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Whether an error, or an exit, says that something went wrong."""
+    if isinstance(error, SystemExit):
+        return bool(error.code)
+    return error is not None and not is_clean(error) and not isinstance(error, GeneratorExit)

@@ -58,7 +58,8 @@ class _Listeners:
         self.mains: list[Flag] = []
         self.was_told_to_pause = False
         self.handlers: contextlib.ExitStack | None = None
-        self._inherited: contextlib.ExitStack | None = None
+        self._inherited: list[contextlib.ExitStack] = []
+        self._thread: SignalThread | None = None
         self._renew: Callable[[], list[int]] = list
 
     @property
@@ -95,7 +96,8 @@ class _Listeners:
         if self.handlers is None:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(undone_in_children(self.forget))
-                self._renew = stack.enter_context(handled(SignalThread(self, terminal_is_gone=terminal_check())))
+                self._thread = SignalThread(self, terminal_is_gone=terminal_check())
+                self._renew = stack.enter_context(handled(self._thread))
                 self.handlers = stack.pop_all()
 
     def renew(self) -> None:
@@ -109,6 +111,13 @@ class _Listeners:
                 extra={"event": "signal"},
             )
 
+    def forget_pause(self) -> bool:
+        """Go on although a pause was asked for. Returns whether one was."""
+        was_told, self.was_told_to_pause = self.was_told_to_pause, False
+        if was_told and self._thread is not None:
+            self._thread.forget_stop()
+        return was_told
+
     def unhandle(self) -> None:
         """Put the handlers back that were there before."""
         handlers, self.handlers = self.handlers, None
@@ -117,7 +126,9 @@ class _Listeners:
 
     def forget(self) -> None:
         """In a child there is nobody any more, nothing was asked for, and the handlers are undone already."""
-        self._inherited, self.handlers = self.handlers, None  # kept: it would undo itself when it is collected
+        if self.handlers is not None:
+            self._inherited.append(self.handlers)  # kept: it would undo itself when it is collected
+        self.handlers = None
         self.daemon, self.sessions, self.mains, self.was_told_to_pause = None, [], [], False
 
 
@@ -136,8 +147,7 @@ def renew_handlers() -> None:
 
 def forget_pause() -> bool:
     """Go on although a pause was asked for. Returns whether one was."""
-    was_told, _listeners.was_told_to_pause = _listeners.was_told_to_pause, False
-    return was_told
+    return _listeners.forget_pause()
 
 
 @contextlib.contextmanager

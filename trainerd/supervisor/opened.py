@@ -60,7 +60,7 @@ def ended() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        _end(error if isinstance(error, Exception) else None)
+        _end(error)
         raise
     _end(None)
 

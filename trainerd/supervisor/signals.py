@@ -100,6 +100,10 @@ class SignalThread:
             _say(logging.WARNING, "a second %s: exiting now, without a save", name)
             self._exit_now(number)
 
+    def forget_stop(self) -> None:
+        """The process goes on although it was told to stop: the next signal is the first again."""
+        self._stopped_at = None
+
     def _pause(self, why: str) -> None:
         self._flag.raise_for(Request.PAUSE)
         _say(logging.INFO, "pausing at the next step: %s", why)

@@ -245,6 +245,9 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         except Exception as error:
             self._error = error
             self.request_stop(error)
+        except BaseException as error:  # an exit, or Ctrl-C: it is raised whatever the threads say
+            self._error = error
+            raise
         finally:
             if not self._custody.has_outlived:  # where Python is taken down, threads are waited for in vain
                 try:

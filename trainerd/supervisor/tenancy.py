@@ -12,7 +12,7 @@ from typing import Protocol
 
 from trainerd import lock
 from trainerd.config import Config
-from trainerd.errors import TrainerdError
+from trainerd.errors import exit_code_of
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State
 from trainerd.supervisor import listeners, requests
@@ -136,8 +136,8 @@ class Tenant:
         if error is None:
             reporter.update(phase=outcome.phase)
             return
-        code = error.exit_code if isinstance(error, TrainerdError) else TrainerdError.exit_code
-        reporter.update(phase=Phase.FAILED, error=f"{type(error).__name__}: {error}", exit_code=code)
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))
 
 
 _paused = set[str]()  # the run directories in which this process was paused
