@@ -85,7 +85,7 @@ def test_a_pause_without_room_says_so_and_harms_nothing(start: Start, project: P
     fill(small_disk / "ballast")
     before = saved(run.rundir)
     assert run.pause() == 74
-    assert re.search(r"it takes 9\.0 MiB, and .* are free\. Free some space", run.text), run.text
+    assert re.search(r"it needs 9\.0 MiB, and .* are free\. Free some space", run.text), run.text
     assert saved(run.rundir) == before
     (small_disk / "ballast").unlink()
     again = start("run", rundir=small_disk / "run")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -239,6 +240,18 @@ def test_a_run_directory_that_cannot_be_made_exits_with_74(cli: Cli) -> None:
     Path("file").touch()
     code, text = cli("run", "--logdir", "file/run")
     assert code == 74 and "cannot make the run directory" in text and "another `logdir`" in text
+
+
+@pytest.mark.parametrize("command", ["run", "status", "save", "pause", "pin 3", "logs"])
+def test_a_file_is_no_run_directory(cli: Cli, command: str) -> None:
+    Path("file").touch()
+    code, text = cli(*command.split(), "--logdir", "file")
+    assert code == 64 and "'--logdir': Directory 'file' is a file" in text
+
+
+def test_who_asks_for_a_save_where_nothing_trains_is_told_what_starts_it(cli: Cli) -> None:
+    code, text = cli("save", "--logdir", "elsewhere")
+    assert code == 69 and re.search(r"nothing trains in .*elsewhere\. `.* start --logdir elsewhere` starts it", text)
 
 
 def test_a_run_directory_in_use_exits_with_75(cli: Cli, rundir: RunDirectory) -> None:

@@ -188,7 +188,7 @@ def test_what_the_last_checkpoint_took_is_needed_again(rundir: RunDirectory) -> 
     record = manifest.FileRecord(50 << 20, "0" * 32)
     larger = replace(found, files=found.files | {"model.ckpt-1.extra": record})
     rundir.manifest(1).write_bytes(larger.to_bytes())
-    with pytest.raises(NoRoomError, match=r"it takes 51\.0 MiB"):
+    with pytest.raises(NoRoomError, match=r"it needs 51\.0 MiB"):
         CheckpointStore(rundir, free=lambda folder: 20 << 20).publish(FakeSnapshot(2, 2.0), About("test"))
 
 
@@ -197,7 +197,7 @@ def test_where_there_is_no_room_the_newest_stays_and_the_save_is_refused(rundir:
     rundir.pin(1).touch()
     store = CheckpointStore(rundir, policy=Policy(1), free=lambda folder: 1000)
     before = sorted(os.listdir(rundir.path))
-    with pytest.raises(NoRoomError, match=r"it takes 1\.0 MiB, and 1000 B are free") as caught:
+    with pytest.raises(NoRoomError, match=r"it needs 1\.0 MiB, and 1000 B are free") as caught:
         store.publish(FakeSnapshot(3, 6.0), About("test"))
     assert sorted(os.listdir(rundir.path)) == before
     assert not store.has_room(caught.value.needed) and caught.value.needed > 1 << 20

@@ -168,7 +168,7 @@ class CheckpointStore:
         if not self.has_room(needed):
             free = self._free(self._rundir.path)
             raise NoRoomError(
-                f"cannot write the checkpoint of step {snapshot.step} in {self._rundir.path}: it takes "
+                f"cannot write the checkpoint of step {snapshot.step} in {self._rundir.path}: it needs "
                 f"{text.size(needed)}, and {text.size(free)} are free. Free some space on that file system.",
                 needed=needed,
             )

@@ -30,7 +30,7 @@ config_option = click.option(
     help="The config. Default: ./trainerd.toml.",
 )
 logdir_option = click.option(
-    "--logdir", type=click.Path(path_type=Path), help="The run directory, in place of the config's."
+    "--logdir", type=click.Path(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
 )
 max_steps_option = click.option(
     "--max-steps", type=click.IntRange(min=1), help="Train until this step, whatever the config says."

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options, steer
-from trainerd.errors import StorageError
+from trainerd.errors import NotRunningError, StorageError
+from trainerd.lock import read_holder
 
 
 @click.command("save")
@@ -17,7 +18,9 @@ from trainerd.errors import StorageError
 def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     """Write a checkpoint at the next step and go on training. The same as `touch LOGDIR/save`."""
     rundir = options.find_rundir(config_path, logdir)
-    holder = steer.require_running(rundir)
+    if (holder := read_holder(rundir)) is None:
+        start = options.command_line("start", config_path, logdir)
+        raise NotRunningError(f"nothing trains in {rundir.path}. `{start}` starts it.")
     if not wait:
         steer.append(rundir.save, "")
         click.echo(f"asked process {holder.pid} to save")

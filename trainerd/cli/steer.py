@@ -11,24 +11,12 @@ from pathlib import Path
 
 from trainerd.errors import NotRunningError
 from trainerd.files import open_to_append, storage
-from trainerd.lock import Holder, read_holder
+from trainerd.lock import Holder
 from trainerd.rundir import RunDirectory
 from trainerd.state import Answer, Phase, read_state
 
 POLL_SECS = 0.05
 _AGAIN_SECS = 5.0
-
-
-def require_running(rundir: RunDirectory) -> Holder:
-    """The process that trains.
-
-    Raises:
-      NotRunningError: there is none.
-    """
-    holder = read_holder(rundir)
-    if holder is None:
-        raise NotRunningError(f"nothing trains in {rundir.path}. `trainerd start` starts it.")
-    return holder
 
 
 def append(path: Path, line: str) -> None:

@@ -207,7 +207,8 @@ class TrainerProcess:
             with ended_in_children(), opened.ended():
                 program.function(LentSupervisor(self._config, host))
         except Paused:
-            return self._paused(host)
+            if not host.is_at_end:
+                return self._paused(host)
         except TrainerdError:
             raise
         except FAILURES as error:

@@ -512,7 +512,7 @@ class Custody(ABC):
             return
         if self._pid != os.getpid():  # a child that was forked: the run is its parent's
             return
-        if not self._is_kept or self._is_over:  # there was never a session, or it is closed already
+        if not self._is_kept or self._is_over or self._is_parted:  # there was never a session, or it is closed
             return
         with self._care.boundary.lock:
             is_torn = self._care.failed(error) and self._care.failed_at == self._model.changes
