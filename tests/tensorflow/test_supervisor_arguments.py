@@ -28,6 +28,7 @@ from tests.tensorflow.graphs import (
 )
 from trainerd.errors import DataError, InUseError
 from trainerd.state import Phase
+from trainerd.supervisor.tenancy import Tenant
 
 tf1 = tf.compat.v1
 
@@ -323,6 +324,49 @@ def test_a_session_that_failed_and_was_not_closed_makes_way(
     for end in ends[:2]:
         end()
     assert saved(tmp_path)[0] == (3, "finish")
+
+
+@pytest.mark.parametrize("kind", ["supervisor", "monitored"])
+def test_a_session_that_was_paused_and_not_closed_makes_way_for_the_next(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A notebook's cell, interrupted and run again."""
+
+    def cell() -> tuple[int, Callable[[], object]]:
+        found = counter()
+        sv = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path)) if kind == "supervisor" else None
+        with found.graph.as_default():
+            made = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) if sv is None else None
+            session = made or sv.prepare_or_wait_for_session()  # type: ignore[union-attr]
+        begun = int(session.run(found.global_step))
+        (tmp_path / "pause").touch()
+        while not (sv or session).should_stop():
+            session.run(found.train_op)
+        return begun, sv.stop if sv is not None else session.close
+
+    begun, ends = zip(*(cell() for _ in range(2)), strict=True)
+    assert begun[0] == 0 < begun[1]
+    assert "was told to stop and was not closed: it is ended" in caplog.text
+    ends[1]()
+    newest, reason = saved(tmp_path)[0]
+    assert newest > begun[1] and reason == "pause"
+
+
+def test_who_watches_sees_a_checkpoint_get_written(tmp_path: Path) -> None:
+    watched = list[Callable[[], object]]()
+
+    class Watching(Tenant):
+        def looks_at(self, progress: Callable[[], object]) -> None:
+            watched.append(progress)
+
+    found = counter()
+    sv = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path), save_model_secs=0, host=Watching())
+    with sv.managed_session() as session:
+        session.run(found.train_op)
+        before = watched[0]()
+        (tmp_path / "pause").touch()
+        sv.wait_for_stop()
+    assert len(watched) == 1 and watched[0]() != before
 
 
 def as_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
