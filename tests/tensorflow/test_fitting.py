@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -212,21 +214,73 @@ def test_an_error_is_raised_and_the_last_step_saved(tmp_path: Path) -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError):
-        fit(tmp_path, At(5, fail))
-    assert not saved(tmp_path) and state(tmp_path).phase is Phase.FAILED  # of that batch we were not told yet
+        fit(tmp_path, At(5, fail))  # of that batch we were not told yet
+    assert saved(tmp_path) == [(5, "failure")]
+    assert state(tmp_path).phase is Phase.FAILED and state(tmp_path).step == 5
     with pytest.raises(ZeroDivisionError):
         fit(tmp_path, keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epoch and 1 / 0))
-    assert saved(tmp_path) == [(6, "failure")]
-    fit(tmp_path)
+    assert saved(tmp_path)[0] == (6, "failure") and state(tmp_path).step == 6
+    assert_same(fit(tmp_path), fit(tmp_path / "whole"))
 
 
-def test_an_error_at_the_end_of_an_epoch_is_not_the_end_of_it(tmp_path: Path) -> None:
-    whole = fit(tmp_path / "whole", epochs=3)
-    fails = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epoch == 1 and 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        fit(tmp_path / "parts", fails, epochs=3)
-    assert not saved(tmp_path / "parts")
-    assert_same(whole, fit(tmp_path / "parts", epochs=3))
+def test_an_error_of_a_step_is_told_and_not_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        width = tf.where(tf.reduce_any(x[:, 0] == X[20, 0]), 5, 4)
+        return tf.ensure_shape(tf.reshape(x, [10, width]), [10, 4]), y
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        fit(tmp_path, data=lambda: reshuffled().map(broken))
+    assert not saved(tmp_path) and state(tmp_path).phase is Phase.FAILED
+    assert (
+        "in the middle of a step, so nothing is saved of it. The next start resumes from the beginning" in caplog.text
+    )
+
+
+ENDS = ["on_epoch_end", "on_test_begin", "on_test_end", "on_train_batch_end"]
+
+
+@pytest.mark.parametrize(("data", "steps"), [(reshuffled, None), (endless, 4), (unknown, None)])
+@pytest.mark.parametrize("method", ENDS)
+def test_an_end_of_an_epoch_that_fails_is_done_again(
+    tmp_path: Path, method: str, data: Callable[[], tf.data.Dataset], steps: int | None
+) -> None:
+    """Whatever callbacks have done to the model for it by then: a rate, averaged weights, a validation."""
+    last = 2 * (steps or 6)
+
+    class Fails(keras.callbacks.Callback):  # type: ignore[misc]
+        count, is_over = 0, False
+
+        def fail(self) -> None:
+            if self.count == last and not self.is_over:
+                self.is_over = True
+                raise OSError("the disk of another callback is full")
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.count += 1
+            if method == "on_train_batch_end":
+                self.fail()
+
+    def train(folder: Path, fails: bool = False) -> keras.Model:
+        model = a_model()
+        if method != "on_train_batch_end":
+            setattr(Fails, method, lambda self, *args, **options: self.fail())
+        halves = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
+        plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5)
+        swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=False)
+        model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
+        with trainerd.keras.Supervise(str(folder), callbacks=[plateau]) as supervise:
+            callbacks = [halves, plateau, swap, *([Fails()] if fails else []), supervise]
+            kept = supervise.data(data())
+            options: dict[str, Any] = {"validation_data": (X, Y), "verbose": 0, "shuffle": False}
+            model.fit(kept, epochs=4, steps_per_epoch=steps, callbacks=callbacks, **options)
+        return model
+
+    whole = train(tmp_path / "whole")
+    with pytest.raises(OSError, match="of another callback"):
+        train(tmp_path / "parts", fails=True)
+    if data is not unknown or method == "on_train_batch_end":
+        assert saved(tmp_path / "parts") == [(last, "failure")]
+    assert_same(whole, train(tmp_path / "parts"))
 
 
 def test_another_fit_of_the_model_begins_at_its_own_beginning(tmp_path: Path) -> None:
@@ -354,3 +408,61 @@ def test_a_model_of_several_replicas_is_refused_with_supervised_data(
         supervise.set_model(model)
         supervise.data(shuffled())
         supervise.on_train_begin()
+
+
+LEFT_OPEN = """
+import sys
+import keras
+import tensorflow as tf
+import trainerd
+how, logdir = sys.argv[1:]
+
+
+class Two(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a = self.add_weight(name="a", initializer="zeros")
+        self.b = self.add_weight(name="b", initializer="zeros")
+        self.built = True
+
+    def train_step(self, data):
+        first = self.a.value.assign_add(1.0)
+        with tf.control_dependencies([first]):
+            fails = tf.debugging.assert_less(first, 8.0 if how == "torn" else 1e9)
+        with tf.control_dependencies([fails]):
+            self.b.value.assign_add(1.0)
+        return {"loss": self.b.value.read_value()}
+
+
+def fail(batch, logs):
+    if batch == 7 and how == "callback":
+        raise KeyError("mine")
+    if batch == 7 and how == "exit":
+        sys.exit(0)
+
+
+model = Two()
+model.compile("sgd")
+supervise = trainerd.keras.Supervise(logdir)
+fails = keras.callbacks.LambdaCallback(on_train_batch_end=fail)
+data = supervise.data(tf.data.Dataset.range(20).batch(1))
+model.fit(data, epochs=1, verbose=0, callbacks=[fails, supervise])
+"""
+
+
+@pytest.mark.parametrize("how", ["torn", "callback", "exit", "no"])
+def test_a_fit_without_with_is_saved_where_it_is_sound_as_the_program_ends(tmp_path: Path, how: str) -> None:
+    def run(how: str) -> int:
+        command = [sys.executable, "-W", "ignore", "-c", LEFT_OPEN, how, str(tmp_path)]
+        return subprocess.run(command, capture_output=True, timeout=100).returncode
+
+    assert run(how) == {"torn": 1, "callback": 1, "exit": 0, "no": 0}[how]
+    expected = {"torn": [], "callback": [(8, "failure")], "exit": [(8, "finish")], "no": [(20, "finish")]}
+    assert saved(tmp_path) == expected[how]
+    phase = Phase.FAILED if how in ("torn", "callback") else Phase.FINISHED
+    assert state(tmp_path).phase is phase
+    if how != "no":
+        assert run("no") == 0
+    reader = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-20"))
+    counted = [reader.get_tensor(f"model/{name}/.ATTRIBUTES/VARIABLE_VALUE") for name in "ab"]
+    assert counted == [20.0, 20.0]

@@ -13,6 +13,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.models import X
 from trainerd.errors import DataError, EntryError
+from trainerd.sessions import checkpoint
 from trainerd.sessions.function import FunctionSession
 
 # ---------------------------------------------------------------------- inputs of a program
@@ -46,6 +47,23 @@ def test_an_input_that_cannot_be_saved_is_refused_at_the_start(
             supervised(tmp_path, each.batch(2))
     supervised(tmp_path, tf.data.Dataset.range(9).snapshot(str(tmp_path / "kept")).batch(2))
     assert "the dataset has a `snapshot`" in caplog.text and "leave its iterator out" in caplog.text
+
+
+def test_what_is_read_later_is_tried_at_once_and_with_the_options_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = tf.data.Options()
+    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    drawn = tf.data.Dataset.range(9).map(lambda n: n + tf.random.uniform([], maxval=9, dtype=tf.int64))
+    assert supervised(tmp_path / "ignored", drawn.shuffle(5).batch(2).with_options(options)) == [2, 2]
+
+    many = tf.data.Dataset.range(2)
+    for _ in range(100):
+        many = many.concatenate(tf.data.Dataset.range(2))
+    tries, save = list[Any](), checkpoint._try
+    monkeypatch.setattr(checkpoint, "_try", lambda *arguments: tries.append(save(*arguments)))
+    assert supervised(tmp_path / "many", many.batch(2)) == [2, 2]
+    assert len(tries) == 2
 
 
 def test_a_choice_among_datasets_that_end_is_refused_where_it_would_wait_for_ever(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import Recorder, counter, ending, events, saved, scalars, train_monitored, value
 from trainerd.errors import InUseError
+from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, read_state
+from trainerd.supervisor import opened
 
 tf1 = tf.compat.v1
 STEPS = tf1.train.StopAtStepHook
@@ -334,6 +336,24 @@ def test_what_a_hook_raises_ends_the_run(tmp_path: Path, method: str) -> None:
     assert f"two.{method}" not in calls and (method == "end" or "two.end" not in calls)
     train_monitored(tmp_path, 20)  # neither lock nor signals are held
     assert value(tmp_path) == 40.0
+
+
+def test_the_error_of_a_thread_is_the_end_of_a_session_that_is_not_closed(tmp_path: Path) -> None:
+    found = counter()
+    with found.graph.as_default():
+        queue = tf.queue.FIFOQueue(10, tf.float32, [])
+        with tf.control_dependencies([tf.debugging.Assert(False, ["no more of it"])]):
+            enqueue = queue.enqueue(1.0)
+        tf1.train.add_queue_runner(tf1.train.QueueRunner(queue, [enqueue]))
+        with opened.ended():
+            session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+            deadline = time.monotonic() + 20
+            while not session.should_stop():
+                assert time.monotonic() < deadline
+    left = read_state(RunDirectory(tmp_path).state)
+    assert left is not None and left.phase is Phase.FAILED and "no more of it" in (left.error or "")
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        session.close()
 
 
 def test_a_loss_that_is_nan_ends_the_run_and_is_not_saved(tmp_path: Path) -> None:

@@ -460,11 +460,21 @@ def test_an_error_in_a_service_stops_the_loop_and_is_raised(tmp_path: Path) -> N
         raise KeyError("of the service")
 
     with pytest.raises(KeyError, match="of the service"), sv.managed_session() as sess:
-        sv.loop(0.01, bad)
-        deadline = time.monotonic() + 20
-        while not sv.should_stop():
+        for _ in range(3):
             sess.run(found.train_op)
-            assert time.monotonic() < deadline
+        sv.loop(0.01, bad)
+        run_until(sess, found.train_op, sv.should_stop)
+    assert reasons(tmp_path)[0] == "failure" and state(tmp_path).phase is Phase.FAILED
+    assert state(tmp_path).step == saved(tmp_path)[0][0]
+
+
+def test_an_error_that_a_program_asks_to_stop_with_is_raised_as_it_is(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with pytest.raises(ValueError, match="asked for"), sv.managed_session() as sess:
+        sess.run(found.train_op)
+        sv.request_stop(ValueError("asked for"))
+    assert saved(tmp_path)[0] == (1, "failure")
 
 
 def test_a_summary_that_fails_stops_the_loop(tmp_path: Path) -> None:

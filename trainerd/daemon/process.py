@@ -216,12 +216,13 @@ class TrainerProcess:
                 step = self._reporter.state.step
                 details = job_traceback(error)
                 raise JobError(f"the program failed at step {step}", step=step, sound=True, details=details) from error
-        if host.was_paused or (self._flag.was_heard and not host.is_at_end):
+        if host.was_paused:
             return self._paused(host)
         if host.error is not None:
             step, details = self._reporter.state.step, job_traceback(host.error)
             raise JobError(f"the program's session failed at step {step}", step=step, sound=True, details=details)
-        if host.outcome is None and self._flag.wants(Request.PAUSE):
+        is_asked = host.outcome is None and self._flag.wants(Request.PAUSE)
+        if is_asked or (self._flag.was_heard and not host.is_at_end):
             return self._paused(host)
         return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
 

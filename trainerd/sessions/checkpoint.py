@@ -58,10 +58,11 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
             f"with stop_on_empty_dataset=True; or {otherwise}."
         )
     _try(iterator, otherwise)
-    for stage in stages(dataset_of(iterator)):
-        if stage_name(stage) in _OPENED_LATER:
-            for below in inputs(stage):
-                _try(iter(below), otherwise)
+    dataset = dataset_of(iterator)
+    later = [below for stage in stages(dataset) if stage_name(stage) in _OPENED_LATER for below in inputs(stage)]
+    later = [below for below in later if stage_name(below) not in _OPENED_LATER]  # of those, what is below
+    if later:  # all at once: there may be hundreds
+        _try(iter(tf.data.Dataset.zip(*later).with_options(dataset.options())), otherwise)
 
 
 def _try(iterator: Any, otherwise: str) -> None:

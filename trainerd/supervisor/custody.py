@@ -47,6 +47,7 @@ tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
 _FOR_EVER = 2**62
+_TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
 _ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 
 
@@ -80,6 +81,7 @@ class Custody(ABC):
       was_finished: whether what was restored had come to its own end.
       raise_requested: raises the error that the loop was asked to stop for, where there was one.
       has_outlived: whether the program has ended before its session: its `with` statement may still be left, or not.
+      ending: saves and leaves, where what is sound is known to somebody else; None where `save` and `leave` do.
     """
 
     is_within = was_finished = has_outlived = False
@@ -100,6 +102,7 @@ class Custody(ABC):
         self.outcome: Outcome | None = None
         self.saves_at_end = True
         self.raise_requested: Callable[[], None] = lambda: None
+        self.ending: Callable[[BaseException | None], None] | None = None
         self._rundir = rundir
         self._model = model
         self._keep = keep
@@ -247,12 +250,15 @@ class Custody(ABC):
         care.boundary.lock.release()
         log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
         self._stop(None)
+        if self.ending is not None:
+            self.ending(error)
+            return
         if not self._has_failed(error):
-            error = care.failure if care.failed_at == model.changes else self._requested_error()
+            error = care.failure if care.failed_at == model.changes else self.requested_error()
         self._save_and_leave(error)
         self._events.flush()
 
-    def _requested_error(self) -> BaseException | None:
+    def requested_error(self) -> BaseException | None:
         """What a service or a thread has stopped the loop with."""
         try:
             self.raise_requested()
@@ -517,8 +523,13 @@ class Custody(ABC):
         with self._care.boundary.lock:
             is_torn = self._care.failed(error) and self._care.failed_at == self._model.changes
             if self._has_failed(error) or (is_torn and not is_clean(error)):
+                with contextlib.suppress(tf.errors.OpError, RuntimeError):  # it must not hide the error itself
+                    self._record(self._model.step)
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
                 self._upkeep.save_after_failure(sound=not is_torn and not diverged)
+                if is_torn:
+                    where = self._upkeep.checkpointing.resume_point
+                    log.warning(_TORN, self._place, where, extra={"event": "abandoned"})
             elif self.saves_at_end or self.outcome is not None:
                 outcome = self.outcome or _ENDED
                 self._record(self._model.step)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainerd.errors import DataError, UsageError
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
-from trainerd.sessions.callbacks import Callbacks
+from trainerd.sessions.callbacks import Callbacks, as_numbers
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.pythonstate import PythonValues, is_plain, packed
 from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
@@ -96,7 +96,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Restore the newest checkpoint, and have `fit` begin there."""
         self._leave(None)
         self._is_within = self._is_told_again = False
-        self._unsure = None
+        self._unsure = self._untold = self._before_end = None
         if self._data is not None and self.model.distribute_strategy.num_replicas_in_sync > 1:
             raise UsageError(
                 "the model was made under a tf.distribute strategy of several replicas, which read iterators of their "
@@ -132,10 +132,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             custody.leave(error)
             raise
         self._custody = custody
+        custody.ending = self._leave_open
         self._care.care.boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
         if self._restored is not None:  # before anything of an epoch: others begin it before us
             self._memory.remember(self._was)
+        self._note_steps()
         custody.start_services(self._save_secs, 0)
         if self._show_secs:
             custody.add_service("curves", custody.write_metrics, Schedule(secs=self._show_secs))
@@ -154,26 +156,39 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             if rate is not None:
                 self.model.optimizer.learning_rate.assign(rate)  # a scheduler may have moved it on
         self._first_batch = self._batch
-        if self._data is not None and self._data.size == tf.data.UNKNOWN_CARDINALITY and self._batch:
-            self._require_a_batch()
+        may_be_over = self._data is not None and self._data.size == tf.data.UNKNOWN_CARDINALITY
+        if self._batch and (may_be_over or self._batch == self.params.get("steps")):
+            self._require_a_batch(may_be_over)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """A step begins: an error from here on is in the middle of it."""
-        self._is_within = True
+        self._is_within, self._begun_batch = True, batch
 
     def on_test_begin(self, logs: Any = None) -> None:
         """An epoch is at its end, which is done again where it is not done to its own end."""
-        self._is_within = True
+        self._is_within = self._before_end is None  # others were told before us
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A boundary."""
+        self._untold = None
         if self._data is not None and not self._data.is_read:
             self._refuse_data()
         if self._unsure is not None:
             self._require_whole()
-        if self._is_told_again:
-            self._is_within = self._is_told_again = False
-            return
+        told_again, self._is_told_again, self._is_within = self._is_told_again, False, False
+        if not told_again:
+            self._take(batch, logs)
+        elif self._data is not None:
+            self._data.was_read = self._was_read  # in another process
+        if self._batch == self.params.get("steps"):  # the epoch's end is a boundary, and comes at once
+            self._before_end = self._memory.memory(), [(each, tf.identity(each)) for each in self._saved_variables()]
+            if self._first_batch and not self.model.stop_training:
+                self.model.stop_training = self._break = _Break()
+        elif not told_again and self._care.care.boundary.flag.is_raised:
+            self._at_boundary()
+
+    def _take(self, batch: int, logs: Any) -> None:
+        """Count what was trained."""
         # More than one with steps_per_execution, of which an epoch's last execution may have fewer than fit says.
         done = batch + 1 + self._first_batch - self._batch
         if steps := self.params.get("steps"):
@@ -183,19 +198,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._data is not None:
             self._data.was_read = True
         self._logs = logs
-        self._is_within = self._batch == self.params.get("steps")  # the epoch's end is a boundary, and comes at once
-        if self._is_within:
-            if self._first_batch and not self.model.stop_training:
-                self.model.stop_training = self._break = _Break()
-        elif self._care.care.boundary.flag.is_raised:
-            self._at_boundary()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """The next epoch is to come."""
         if self.model.stop_training is self._break:
             self.model.stop_training = False
         self._epoch, self._batch, self._first_batch, self._logs = epoch + 1, 0, 0, logs
-        self._is_within = False
+        self._is_within, self._before_end = False, None
         if self._data is not None and self.params.get("steps") in (None, self._data.size):
             # An epoch that was gone on with at its very end has read no batch, and its data is at its end all the same.
             self._data.was_read = self._data.was_read or self.params.get("steps") is None
@@ -208,7 +217,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Save the last step."""
         assert self._custody is not None
-        self._count()
+        self._count(self._custody)
         if self.step != self._begun_at or (self.step and not self._custody.was_finished):
             self._custody.model.runs += 1  # what ends training may have changed the weights: to averages, to the best
         try:
@@ -218,9 +227,11 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ its own
 
-    _first_batch = _begun_at = 0
-    _is_within = _is_told_again = False
+    _first_batch = _begun_at = _begun_batch = 0
+    _is_within = _is_told_again = _was_read = False
     _break: object = None
+    _untold: tuple[int, Any] | None = None  # the last batch of a step that is done, and its logs, until we are told
+    _before_end: tuple[Any, list[tuple[Any, Any]]] | None = None  # what callbacks remembered, and the variables' values
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
 
     def _traced(self, batch: Any) -> Any:
@@ -236,15 +247,37 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
                 "itself, and an epoch that was interrupted begins anew."
             ) from error
 
-    def _require_a_batch(self) -> None:
+    def _note_steps(self) -> None:
+        """Have it known when a step is done: the callbacks that are told of it before us may fail."""
+        model, train = self.model, self.model.train_function
+
+        def train_and_note(iterator: Any) -> Any:
+            logs = train(iterator)
+            self._untold = self._begun_batch + model.steps_per_execution - 1, logs
+            return logs
+
+        model.train_function = train_and_note
+        self._unnoted = train
+
+    def _saved_variables(self) -> list[Any]:
+        assert self._custody is not None
+        return self._custody.model.variables()
+
+    def _require_a_batch(self, may_have_more: bool) -> None:
         """Have an epoch that was saved after its last batch end with the logs of that: `fit` is told them once more.
 
         It knows no other way to them, and without a batch it would tell callbacks of an epoch without any.
+
+        Args:
+          may_have_more: whether there may be another batch all the same.
         """
         model, train, last = self.model, self.model.train_function, self._last_logs
 
         def train_or_tell(iterator: Any) -> Any:
             model.train_function = train
+            if not may_have_more:
+                self._is_told_again = True
+                return last
             try:
                 return train(iterator)
             except (tf.errors.OutOfRangeError, StopIteration) as error:  # this with steps_per_execution
@@ -286,7 +319,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
           Paused: the run is to pause, and its last step is on disk.
         """
         assert self._custody is not None
-        self._count()
+        self._count(self._custody)
         self._care.care.boundary.reached()
         if self._error is not None:
             error, self._error = self._error, None
@@ -297,12 +330,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._leave(None)
             raise Paused
 
-    def _count(self) -> None:
+    def _count(self, custody: StepCustody) -> None:
         """Tell of the steps since the last time."""
         done = self.step - int(self._global_step.numpy())
         self._global_step.assign(self.step)
-        if done and self._custody is not None:
-            self._custody.model.runs += done
+        if done:
+            custody.model.runs += done
             self._care.care.ran(as_steps(self.step, self._logs or {}))
 
     def _resume(self, model: TrackedModel) -> None:
@@ -338,15 +371,17 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _read(self) -> Any:
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
-        where["passes"] = self._data.passes if self._data is not None else 0
+        if self._data is not None:  # which `fit` begins again before validation and the epoch's end
+            where |= {"passes": self._data.passes, "was_read": self._data.was_read}
         logs = self._logs or {}
         where["logs"] = {name: value for name, value in logs.items() if is_plain(value)}
-        return {**where, "callbacks": self._memory.memory()}
+        return {**where, "callbacks": self._before_end[0] if self._before_end else self._memory.memory()}
 
     def _write(self, values: Any) -> None:
         self._epoch, self._batch, self._was = values["epoch"], values["batch"], values["callbacks"]
         if self._data is not None:
             self._data.passes = values.get("passes", 0)
+        self._was_read = values.get("was_read", True)
         self._last_logs = values.get("logs", {})
         same = packed(values["stopped_by"]) == packed(self._memory.settings)
         self._stopped_by = values["stopped_by"] if same else None
@@ -360,14 +395,34 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             return
         with contextlib.ExitStack() as stack:
             self.model._initial_epoch = None  # another fit of this model is none of ours
+            self.model.train_function = self._unnoted
             stack.callback(custody.leave, error)
             stack.callback(self._care.care.boundary.lock.release)
             if error is not None and not isinstance(error, Paused):
-                self._count()
+                self._go_back_to_boundary()
+                self._count(custody)
                 if self._is_within:
                     self._care.care.fail(error, custody.model.changes)
                 custody.save(error)
             custody.part()
+
+    def _leave_open(self, error: BaseException | None) -> None:
+        """The program ends, and `fit` has not ended: by an error, or an exit that nobody can tell of by now."""
+        is_torn = self._is_within and self._untold is None and self._before_end is None
+        self._leave(
+            error or (RuntimeError("the program has ended in the middle of a step") if is_torn else SystemExit())
+        )
+
+    def _go_back_to_boundary(self) -> None:
+        """After an error: a step that is done is counted, whichever callback failed; an epoch's end is yet to come."""
+        if self._untold is not None:
+            batch, logs = self._untold
+            self._untold, self._is_within = None, False
+            self._take(batch, as_numbers(logs))
+        if self._before_end is not None:
+            self._is_within = False
+            for variable, value in self._before_end[1]:
+                variable.assign(value)
 
 
 class _Break:

@@ -119,6 +119,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
             hook.begin()
         self._creator = session_creator or ChiefSessionCreator()
         self._custody = self._make_custody()
+        self._custody.raise_requested = lambda: self._coord.raise_requested_exception()
         with self._custody.begun():
             self._create()
         try:

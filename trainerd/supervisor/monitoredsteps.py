@@ -130,6 +130,7 @@ class MonitoredStepSession(Closing):
             host=None,
         )
         self._stack = contextlib.ExitStack()
+        self._custody.raise_requested = self._coord.raise_requested_exception
         with self._custody.begun():
             self._session: StepSession = program.session("", None, self._custody.find(), 0)
         self._for_hooks = HookSession(self._session, self._is_to_end)

@@ -389,7 +389,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           what a service or a thread raised first.
         """
         self._coord.request_stop()
-        error = self._error
+        error = self._error or self._custody.requested_error()
         try:
             try:
                 self._custody.save(error)
@@ -411,6 +411,8 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     def request_stop(self, ex: Any = None) -> None:
         """Ask all threads to stop; see `tf.compat.v1.train.Coordinator.request_stop`."""
+        if isinstance(ex, BaseException):  # TensorFlow's takes it from an `except` clause alone, and not as it is
+            ex = (type(ex), ex, ex.__traceback__)
         self._coord.request_stop(ex=ex)
 
     def should_stop(self) -> bool:
