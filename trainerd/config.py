@@ -167,7 +167,10 @@ def load_rundir(path: Path) -> Path:
       ConfigError: it cannot be read, or does not name one.
     """
     path = path.absolute()
-    data = _read(path)
+    try:
+        data = _read(path)
+    except ConfigError as error:
+        raise ConfigError(f"{error} A run is found without it by `--logdir`.") from None
     logdir = data.get("logdir")
     if not isinstance(logdir, str) or not logdir or _logdir_mistakes(logdir, path.parent):
         return parse(data, path=path).rundir

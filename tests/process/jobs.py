@@ -112,6 +112,17 @@ def workers() -> trainerd.Job:
     return counter()
 
 
+def lingering() -> trainerd.Job:
+    """Leaves a thread and a process running that nobody ends."""
+    import atexit
+    import multiprocessing
+
+    atexit.register((HERE / "farewell").touch)
+    threading.Thread(target=time.sleep, args=(1000,), name="my-thread").start()
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,), name="my-process").start()
+    return counter()
+
+
 def forking() -> trainerd.Job:
     """An evaluation that forks children, which end in the ways in which children end."""
     job = counter()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved, wait_for
 from trainerd.checkpoints import manifest
+from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, read_state
 
 
@@ -185,6 +189,23 @@ def test_a_job_with_processes_of_its_own_is_paused_like_any_other(start: Start, 
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does: every process of the group
     assert run.end() == 0, run.text
     assert "second" not in run.text and saved(run.rundir) == [run.state.step]
+
+
+IMPATIENT = "from trainerd.daemon import ending; from trainerd.cli import main; ending.PATIENCE_SECS = 0.5; main()"
+
+
+@pytest.mark.parametrize("command", ["run", "start"])
+def test_what_a_job_leaves_running_does_not_keep_the_process_from_ending(project: Path, command: str) -> None:
+    write_config(project, entry="jobs:lingering")
+    words = [sys.executable, "-c", IMPATIENT, command, "--max-steps", "100"]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    if command == "run":
+        assert "trainerd: the job has left my-thread, my-process running: the process ends without" in done.stderr
+    rundir = RunDirectory(project / "run")
+    state = wait_for(lambda: read_state(rundir.state), "its state")
+    wait_for(lambda: not psutil.pid_exists(state.pid or 0), "its end")
+    assert (project / "farewell").exists() and saved(rundir) == [100]
 
 
 def test_children_that_an_evaluation_forks_end_by_themselves(start: Start, project: Path) -> None:

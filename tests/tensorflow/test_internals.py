@@ -163,6 +163,8 @@ KNOWN = {
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/detach.py", "_exit"),
     ("daemon/detach.py", "_run_exitfuncs"),  # Python's; tests/process/test_daemon.py
+    ("daemon/ending.py", "_run_exitfuncs"),  # tests/process/test_run.py
+    ("daemon/ending.py", "_exit"),
     ("forked.py", "_exit"),
     ("sessions/objectgraph.py", "_checkpoint"),  # tests/tensorflow/test_hidden.py, as the next one
     ("sessions/objectgraph.py", "_update_uid"),

@@ -142,6 +142,9 @@ def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path
         with pytest.raises(ConfigError, match="it is no regular file"):
             config.load(found)
     path.unlink()
+    path.write_text("x = y")
+    with pytest.raises(ConfigError, match=r"is not TOML.*A run is found without it by `--logdir`"):
+        config.load_rundir(path)
     path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
     assert config.load(path).entry == "job:job"
     with pytest.raises(ConfigError, match="has a NUL in it"):

@@ -54,13 +54,15 @@ def test_a_job_that_sets_up_logging_does_not_silence_the_log(tmp_path: Path) -> 
             lambda: logging.basicConfig(force=True),
             lambda: logging.config.dictConfig({"version": 1}),
             lambda: logging.config.dictConfig({"version": 1, "loggers": {"trainerd": {"handlers": []}}}),
+            lambda: logging.disable(logging.CRITICAL),
         )
     finally:
+        logging.disable(logging.NOTSET)
         root.handlers[:] = before
         root.setLevel(logging.WARNING)
         for each in heard:  # dictConfig disables all that there are
             each.disabled = False
-    assert said[:4] == [f"message {number}" for number in range(4)]
+    assert said[:5] == [f"message {number}" for number in range(5)]
 
 
 def test_each_record_is_in_the_log_once(tmp_path: Path) -> None:

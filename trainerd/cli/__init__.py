@@ -12,11 +12,20 @@ from typing import TextIO
 import click
 
 from trainerd.cli.group import cli
-from trainerd.errors import INTERRUPTED, StorageError, TrainerdError, UsageError, full_message
+from trainerd.daemon.ending import end_soon
+from trainerd.errors import INTERRUPTED, StorageError, TrainerdError, UsageError, exit_code_of, full_message
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit with its code."""
+    """Run a command and exit with its code, whatever a job that it has trained leaves running."""
+    try:
+        _run(arguments)
+    except SystemExit as ended:
+        end_soon(exit_code_of(ended))
+        raise
+
+
+def _run(arguments: list[str] | None) -> None:
     _open_closed_streams()
     try:
         code = cli.main(arguments, prog_name="trainerd", standalone_mode=False)

@@ -14,6 +14,7 @@ import daemon
 
 from trainerd import lock
 from trainerd.config import Config
+from trainerd.daemon.ending import end_soon
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import TrainerdError, full_message
 from trainerd.rundir import RunDirectory
@@ -120,6 +121,7 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: 
     except BaseException:
         parent.tell({"error": traceback.format_exc(), "code": code})
     finally:
+        end_soon(code)
         try:
             atexit._run_exitfuncs()  # the job's own, which end its workers, and TensorFlow's, which has files in /tmp
             sys.stdout.flush()

@@ -201,7 +201,10 @@ def be_heard() -> None:
     """See to it that trainerd's records are logged: a job that sets up logging of its own may have silenced them.
 
     `logging.config` takes away handlers, and disables all loggers that there were, unless it is told not to.
+    `logging.disable` is for all there are.
     """
+    if logging.root.manager.disable:
+        logging.disable(logging.NOTSET)
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if name.partition(".")[0] == _OURS and isinstance(logger, logging.Logger):
             logger.disabled = False
