@@ -236,6 +236,13 @@ def test_an_error_of_a_step_is_told_and_not_saved(tmp_path: Path, caplog: pytest
     )
 
 
+class Counts(keras.callbacks.Callback):  # type: ignore[misc]
+    batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+
+
 ENDS = ["on_epoch_end", "on_test_begin", "on_test_end", "on_train_batch_end"]
 
 
@@ -266,13 +273,14 @@ def test_an_end_of_an_epoch_that_fails_is_done_again(
             setattr(Fails, method, lambda self, *args, **options: self.fail())
         halves = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
         plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5)
-        swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=False)
+        swap, counts = keras.callbacks.SwapEMAWeights(swap_on_epoch=False), Counts()
         model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
-        with trainerd.keras.Supervise(str(folder), callbacks=[plateau]) as supervise:
-            callbacks = [halves, plateau, swap, *([Fails()] if fails else []), supervise]
+        with trainerd.keras.Supervise(str(folder), callbacks=[plateau, counts]) as supervise:
+            callbacks = [halves, plateau, swap, counts, *([Fails()] if fails else []), supervise]
             kept = supervise.data(data())
             options: dict[str, Any] = {"validation_data": (X, Y), "verbose": 0, "shuffle": False}
             model.fit(kept, epochs=4, steps_per_epoch=steps, callbacks=callbacks, **options)
+        assert counts.batches == 2 * last
         return model
 
     whole = train(tmp_path / "whole")

@@ -178,8 +178,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         told_again, self._is_told_again, self._is_within = self._is_told_again, False, False
         if not told_again:
             self._take(batch, logs)
-        elif self._data is not None:
-            self._data.was_read = self._was_read  # in another process
+        elif self._data is not None:  # as another process had left it
+            self._memory.put_back(self._was)
+            self._data.was_read = self._was_read
         if self._batch == self.params.get("steps"):  # the epoch's end is a boundary, and comes at once
             self._before_end = self._memory.memory(), [(each, tf.identity(each)) for each in self._saved_variables()]
             if self._first_batch and not self.model.stop_training:
@@ -253,7 +254,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
         def train_and_note(iterator: Any) -> Any:
             logs = train(iterator)
-            self._untold = self._begun_batch + model.steps_per_execution - 1, logs
+            if self._is_within:  # a callback may train in a way of its own
+                self._untold = self._begun_batch + model.steps_per_execution - 1, logs
             return logs
 
         model.train_function = train_and_note
