@@ -231,6 +231,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _first_batch = _begun_at = _begun_batch = 0
     _is_within = _is_told_again = _was_read = False
     _break: object = None
+    _unnoted: Any = None  # the model's own step, where it is noted when it is done
     _untold: tuple[int, Any] | None = None  # the last batch of a step that is done, and its logs, until we are told
     _before_end: tuple[Any, list[tuple[Any, Any]]] | None = None  # what callbacks remembered, and the variables' values
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
@@ -397,7 +398,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             return
         with contextlib.ExitStack() as stack:
             self.model._initial_epoch = None  # another fit of this model is none of ours
-            self.model.train_function = self._unnoted
+            if self._unnoted is not None:
+                self.model.train_function, self._unnoted = self._unnoted, None
             stack.callback(custody.leave, error)
             stack.callback(self._care.care.boundary.lock.release)
             if error is not None and not isinstance(error, Paused):
