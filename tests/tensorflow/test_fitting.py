@@ -243,7 +243,7 @@ class Counts(keras.callbacks.Callback):  # type: ignore[misc]
         self.batches += 1
 
 
-ENDS = ["on_epoch_end", "on_test_begin", "on_test_end", "on_train_batch_end"]
+ENDS = ["on_epoch_end", "on_epoch_begin", "on_test_begin", "on_test_end", "on_train_batch_end"]
 
 
 @pytest.mark.parametrize(("data", "steps"), [(reshuffled, None), (endless, 4), (unknown, None)])
@@ -286,7 +286,7 @@ def test_an_end_of_an_epoch_that_fails_is_done_again(
     whole = train(tmp_path / "whole")
     with pytest.raises(OSError, match="of another callback"):
         train(tmp_path / "parts", fails=True)
-    if data is not unknown or method == "on_train_batch_end":
+    if data is not unknown or method in ("on_train_batch_end", "on_epoch_begin"):
         assert saved(tmp_path / "parts") == [(last, "failure")]
     assert_same(whole, train(tmp_path / "parts"))
 
@@ -416,6 +416,79 @@ def test_a_model_of_several_replicas_is_refused_with_supervised_data(
         supervise.set_model(model)
         supervise.data(shuffled())
         supervise.on_train_begin()
+
+
+class Once(keras.callbacks.Callback):  # type: ignore[misc]
+    """Fails once, after so many batches."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.left = batches
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError("of another callback")
+
+
+@pytest.mark.parametrize("is_another", [True, False])
+def test_a_fit_after_one_that_failed_trains_the_model_it_is_given_as_it_is_compiled(
+    tmp_path: Path, is_another: bool
+) -> None:
+    """A notebook's cell, run again: with the same Supervise, and no `with` statement."""
+    supervise, model, fails = trainerd.keras.Supervise(str(tmp_path)), a_model(), Once(8)
+    data, options = supervise.data(reshuffled()), {"verbose": 0, "shuffle": False}
+    with pytest.raises(OSError, match="of another callback"):
+        model.fit(data, epochs=2, callbacks=[fails, supervise], **options)
+    own = model
+    if is_another:
+        model = a_model()
+    else:
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"])
+    before = [weight.numpy() for weight in own.weights]
+    model.fit(data, epochs=2, callbacks=[fails, supervise], **options)
+    assert int(model.optimizer.iterations) == supervise.step == 12
+    assert all(np.array_equal(was, weight) for was, weight in zip(before, own.weights, strict=True))
+
+
+def test_a_step_that_a_callback_makes_anew_is_kept(tmp_path: Path) -> None:
+    model, made = a_model(), list[Any]()
+
+    def make(epoch: int, logs: Any) -> None:
+        model.make_train_function(force=True)
+        made.append(model.train_function)
+
+    makes = keras.callbacks.LambdaCallback(on_epoch_begin=make)
+    with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+        data = supervise.data(reshuffled())
+        model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[makes, supervise])
+    assert model.train_function is made[-1] and supervise.step == 12
+
+
+def test_a_fit_that_trains_nothing_leaves_the_epochs_end_to_the_next(tmp_path: Path) -> None:
+    def train(*before: Any) -> keras.Model:
+        model = a_model()
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            data = supervise.data(reshuffled())
+            for epoch in range(3):
+                callbacks = [*before, supervise]
+                model.fit(data, initial_epoch=epoch, epochs=epoch + 1, verbose=0, shuffle=False, callbacks=callbacks)
+            assert supervise.step == 18
+        return model
+
+    with pytest.raises(OSError, match="of another callback"):
+        train(Once(12))
+    train()
+    assert saved(tmp_path)[0] == (18, "finish")
+
+
+def test_an_epoch_that_fit_would_cut_short_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(trainerd.keras.Paused):
+        fit(tmp_path, At(3, terminate), steps=6)
+    with pytest.raises(UsageError, match="steps_per_epoch is 6, which is all of the data: leave it out"):
+        fit(tmp_path, steps=6)
+    assert saved(tmp_path)[0] == (6, "failure")
+    assert_same(fit(tmp_path), fit(tmp_path / "whole"))
 
 
 LEFT_OPEN = """

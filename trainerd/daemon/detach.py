@@ -121,7 +121,7 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: 
     except BaseException:
         parent.tell({"error": traceback.format_exc(), "code": code})
     finally:
-        end_soon(code)
+        end_soon(None)
         try:
             atexit._run_exitfuncs()  # the job's own, which end its workers, and TensorFlow's, which has files in /tmp
             sys.stdout.flush()

@@ -12,30 +12,32 @@ from typing import Any
 PATIENCE_SECS = 10.0
 
 
-def end_soon(code: int) -> None:
+def end_soon(code: int | None) -> None:
     """Where threads or processes of the job's are left that Python waits for at its end, see to it that it does end.
 
     They have `PATIENCE_SECS` to end by themselves. Then the processes are terminated, and the threads left where they
     are.
 
     Args:
-      code: what this process exits with.
+      code: what this process exits with; None where it waits for processes alone, and exits by itself.
     """
     if _threads() or _processes():
         threading.Thread(target=_end, args=(code,), name="trainerd-end", daemon=True).start()
 
 
-def _end(code: int) -> None:
+def _end(code: int | None) -> None:
     time.sleep(PATIENCE_SECS)
-    names = [thread.name for thread in _threads()] + [process.name for process in _processes() if not process.daemon]
+    threads = _threads() if code is not None else []
+    names = [each.name for each in [*threads, *_processes()]]
+    if not names:  # something else takes its time, such as what the job has registered with atexit
+        return
     print(f"trainerd: the job has left {', '.join(names)} running: the process ends without", file=sys.stderr)
     for process in _processes():
         process.terminate()
+    if not threads or code is None:
+        return
     try:
-        if _threads():  # which Python waits for before it calls these
-            atexit._run_exitfuncs()
-        else:
-            time.sleep(PATIENCE_SECS)  # they are being called
+        atexit._run_exitfuncs()  # Python calls them when the threads have ended
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -49,4 +51,5 @@ def _threads() -> list[threading.Thread]:
 
 def _processes() -> list[Any]:
     multiprocessing = sys.modules.get("multiprocessing")
-    return [] if multiprocessing is None else multiprocessing.active_children()
+    children = [] if multiprocessing is None else multiprocessing.active_children()
+    return [child for child in children if not child.daemon]  # Python ends the others itself

@@ -95,8 +95,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the newest checkpoint, and have `fit` begin there."""
         self._leave(None)
-        self._is_within = self._is_told_again = False
-        self._unsure = self._untold = self._before_end = None
+        self._is_within = self._is_told_again = self._is_resumed = False
+        self._unsure = self._begun_before = None
         if self._data is not None and self.model.distribute_strategy.num_replicas_in_sync > 1:
             raise UsageError(
                 "the model was made under a tf.distribute strategy of several replicas, which read iterators of their "
@@ -162,11 +162,18 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """A step begins: an error from here on is in the middle of it."""
+        if self._data is not None and self._begun_before == self._data.begun:
+            self._begun_before = None
+            raise UsageError(
+                f"steps_per_epoch is {self._data.size}, which is all of the data: leave it out. With it `fit` cuts the "
+                "epoch short that comes after one that was gone on with."
+            )
+        self._begun_before = self._at_last = None
         self._is_within, self._begun_batch = True, batch
 
     def on_test_begin(self, logs: Any = None) -> None:
         """An epoch is at its end, which is done again where it is not done to its own end."""
-        self._is_within = self._before_end is None  # others were told before us
+        self._is_within = self._at_last is None  # others were told before us
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A boundary."""
@@ -178,11 +185,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         told_again, self._is_told_again, self._is_within = self._is_told_again, False, False
         if not told_again:
             self._take(batch, logs)
-        elif self._data is not None:  # as another process had left it
+        elif self._data is not None and self._custody is not None:  # as another process had left it
             self._memory.put_back(self._was)
             self._data.was_read = self._was_read
+            self._custody.model.runs += 1  # what comes now it had not done
+            self._logs = self._last_logs
+        self._is_resumed = False
         if self._batch == self.params.get("steps"):  # the epoch's end is a boundary, and comes at once
-            self._before_end = self._memory.memory(), [(each, tf.identity(each)) for each in self._saved_variables()]
+            self._keep_boundary()
             if self._first_batch and not self.model.stop_training:
                 self.model.stop_training = self._break = _Break()
         elif not told_again and self._care.care.boundary.flag.is_raised:
@@ -196,6 +206,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             done = min(done, steps - self._batch)
         self._batch += done
         self.step += done
+        self._is_resumed = False
         if self._data is not None:
             self._data.was_read = True
         self._logs = logs
@@ -204,20 +215,25 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """The next epoch is to come."""
         if self.model.stop_training is self._break:
             self.model.stop_training = False
+            if self._data is not None and self._data.size >= 0:
+                self._begun_before = self._data.begun
         self._epoch, self._batch, self._first_batch, self._logs = epoch + 1, 0, 0, logs
-        self._is_within, self._before_end = False, None
+        self._is_within, self._at_last = False, None
         if self._data is not None and self.params.get("steps") in (None, self._data.size):
             # An epoch that was gone on with at its very end has read no batch, and its data is at its end all the same.
             self._data.was_read = self._data.was_read or self.params.get("steps") is None
             self._data.begin_again()
         if self.model.stop_training:  # fit ends now, and what it is saved with then remembers that
             self._stopped_by = self._memory.settings
-        elif self._care.care.boundary.flag.is_raised:
+            return
+        if self._care.care.boundary.flag.is_raised:
             self._at_boundary()
+        self._keep_boundary()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Save the last step."""
         assert self._custody is not None
+        self._at_last = None
         self._count(self._custody)
         if self.step != self._begun_at or (self.step and not self._custody.was_finished):
             self._custody.model.runs += 1  # what ends training may have changed the weights: to averages, to the best
@@ -229,11 +245,15 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     # ------------------------------------------------------------------ its own
 
     _first_batch = _begun_at = _begun_batch = 0
-    _is_within = _is_told_again = _was_read = False
+    _is_within = _is_told_again = _was_read = _is_resumed = False
+    _begun_before: int | None = None  # how often the data had been begun, where `fit` must begin it again now
     _break: object = None
-    _unnoted: Any = None  # the model's own step, where it is noted when it is done
+    _noted: tuple[Any, Any, Any] | None = (
+        None  # a model, what its steps are noted with when they are done, its own step
+    )
+    _instead: Any = None  # what comes in the place of the next step
     _untold: tuple[int, Any] | None = None  # the last batch of a step that is done, and its logs, until we are told
-    _before_end: tuple[Any, list[tuple[Any, Any]]] | None = None  # what callbacks remembered, and the variables' values
+    _at_last: tuple[Any, list[tuple[Any, Any]]] | None = None  # what callbacks remembered, and the variables' values
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
 
     def _traced(self, batch: Any) -> Any:
@@ -253,18 +273,34 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Have it known when a step is done: the callbacks that are told of it before us may fail."""
         model, train = self.model, self.model.train_function
 
-        def train_and_note(iterator: Any) -> Any:
+        def step(iterator: Any) -> Any:
             logs = train(iterator)
             if self._is_within:  # a callback may train in a way of its own
                 self._untold = self._begun_batch + model.steps_per_execution - 1, logs
             return logs
 
-        model.train_function = train_and_note
-        self._unnoted = train
+        def step_or_instead(iterator: Any) -> Any:
+            instead, self._instead = self._instead or step, None
+            return instead(iterator)
 
-    def _saved_variables(self) -> list[Any]:
+        model.train_function = step_or_instead
+        self._noted = model, step_or_instead, train
+        self._instead = None
+
+    def _forget_steps(self) -> None:
+        """Give the model its own step back, where it has not another one by now."""
+        if self._noted is not None:
+            model, ours, train = self._noted
+            self._noted = None
+            if model.train_function is ours:
+                model.train_function = train
+        self._untold = self._at_last = self._instead = None
+
+    def _keep_boundary(self) -> None:
+        """Between two epochs others do much to rates and weights: where that fails, it is as if it were not done."""
         assert self._custody is not None
-        return self._custody.model.variables()
+        values = [(each, tf.identity(each)) for each in self._custody.model.variables()]  # which copies nothing
+        self._at_last = self._memory.memory(), values
 
     def _require_a_batch(self, may_have_more: bool) -> None:
         """Have an epoch that was saved after its last batch end with the logs of that: `fit` is told them once more.
@@ -274,27 +310,25 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         Args:
           may_have_more: whether there may be another batch all the same.
         """
-        model, train, last = self.model, self.model.train_function, self._last_logs
+        assert self._noted is not None
+        train, last = self._noted[2], self._last_logs
 
         def train_or_tell(iterator: Any) -> Any:
-            model.train_function = train
-            if not may_have_more:
-                self._is_told_again = True
-                return last
             try:
-                return train(iterator)
+                if may_have_more:
+                    return train(iterator)
             except (tf.errors.OutOfRangeError, StopIteration) as error:  # this with steps_per_execution
-                model.train_function, self._is_told_again = ending(error), True
-                return last
+                self._instead = ending(error)
+            self._is_told_again = True
+            return last
 
         def ending(error: Exception) -> Any:
             def end(iterator: Any) -> Any:
-                model.train_function = train
                 raise error  # and not tried again: what it did before it failed, such as drawing seeds, is done
 
             return end
 
-        model.train_function = train_or_tell
+        self._instead = train_or_tell
 
     def _refuse_data(self) -> None:
         error = UsageError(
@@ -375,16 +409,17 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def _read(self) -> Any:
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
         if self._data is not None:  # which `fit` begins again before validation and the epoch's end
-            where |= {"passes": self._data.passes, "was_read": self._data.was_read}
-        logs = self._logs or {}
+            was_read = self._was_read if self._is_resumed else self._data.was_read
+            where |= {"passes": self._data.passes, "was_read": was_read}
+        logs = (self._last_logs if self._is_resumed else self._logs) or {}
         where["logs"] = {name: value for name, value in logs.items() if is_plain(value)}
-        return {**where, "callbacks": self._before_end[0] if self._before_end else self._memory.memory()}
+        return {**where, "callbacks": self._at_last[0] if self._at_last else self._memory.memory()}
 
     def _write(self, values: Any) -> None:
         self._epoch, self._batch, self._was = values["epoch"], values["batch"], values["callbacks"]
         if self._data is not None:
             self._data.passes = values.get("passes", 0)
-        self._was_read = values.get("was_read", True)
+        self._was_read, self._is_resumed = values.get("was_read", True), True  # until there is a batch
         self._last_logs = values.get("logs", {})
         same = packed(values["stopped_by"]) == packed(self._memory.settings)
         self._stopped_by = values["stopped_by"] if same else None
@@ -398,10 +433,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             return
         with contextlib.ExitStack() as stack:
             self.model._initial_epoch = None  # another fit of this model is none of ours
-            if self._unnoted is not None:
-                self.model.train_function, self._unnoted = self._unnoted, None
             stack.callback(custody.leave, error)
             stack.callback(self._care.care.boundary.lock.release)
+            stack.callback(self._forget_steps)
             if error is not None and not isinstance(error, Paused):
                 self._go_back_to_boundary()
                 self._count(custody)
@@ -412,7 +446,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _leave_open(self, error: BaseException | None) -> None:
         """The program ends, and `fit` has not ended: by an error, or an exit that nobody can tell of by now."""
-        is_torn = self._is_within and self._untold is None and self._before_end is None
+        is_torn = self._is_within and self._untold is None and self._at_last is None
         self._leave(
             error or (RuntimeError("the program has ended in the middle of a step") if is_torn else SystemExit())
         )
@@ -423,9 +457,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             batch, logs = self._untold
             self._untold, self._is_within = None, False
             self._take(batch, as_numbers(logs))
-        if self._before_end is not None:
+        if self._at_last is not None:
             self._is_within = False
-            for variable, value in self._before_end[1]:
+            for variable, value in self._at_last[1]:
                 variable.assign(value)
 
 
@@ -452,13 +486,14 @@ class _Data:
       was_read: whether it has given a batch since it was begun.
       size: how many batches it has; negative where that is not known.
       passes: how often it was begun again.
+      begun: how often `fit` has asked for its iterator.
     """
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
         self._iterator: Any = None
         self.is_read = self.was_read = False
-        self.passes = 0
+        self.passes = self.begun = 0
         self.size = int(dataset.cardinality())
         if self.size != tf.data.INFINITE_CARDINALITY:  # of others a tracked iterator tells
             warn_of_lost_order(dataset, begins_again=True)
@@ -486,6 +521,7 @@ class _Data:
         if self._iterator is None:  # fit looks at a batch before it begins
             return iter(self._dataset)
         self.is_read = True
+        self.begun += 1
         self.begin_again()
         return self._iterator
 
