@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
-# TensorFlow's graphs are garbage in circles, and what looks for it grows with all there is: of the tests' time it was a
-# sixth, up to a minute in a single one. Without it a worker needs 3.7 GB in the place of 2.1.
-gc.disable()
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage_is_looked_for_among_what_is_new() -> Iterator[None]:
+    """What outlives a module's tests, graphs of TensorFlow above all, is left out of later garbage collections.
+
+    They look through everything there is: after a thousand tests one of them took ten seconds.
+    """
+    yield
+    gc.collect()
+    gc.freeze()

@@ -248,9 +248,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _is_within = _is_told_again = _was_read = _is_resumed = False
     _begun_before: int | None = None  # how often the data had been begun, where `fit` must begin it again now
     _break: object = None
-    _noted: tuple[Any, Any, Any] | None = (
-        None  # a model, what its steps are noted with when they are done, its own step
-    )
+    _noted: tuple[Any, Any, Any] | None = None  # a model, what takes note of its steps, and what does them
     _instead: Any = None  # what comes in the place of the next step
     _untold: tuple[int, Any] | None = None  # the last batch of a step that is done, and its logs, until we are told
     _at_last: tuple[Any, list[tuple[Any, Any]]] | None = None  # what callbacks remembered, and the variables' values
