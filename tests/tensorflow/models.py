@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,28 @@ def unknown() -> tf.data.Dataset:
 
 def endless() -> tf.data.Dataset:
     return reshuffled().repeat()
+
+
+def fit(
+    folder: Path | None,
+    *before: Any,
+    data: Callable[[], tf.data.Dataset] = reshuffled,
+    keeps_data: bool = True,
+    epochs: int = 5,
+    patience: int = 2,
+    steps: int | None = None,
+    **options: Any,
+) -> keras.Model:
+    """A program that keeps `fit`, with callbacks that remember."""
+    model = a_model()
+    stop = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=0.5, restore_best_weights=True)
+    rate = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
+    supervise = trainerd.keras.Supervise(str(folder), callbacks=[stop], **options) if folder else None
+    with supervise or threading.Lock():
+        dataset = supervise.data(data()) if supervise and keeps_data else data()
+        callbacks = [*before, stop, rate, *([supervise] if supervise else [])]
+        model.fit(dataset, epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False, callbacks=callbacks)
+    return model
 
 
 class Marks(keras.callbacks.Callback):  # type: ignore[misc]
