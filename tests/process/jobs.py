@@ -112,13 +112,20 @@ def workers() -> trainerd.Job:
     return counter()
 
 
+def say_goodbye() -> None:
+    """Some work that is yet to be done when training has ended."""
+    threading.main_thread().join()
+    (HERE / "goodbye").touch()
+
+
 def lingering() -> trainerd.Job:
-    """Leaves a thread and a process running that nobody ends."""
+    """Leaves threads and a process running, of which one thread ends by itself."""
     import atexit
     import multiprocessing
 
     atexit.register((HERE / "farewell").touch)
     threading.Thread(target=time.sleep, args=(1000,), name="my-thread").start()
+    threading.Thread(target=say_goodbye).start()
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,), name="my-process").start()
     return counter()
 

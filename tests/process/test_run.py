@@ -191,7 +191,7 @@ def test_a_job_with_processes_of_its_own_is_paused_like_any_other(start: Start, 
     assert "second" not in run.text and saved(run.rundir) == [run.state.step]
 
 
-IMPATIENT = "from trainerd.daemon import ending; from trainerd.cli import main; ending.PATIENCE_SECS = 0.5; main()"
+IMPATIENT = "from trainerd.daemon import ending; from trainerd.cli import main; ending.PATIENCE_SECS = 2; main()"
 
 
 @pytest.mark.parametrize("command", ["run", "start"])
@@ -205,7 +205,7 @@ def test_what_a_job_leaves_running_does_not_keep_the_process_from_ending(project
     rundir = RunDirectory(project / "run")
     state = wait_for(lambda: read_state(rundir.state), "its state")
     wait_for(lambda: not psutil.pid_exists(state.pid or 0), "its end")
-    assert (project / "farewell").exists() and saved(rundir) == [100]
+    assert (project / "farewell").exists() and (project / "goodbye").exists() and saved(rundir) == [100]
 
 
 def test_children_that_an_evaluation_forks_end_by_themselves(start: Start, project: Path) -> None:

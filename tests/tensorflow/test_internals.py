@@ -161,9 +161,8 @@ KNOWN = {
     ("sessions/position.py", "_iterator_resource"),
     ("sessions/pipeline.py", "_dataset"),
     ("sessions/pipeline.py", "_inputs"),
-    ("daemon/detach.py", "_exit"),
-    ("daemon/detach.py", "_run_exitfuncs"),  # Python's; tests/process/test_daemon.py
-    ("daemon/ending.py", "_run_exitfuncs"),  # tests/process/test_run.py
+    ("daemon/ending.py", "_run_exitfuncs"),  # Python's, as the next one; tests/process/test_run.py
+    ("daemon/ending.py", "_shutdown"),
     ("daemon/ending.py", "_exit"),
     ("forked.py", "_exit"),
     ("sessions/objectgraph.py", "_checkpoint"),  # tests/tensorflow/test_hidden.py, as the next one

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +12,7 @@ import daemon
 
 from trainerd import lock
 from trainerd.config import Config
-from trainerd.daemon.ending import end_soon
+from trainerd.daemon.ending import end
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import TrainerdError, full_message
 from trainerd.rundir import RunDirectory
@@ -121,10 +119,4 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: 
     except BaseException:
         parent.tell({"error": traceback.format_exc(), "code": code})
     finally:
-        end_soon(None)
-        try:
-            atexit._run_exitfuncs()  # the job's own, which end its workers, and TensorFlow's, which has files in /tmp
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
+        end(code)

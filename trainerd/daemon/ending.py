@@ -7,34 +7,50 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 PATIENCE_SECS = 10.0
 
 
-def end_soon(code: int | None) -> None:
+def end(code: int) -> NoReturn:
+    """End this process as Python does, but for its frames: a daemon's callers are those of another process.
+
+    Args:
+      code: what it exits with.
+    """
+    end_soon(code)
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # as in the children that multiprocessing forks
+        atexit._run_exitfuncs()  # the job's own, which end its workers, and TensorFlow's, which has files in /tmp
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def end_soon(code: int) -> None:
     """Where threads or processes of the job's are left that Python waits for at its end, see to it that it does end.
 
     They have `PATIENCE_SECS` to end by themselves. Then the processes are terminated, and the threads left where they
     are.
 
     Args:
-      code: what this process exits with; None where it waits for processes alone, and exits by itself.
+      code: what this process exits with.
     """
     if _threads() or _processes():
         threading.Thread(target=_end, args=(code,), name="trainerd-end", daemon=True).start()
 
 
-def _end(code: int | None) -> None:
+def _end(code: int) -> None:
     time.sleep(PATIENCE_SECS)
-    threads = _threads() if code is not None else []
+    threads = _threads()
     names = [each.name for each in [*threads, *_processes()]]
     if not names:  # something else takes its time, such as what the job has registered with atexit
         return
     print(f"trainerd: the job has left {', '.join(names)} running: the process ends without", file=sys.stderr)
     for process in _processes():
         process.terminate()
-    if not threads or code is None:
+    if not threads:
         return
     try:
         atexit._run_exitfuncs()  # Python calls them when the threads have ended
