@@ -444,7 +444,7 @@ def test_what_a_callback_freezes_after_the_step_was_made_is_refused() -> None:
 
 
 @pytest.mark.parametrize("swaps", [True, False])
-def test_an_evaluation_that_fails_with_other_weights_leaves_nothing_to_save(swaps: bool) -> None:
+def test_an_evaluation_that_fails_leaves_the_weights_of_the_last_step(swaps: bool) -> None:
     def read(x: Any) -> Any:
         raise OSError("the disk is gone")
 
@@ -457,7 +457,42 @@ def test_an_evaluation_that_fails_with_other_weights_leaves_nothing_to_save(swap
     session = opened(trainerd.KerasJob(model, shuffled(), validation_data=held_out, callbacks=callbacks))
     with pytest.raises(JobError, match="evaluate failed after step 6") as caught:
         train(session)
-    assert caught.value.sound is not swaps
+    assert caught.value.sound
+    alone = a_model()
+    alone.compile(keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9), "mse")
+    train(opened(trainerd.KerasJob(alone, shuffled())), 6)
+    assert_same(alone, model)
+
+
+@pytest.mark.parametrize("method", ["on_epoch_begin", "on_test_begin", "on_epoch_end", "on_train_end"])
+def test_what_callbacks_did_between_two_steps_is_undone_where_one_fails(tmp_path: Path, method: str) -> None:
+    """A rate is not lowered twice, averaged weights not swapped back, and what is best so far not put in twice."""
+
+    def job(*more: Any) -> tuple[keras.Model, Any]:
+        model = a_model()
+        model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
+        halves = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)
+        plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5)
+        callbacks = [halves, plateau, keras.callbacks.SwapEMAWeights(), Counts(), *more]
+        return model, opened(trainerd.KerasJob(model, shuffled(), (X, Y), callbacks=callbacks, epochs=4))
+
+    def fail(*args: Any, **options: Any) -> None:
+        if method == "on_train_end" or failing[0].optimizer.iterations >= 12:
+            raise OSError("the disk of another callback is full")
+
+    whole, session = job()
+    train(session)
+    fails = keras.callbacks.Callback()
+    setattr(fails, method, fail)
+    failing = job(fails)
+    with pytest.raises(JobError) as caught:
+        train(failing[1])
+    assert caught.value.sound
+    failing[1].snapshot().write(tmp_path / "model.ckpt", lambda size: None)
+    model, again = job()
+    again.restore(tmp_path / "model.ckpt")
+    train(again)
+    assert_same(whole, model)
 
 
 class Thaws(keras.callbacks.Callback):  # type: ignore[misc]
@@ -478,11 +513,6 @@ def test_what_a_callback_thaws_later_keeps_no_run_from_going_on(tmp_path: Path) 
     in_parts(job, [], tmp_path)
     in_parts(job, [6, 8], tmp_path)
     assert_same(made[0], made[-1])
-
-
-def test_a_tensorboard_keeps_a_failed_evaluation_from_nothing(tmp_path: Path) -> None:
-    board = [keras.callbacks.TensorBoard(str(tmp_path))]
-    assert not opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=board))._callbacks.wants_tests
 
 
 class Rows(keras.callbacks.CSVLogger):  # type: ignore[misc]

@@ -41,7 +41,6 @@ class Callbacks:
 
     Attributes:
       wants_batches: whether one of them must be called around every batch.
-      wants_tests: whether one of them does something where an evaluation begins.
       settings: what they were made with.
 
     Raises:
@@ -66,7 +65,6 @@ class Callbacks:
         self.settings = [[type(each).__name__, copy.deepcopy(_plain(each))] for each in self._own]
         self._model = model
         self.wants_batches = any(map(_wants_batches, self._own))
-        self.wants_tests = any(map(_wants_tests, self._own))
 
     @property
     def for_evaluate(self) -> Any:
@@ -202,12 +200,6 @@ def _wants_batches(callback: Any) -> bool:
         return bool(callback.save_freq != "epoch")
     base = keras.callbacks.Callback
     return any(name in vars(callback) or getattr(kind, name) is not getattr(base, name) for name in _OF_BATCHES)
-
-
-def _wants_tests(callback: Any) -> bool:
-    """Whether a callback does something to the model where an evaluation begins: a TensorBoard does not."""
-    harmless = (keras.callbacks.Callback.on_test_begin, keras.callbacks.TensorBoard.on_test_begin)
-    return "on_test_begin" in vars(callback) or type(callback).on_test_begin not in harmless
 
 
 def _plain(callback: Any) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,9 @@ from trainerd.sessions.hidden import identity
 from trainerd.sessions.input import begin_again
 from trainerd.sessions.kerasdata import checked, data_of
 from trainerd.sessions.latest import LatestArrays
+from trainerd.sessions.objectgraph import own_objects, variables_among
 from trainerd.sessions.pythonstate import PythonValues, is_plain, packed, stored
+from trainerd.sessions.values import Values
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +104,7 @@ class KerasJobSession(FunctionSession):
         self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
         self._timer, self._told_at = timer, -math.inf
         self._remembered: Any = None
-        self._before_end: Any = None  # what callbacks remembered before the end of an epoch that is under way
+        self._before: Any = None  # what callbacks remembered before what is under way between two epochs
         self._ended_changes = 0
         self._row: dict[str, float] = {}
         self._is_begun = False
@@ -171,9 +175,10 @@ class KerasJobSession(FunctionSession):
         if not finished or step == 0 or progress.told == step:
             self._callbacks.pause()
             return
-        if isinstance(self._model.optimizer, keras.optimizers.Optimizer):
-            self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
-        self._call("on_train_end", logs=progress.epoch_logs or self._logs())
+        with self._whole():
+            if isinstance(self._model.optimizer, keras.optimizers.Optimizer):
+                self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+            self._call("on_train_end", logs=progress.epoch_logs or self._logs())
         progress.told = step
         self._ended_changes += 1  # they may put back the best weights
 
@@ -203,9 +208,26 @@ class KerasJobSession(FunctionSession):
         return self._progress.stopped
 
     def _begin_epoch(self, step: int) -> None:
-        self._model.reset_metrics()
-        self._call("on_epoch_begin", self._progress.epoch)
+        with self._whole():
+            self._model.reset_metrics()
+            self._call("on_epoch_begin", self._progress.epoch)
         self._progress.epoch_began = step
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Where what is done between two steps fails it is saved as it was before; the next start does it again."""
+        before, self._before = Values(self._variables), self._memory()
+        try:
+            yield
+        except JobError:
+            before.put_back()
+            raise
+        self._before = None
+
+    @functools.cached_property
+    def _variables(self) -> list[Any]:
+        """All that callbacks and a validation may change."""
+        return [*variables_among(own_objects(self._checkpoint)), *self._hidden.values()]
 
     def _require_same(self) -> None:
         """Before the first step: `fit` makes its own only now, after callbacks were told of the beginning."""
@@ -247,14 +269,12 @@ class KerasJobSession(FunctionSession):
                 progress.epoch + 1,
                 extra={"event": "data-ended"},
             )
-        # Where the end fails it is saved as it was before: the metrics then are those of a validation, and callbacks
-        # may have been called. The next start does it again.
-        self._before_end = self._memory()
         logs = progress.logs or self._logs()
         progress.logs = _saveable(logs)
-        if self._is_validated():
-            logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
-        self._call("on_epoch_end", progress.epoch, logs)
+        with self._whole():
+            if self._is_validated():
+                logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
+            self._call("on_epoch_end", progress.epoch, logs)
         progress.epoch_logs = _saveable(logs)
         figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
         text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
@@ -270,7 +290,7 @@ class KerasJobSession(FunctionSession):
             progress.passes += 1
             progress.input_began = step
             self._loop.settle()
-        progress.epoch, progress.epoch_began, progress.logs, self._before_end = progress.epoch + 1, None, None, None
+        progress.epoch, progress.epoch_began, progress.logs = progress.epoch + 1, None, None
         progress.batch_began = False  # of one that the data had no more
         return {"epoch": float(progress.epoch), **figures}
 
@@ -308,8 +328,7 @@ class KerasJobSession(FunctionSession):
             return as_numbers(found)
         except FAILURES as error:
             message = f"the model's evaluate failed after step {self.step}"
-            sound = not self._callbacks.wants_tests  # they may have changed the weights for it
-            raise JobError(message, step=self.step, sound=sound, details=job_traceback(error)) from error
+            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> None:
         self._remembered = None
@@ -318,7 +337,7 @@ class KerasJobSession(FunctionSession):
     # ------------------------------------------------------------------ what is saved of it
 
     def _read_progress(self) -> Any:
-        memory = self._memory() if self._before_end is None else self._before_end
+        memory = self._memory() if self._before is None else self._before
         progress = dict(vars(self._progress))
         if self._ends_unforeseen:  # the epoch may be at its end, and not be told of it until the next step
             progress["given"] = _saveable(self._given())
