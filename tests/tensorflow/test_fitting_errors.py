@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -138,6 +139,56 @@ def test_a_fit_after_one_that_failed_trains_the_model_it_is_given_as_it_is_compi
     model.fit(data, epochs=2, callbacks=[fails, supervise], **options)
     assert int(model.optimizer.iterations) == supervise.step == 12
     assert all(np.array_equal(was, weight) for was, weight in zip(before, own.weights, strict=True))
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_fit_that_failed_makes_way_for_the_next_in_its_run_directory(tmp_path: Path, is_removed: bool) -> None:
+    """A notebook's cell, run again: with another Supervise, and no `with` statement."""
+
+    def train(*before: Any, name: str = "run") -> keras.Model:
+        supervise, model = trainerd.keras.Supervise(str(tmp_path / name)), a_model()
+        data = supervise.data(reshuffled())
+        model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[*before, supervise])
+        assert supervise.step == 12
+        return model
+
+    with pytest.raises(OSError, match="of another callback"):
+        train(Once(8))
+    if is_removed:
+        shutil.rmtree(tmp_path / "run")
+    with pytest.raises(OSError, match="of another callback"):
+        train(Once(2))
+    if not is_removed:
+        assert saved(tmp_path / "run") == [(8, "failure")]
+    model = train()
+    assert saved(tmp_path / "run")[0] == (12, "finish")
+    assert_same(model, train(name="whole"))
+
+
+def test_a_fit_within_another_one_of_the_same_run_directory_ends_that(tmp_path: Path) -> None:
+    def train(*before: Any) -> None:
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            data = supervise.data(reshuffled())
+            a_model().fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[*before, supervise])
+
+    with pytest.raises(UsageError, match=r"another session has begun in .* give each a `logdir` of its own"):
+        train(At(3, train))
+    assert saved(tmp_path)[0] == (12, "finish")
+
+
+def test_an_epochs_beginning_that_fails_before_any_step_is_done_again(tmp_path: Path) -> None:
+    def train(*more: Any) -> keras.Model:
+        model = a_model()
+        halves = keras.callbacks.LearningRateScheduler(lambda epoch, now: now * 0.5)
+        with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            data = supervise.data(reshuffled())
+            model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[halves, *more, supervise])
+        return model
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            train(keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: 1 / 0))
+    assert float(train().optimizer.learning_rate.numpy()) == pytest.approx(0.0025)
 
 
 def test_a_step_that_a_callback_makes_anew_is_kept(tmp_path: Path) -> None:

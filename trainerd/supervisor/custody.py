@@ -48,6 +48,7 @@ tf1 = tf.compat.v1
 IDLE_SECS = 0.25
 _FOR_EVER = 2**62
 _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
+_MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
 _ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 
 
@@ -196,29 +197,35 @@ class Custody(ABC):
         if self.is_within or care.is_within or not care.boundary.is_mine:
             return
         if lock.was_removed(self._rundir) and not self._rundir.steps():
-            log.warning(
-                "%s was removed under a session of this process that was not closed: nothing is saved of it any more",
-                self._place,
-                extra={"event": "abandoned"},
-            )
-            self._stop(None)
-            with care.boundary.lock:
-                self._gone()
-            self._stack.close()
+            self._abandon(care)
+            return
+        if self.ending is not None:
+            log.warning(_MAKES_WAY, "has failed", self._place, extra={"event": "abandoned"})
+            self.ending(RuntimeError("it was left by an error"))
             return
         has_failed = care.failed_at == model.changes
         if not has_failed and self.outcome is None:
             return
         if has_failed and is_clean(care.failure):  # an epoch's: its loop may begin another
             return
+        why = "has failed" if has_failed else "was told to stop"
+        log.warning(_MAKES_WAY, why, self._place, extra={"event": "abandoned"})
+        self._stop(None)
+        self._save_and_leave(care.failure if has_failed else None)
+
+    def _abandon(self, care: Care) -> None:
         log.warning(
-            "an earlier session of this process %s and was not closed: it is ended, as another begins in %s",
-            "has failed" if has_failed else "was told to stop",
+            "%s was removed under a session of this process that was not closed: nothing is saved of it any more",
             self._place,
             extra={"event": "abandoned"},
         )
         self._stop(None)
-        self._save_and_leave(care.failure if has_failed else None)
+        with care.boundary.lock:
+            self._gone()
+        if self.ending is not None:
+            self.ending(None)
+        else:
+            self._stack.close()
 
     def end(self, error: BaseException | None) -> None:
         """The program has ended, and has not ended this session: save what is sound, and leave.

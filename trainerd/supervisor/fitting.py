@@ -13,12 +13,12 @@ import tensorflow as tf
 from trainerd.errors import DataError, UsageError
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.callbacks import Callbacks, as_numbers
-from trainerd.sessions.input import begin_again
 from trainerd.sessions.pythonstate import PythonValues, is_plain, packed
-from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.tracked import TrackedModel
+from trainerd.sessions.values import Values
 from trainerd.state import Phase
 from trainerd.supervisor.custody import Keep
+from trainerd.supervisor.fitdata import MANY, FitData
 from trainerd.supervisor.outcome import Paused
 from trainerd.supervisor.schedule import Schedule
 from trainerd.supervisor.stepcustody import StepCustody
@@ -27,7 +27,6 @@ from trainerd.supervisor.stepsession import StepCare, as_steps
 log = logging.getLogger(__name__)
 
 _STATE = "training"  # its name in a checkpoint
-_MANY = 2**62  # batches: more than any epoch has
 
 
 class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
@@ -60,7 +59,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._rundir = RunDirectory.of(logdir, checkpoint_basename)
         self._save_secs, self._show_secs = save_model_secs, save_summaries_secs
         self._remembering = list(callbacks)
-        self._data: _Data | None = None
+        self._data: FitData | None = None
         self._custody: StepCustody | None = None
         self._epoch = self._batch = 0
         self._logs: Any = None
@@ -74,7 +73,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """
         if not isinstance(dataset, tf.data.Dataset):
             raise UsageError(f"supervise.data takes a tf.data.Dataset, and this is a {type(dataset).__name__}.")
-        self._data = _Data(dataset)
+        self._data = FitData(dataset)
         return self._data.kept
 
     def __enter__(self) -> Self:
@@ -87,8 +86,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     # ------------------------------------------------------------------ what fit calls
 
     def set_params(self, params: Any) -> None:
-        """What `fit` says of itself. No callback is to take the number that `_Data` tells Keras for a length."""
-        if params and params.get("steps") == _MANY:
+        """What `fit` says of itself. No callback is to take the number that `FitData` tells Keras for a length."""
+        if params and params.get("steps") == MANY:
             params["steps"] = None
         super().set_params(params)
 
@@ -121,7 +120,6 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if step is not None:
             model.warn_of_forgotten(step.graph, "the model")
         custody = StepCustody(self._rundir, model, Keep(), stop=self._stopped, should_stop=lambda: False)
-        custody.is_within = True  # of `fit`, which nobody but itself ends
         self._error: BaseException | None = None
         with custody.begun():
             custody.find()
@@ -141,6 +139,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         custody.start_services(self._save_secs, 0)
         if self._show_secs:
             custody.add_service("curves", custody.write_metrics, Schedule(secs=self._show_secs))
+        self._keep_boundary()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """In an epoch that goes on, put back what `fit` has just reset."""
@@ -162,6 +161,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """A step begins: an error from here on is in the middle of it."""
+        self._require_custody()
         if self._data is not None and self._begun_before == self._data.begun:
             self._begun_before = None
             raise UsageError(
@@ -177,6 +177,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A boundary."""
+        custody = self._require_custody()
         self._untold = None
         if self._data is not None and not self._data.is_read:
             self._refuse_data()
@@ -185,10 +186,10 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         told_again, self._is_told_again, self._is_within = self._is_told_again, False, False
         if not told_again:
             self._take(batch, logs)
-        elif self._data is not None and self._custody is not None:  # as another process had left it
+        elif self._data is not None:  # as another process had left it
             self._memory.put_back(self._was)
             self._data.was_read = self._was_read
-            self._custody.model.runs += 1  # what comes now it had not done
+            custody.model.runs += 1  # what comes now it had not done
             self._logs = self._last_logs
         self._is_resumed = False
         if self._batch == self.params.get("steps"):  # the epoch's end is a boundary, and comes at once
@@ -213,6 +214,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """The next epoch is to come."""
+        self._require_custody()
         if self.model.stop_training is self._break:
             self.model.stop_training = False
             if self._data is not None and self._data.size >= 0:
@@ -232,13 +234,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_end(self, logs: Any = None) -> None:
         """Save the last step."""
-        assert self._custody is not None
+        custody = self._require_custody()
         self._at_last = None
-        self._count(self._custody)
-        if self.step != self._begun_at or (self.step and not self._custody.was_finished):
-            self._custody.model.runs += 1  # what ends training may have changed the weights: to averages, to the best
+        self._count(custody)
+        if self.step != self._begun_at or (self.step and not custody.was_finished):
+            custody.model.runs += 1  # what ends training may have changed the weights: to averages, to the best
         try:
-            self._custody.save(None)
+            custody.save(None)
         finally:
             self._leave(None)
 
@@ -251,8 +253,16 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _noted: tuple[Any, Any, Any] | None = None  # a model, what takes note of its steps, and what does them
     _instead: Any = None  # what comes in the place of the next step
     _untold: tuple[int, Any] | None = None  # the last batch of a step that is done, and its logs, until we are told
-    _at_last: tuple[Any, list[tuple[Any, Any]]] | None = None  # what callbacks remembered, and the variables' values
+    _at_last: tuple[Any, Values] | None = None  # what callbacks remembered, and the variables
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
+
+    def _require_custody(self) -> StepCustody:
+        if self._custody is None:
+            raise UsageError(
+                f"another session has begun in {self._rundir.path} while `fit` was training there, and the last whole "
+                "step of it was saved: give each a `logdir` of its own."
+            )
+        return self._custody
 
     def _traced(self, batch: Any) -> Any:
         """A step's trace, which makes all variables: in fit's first step it is too late to restore metrics."""
@@ -273,7 +283,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
         def step(iterator: Any) -> Any:
             logs = train(iterator)
-            if self._is_within:  # a callback may train in a way of its own
+            if self._is_within and self._untold is None:  # a callback may train in a way of its own
                 self._untold = self._begun_batch + model.steps_per_execution - 1, logs
             return logs
 
@@ -296,9 +306,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _keep_boundary(self) -> None:
         """Between two epochs others do much to rates and weights: where that fails, it is as if it were not done."""
-        assert self._custody is not None
-        values = [(each, tf.identity(each)) for each in self._custody.model.variables()]  # which copies nothing
-        self._at_last = self._memory.memory(), values
+        self._at_last = self._memory.memory(), Values(self._require_custody().model.variables())
 
     def _require_a_batch(self, may_have_more: bool) -> None:
         """Have an epoch that was saved after its last batch end with the logs of that: `fit` is told them once more.
@@ -353,15 +361,15 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         Raises:
           Paused: the run is to pause, and its last step is on disk.
         """
-        assert self._custody is not None
-        self._count(self._custody)
+        custody = self._require_custody()
+        self._count(custody)
         self._care.care.boundary.reached()
         if self._error is not None:
             error, self._error = self._error, None
             self._leave(error)
             raise error
-        if self._custody.outcome is not None and self._custody.outcome.phase is Phase.PAUSED:
-            self._custody.save(None)
+        if custody.outcome is not None and custody.outcome.phase is Phase.PAUSED:
+            custody.save(None)
             self._leave(None)
             raise Paused
 
@@ -457,8 +465,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._take(batch, as_numbers(logs))
         if self._at_last is not None:
             self._is_within = False
-            for variable, value in self._at_last[1]:
-                variable.assign(value)
+            self._at_last[1].put_back()
 
 
 class _Break:
@@ -472,60 +479,3 @@ class _Fitted:
     """What `fit` is to who looks after it."""
 
     care: StepCare
-
-
-class _Data:
-    """A dataset with one iterator, whose position can be saved: each epoch begins it again.
-
-    Keras makes an iterator whenever it begins an epoch, and there is no other way to have it go on with one.
-
-    Attributes:
-      is_read: whether `fit` has asked for its iterator since training began.
-      was_read: whether it has given a batch since it was begun.
-      size: how many batches it has; negative where that is not known.
-      passes: how often it was begun again.
-      begun: how often `fit` has asked for its iterator.
-    """
-
-    def __init__(self, dataset: tf.data.Dataset) -> None:
-        self._dataset = dataset
-        self._iterator: Any = None
-        self.is_read = self.was_read = False
-        self.passes = self.begun = 0
-        self.size = int(dataset.cardinality())
-        if self.size != tf.data.INFINITE_CARDINALITY:  # of others a tracked iterator tells
-            warn_of_lost_order(dataset, begins_again=True)
-        require_seeds(dataset, refuse=False)
-        self.kept = dataset.take(-1)  # an object of our own, and the same elements
-        kind = type(self.kept)
-        methods: dict[str, Any] = {"__iter__": lambda this: self._iterate()}
-        if self.size == tf.data.UNKNOWN_CARDINALITY:
-            # Keras takes the first epoch's length for that of all, and the first one may be what is left of an epoch.
-            methods["cardinality"] = lambda this: tf.constant(_MANY, tf.int64)
-        self.kept.__class__ = type(kind.__name__, (kind,), methods)
-
-    def begin(self) -> Any:
-        """Training begins. The iterator, which may be moved before `fit` asks for it."""
-        self._iterator, self.passes = iter(self._dataset), 0
-        self.is_read = self.was_read = False
-        begin_order(self._dataset, begins_again=True)
-        return self._iterator
-
-    def go_on(self) -> None:
-        """The iterator was restored."""
-        restore_order(self._dataset, self._iterator, self.passes)
-
-    def _iterate(self) -> Any:
-        if self._iterator is None:  # fit looks at a batch before it begins
-            return iter(self._dataset)
-        self.is_read = True
-        self.begun += 1
-        self.begin_again()
-        return self._iterator
-
-    def begin_again(self) -> None:
-        """An epoch has ended: the next one has all of the data. Told twice, it is done once."""
-        if self.was_read:
-            begin_again(self._dataset, self._iterator)
-            self.was_read = False
-            self.passes += 1
