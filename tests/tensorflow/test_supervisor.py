@@ -46,6 +46,25 @@ def test_the_very_simple_scenario_saves_when_it_ends_and_goes_on(tmp_path: Path)
     assert value(tmp_path) == 600.0
 
 
+def test_threads_that_end_after_the_last_step_have_the_time_of_a_start(tmp_path: Path) -> None:
+    """systemd's watchdog waits for no step then."""
+    phases: list[Phase] = []
+
+    def put_away() -> None:
+        sv.wait_for_stop()
+        wait_for(lambda: state(tmp_path).phase is not Phase.TRAINING, sv)
+        phases.append(state(tmp_path).phase)
+
+    with counter().graph.as_default():
+        sv = trainerd.Supervisor(logdir=str(tmp_path))
+        with sv.managed_session():
+            assert state(tmp_path).phase is Phase.TRAINING
+            thread = threading.Thread(target=put_away)
+            sv.coord.register_thread(thread)
+            thread.start()
+    assert phases == [Phase.STARTING] and state(tmp_path).phase is Phase.FINISHED
+
+
 def test_the_seeds_loop_fetches_what_it_fetched(tmp_path: Path) -> None:
     found = counter()
     with found.graph.as_default():

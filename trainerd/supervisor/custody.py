@@ -546,6 +546,8 @@ class Custody(ABC):
                 self._upkeep.recording.report()
             else:
                 self._upkeep.checkpointing.wait()
+            if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
+                self._reporter.update(phase=Phase.STARTING)  # no step comes, and threads may take as long as a start
 
     def part(self) -> None:
         """The session is about to be closed, and what is to be saved of it is saved. Nothing is run in it any more."""
