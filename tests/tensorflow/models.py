@@ -173,3 +173,16 @@ class Heads(keras.Model):  # type: ignore[misc]
         self.heads = {name: keras.layers.Dense(1) for name in names}
         for head in self.heads.values():
             head.build((None, 4))
+
+
+class Once(keras.callbacks.Callback):  # type: ignore[misc]
+    """Fails once, after so many batches."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.left = batches
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError("of another callback")

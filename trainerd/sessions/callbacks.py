@@ -156,6 +156,14 @@ class Callbacks:
             vars(each).update({key: _as_it_is(vars(each).get(key), value) for key, value in remembered.items()})
         return added, [name for name, _ in left]
 
+    def go_back(self, memory: Sequence[Any]) -> None:
+        """Have each as it was when it remembered this."""
+        for each, begun, (_, changed) in zip(self._own, self._begun, memory, strict=True):
+            for name in _memory(each).keys() - begun.keys() - changed.keys():
+                delattr(each, name)
+            vars(each).update({name: copy.deepcopy(value) for name, value in begun.items() if name not in changed})
+        self.put_back(memory)
+
     def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
         """What could be saved when training began, and cannot be now, is told of once; Keras's see to themselves."""
         if any(kind in _KERAS_OWN for kind in type(callback).__mro__):

@@ -7,6 +7,7 @@ What is special to graphs is in graphcustody.py, and to TensorFlow 2 functions i
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import math
 import os
@@ -17,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,19 @@ class Keep:
     hours: float = 0.0
 
 
+@dataclass(frozen=True)
+class Loop:
+    """A loop that is not the program's own, such as that of `fit`, of whose end by an error nobody is told.
+
+    Attributes:
+      was_left: whether it has ended, asked where this frame is running.
+      end: saves what is sound of it, and leaves; called with the error it has ended with, as far as that is known.
+    """
+
+    was_left: Callable[[FrameType | None], bool]
+    end: Callable[[BaseException | None], None]
+
+
 class Custody(ABC):
     """Looks after one session, from before it is made until after its last step.
 
@@ -82,7 +97,7 @@ class Custody(ABC):
       was_finished: whether what was restored had come to its own end.
       raise_requested: raises the error that the loop was asked to stop for, where there was one.
       has_outlived: whether the program has ended before its session: its `with` statement may still be left, or not.
-      ending: saves and leaves, where what is sound is known to somebody else; None where `save` and `leave` do.
+      loop: the loop, where it is not the program's own; None where it is.
     """
 
     is_within = was_finished = has_outlived = False
@@ -103,7 +118,7 @@ class Custody(ABC):
         self.outcome: Outcome | None = None
         self.saves_at_end = True
         self.raise_requested: Callable[[], None] = lambda: None
-        self.ending: Callable[[BaseException | None], None] | None = None
+        self.loop: Loop | None = None
         self._rundir = rundir
         self._model = model
         self._keep = keep
@@ -196,12 +211,14 @@ class Custody(ABC):
             return
         if self.is_within or care.is_within or not care.boundary.is_mine:
             return
+        if self.loop is not None and not self.loop.was_left(inspect.currentframe()):
+            return
         if lock.was_removed(self._rundir) and not self._rundir.steps():
             self._abandon(care)
             return
-        if self.ending is not None:
+        if self.loop is not None:
             log.warning(_MAKES_WAY, "has failed", self._place, extra={"event": "abandoned"})
-            self.ending(RuntimeError("it was left by an error"))
+            self.loop.end(opened.left_by_error())
             return
         has_failed = care.failed_at == model.changes
         if not has_failed and self.outcome is None:
@@ -222,10 +239,15 @@ class Custody(ABC):
         self._stop(None)
         with care.boundary.lock:
             self._gone()
-        if self.ending is not None:
-            self.ending(None)
+        if self.loop is not None:
+            self.loop.end(None)
         else:
             self._stack.close()
+
+    def was_left(self, frame: FrameType | None) -> bool:
+        """See `opened.left`."""
+        care, loop = self._care, self.loop
+        return care is not None and loop is not None and care.boundary.is_mine and loop.was_left(frame)
 
     def end(self, error: BaseException | None) -> None:
         """The program has ended, and has not ended this session: save what is sound, and leave.
@@ -257,8 +279,8 @@ class Custody(ABC):
         care.boundary.lock.release()
         log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
         self._stop(None)
-        if self.ending is not None:
-            self.ending(error)
+        if self.loop is not None:
+            self.loop.end(error)
             return
         if not self._has_failed(error):
             error = care.failure if care.failed_at == model.changes else self.requested_error()
@@ -269,7 +291,7 @@ class Custody(ABC):
         """What a service or a thread has stopped the loop with."""
         try:
             self.raise_requested()
-        except Exception as error:
+        except BaseException as error:  # a thread may have wanted to exit
             return error
         return None
 

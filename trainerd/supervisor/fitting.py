@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, Self
 
 import keras
@@ -17,8 +19,9 @@ from trainerd.sessions.pythonstate import PythonValues, is_plain, packed
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.sessions.values import Values
 from trainerd.state import Phase
-from trainerd.supervisor.custody import Keep
+from trainerd.supervisor.custody import Keep, Loop
 from trainerd.supervisor.fitdata import MANY, FitData
+from trainerd.supervisor.opened import left_by_error
 from trainerd.supervisor.outcome import Paused
 from trainerd.supervisor.schedule import Schedule
 from trainerd.supervisor.stepcustody import StepCustody
@@ -27,6 +30,7 @@ from trainerd.supervisor.stepsession import StepCare, as_steps
 log = logging.getLogger(__name__)
 
 _STATE = "training"  # its name in a checkpoint
+_COMPILED_ANEW = "%s: the model was compiled anew since an error has left `fit`, so nothing is saved of that"
 
 
 class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
@@ -81,9 +85,15 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         """Where `fit` has raised an error, save what is sound of it and give back the run directory."""
-        self._leave(error)
+        self._leave(error or left_by_error())
 
     # ------------------------------------------------------------------ what fit calls
+
+    def set_model(self, model: Any) -> None:
+        """Another `fit` begins, and no callback knows of it yet. One that has raised an error is saved before."""
+        if self._fit is None or self._was_left():
+            self._leave(left_by_error())
+        super().set_model(model)
 
     def set_params(self, params: Any) -> None:
         """What `fit` says of itself. No callback is to take the number that `FitData` tells Keras for a length."""
@@ -93,7 +103,10 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the newest checkpoint, and have `fit` begin there."""
-        self._leave(None)
+        if self._custody is not None:
+            raise UsageError(
+                "this Supervise is a callback of a `fit` that runs: give each its own, and its own `logdir`."
+            )
         self._is_within = self._is_told_again = self._is_resumed = False
         self._unsure = self._begun_before = None
         if self._data is not None and self.model.distribute_strategy.num_replicas_in_sync > 1:
@@ -110,7 +123,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self._memory = Callbacks(self._remembering, self.model, epochs=None, steps=None, calls=False)
-        self._restored: Any = None
+        self._restored, self._is_stopping, self._was_stopping = None, False, False
         parts = {"model": self.model, _STATE: PythonValues(self._read, self._write)}
         step = None
         if self._data is not None:
@@ -130,7 +143,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             custody.leave(error)
             raise
         self._custody = custody
-        custody.ending = self._leave_open
+        self._fit, self._optimizer = _running(), self.model.optimizer
+        custody.loop = Loop(self._was_left, self._leave_open)
         self._care.care.boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
         if self._restored is not None:  # before anything of an epoch: others begin it before us
@@ -155,13 +169,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             if rate is not None:
                 self.model.optimizer.learning_rate.assign(rate)  # a scheduler may have moved it on
         self._first_batch = self._batch
-        may_be_over = self._data is not None and self._data.size == tf.data.UNKNOWN_CARDINALITY
-        if self._batch and (may_be_over or self._batch == self.params.get("steps")):
-            self._require_a_batch(may_be_over)
+        is_unknown = self._data is not None and self._data.size == tf.data.UNKNOWN_CARDINALITY
+        is_over = self._was_stopping or self._batch == self.params.get("steps")
+        if self._batch and (is_over or is_unknown):
+            self._require_a_batch(not is_over)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """A step begins: an error from here on is in the middle of it."""
-        self._require_custody()
         if self._data is not None and self._begun_before == self._data.begun:
             self._begun_before = None
             raise UsageError(
@@ -177,7 +191,6 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A boundary."""
-        custody = self._require_custody()
         self._untold = None
         if self._data is not None and not self._data.is_read:
             self._refuse_data()
@@ -186,17 +199,16 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         told_again, self._is_told_again, self._is_within = self._is_told_again, False, False
         if not told_again:
             self._take(batch, logs)
-        elif self._data is not None:  # as another process had left it
-            self._memory.put_back(self._was)
-            self._data.was_read = self._was_read
-            custody.model.runs += 1  # what comes now it had not done
-            self._logs = self._last_logs
+        else:
+            self._take_again()
         self._is_resumed = False
-        if self._batch == self.params.get("steps"):  # the epoch's end is a boundary, and comes at once
+        self._is_stopping = bool(self.model.stop_training)
+        is_last = self._batch == self.params.get("steps")
+        if is_last or self._is_stopping:  # the epoch's end is a boundary, and comes at once
             self._keep_boundary()
-            if self._first_batch and not self.model.stop_training:
+            if self._first_batch and not self._is_stopping:
                 self.model.stop_training = self._break = _Break()
-        elif not told_again and self._care.care.boundary.flag.is_raised:
+        if not is_last and not told_again and self._care.care.boundary.flag.is_raised:
             self._at_boundary()
 
     def _take(self, batch: int, logs: Any) -> None:
@@ -212,15 +224,24 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._data.was_read = True
         self._logs = logs
 
+    def _take_again(self) -> None:
+        """Callbacks were told of a batch that another process had trained: it is all as that had left it."""
+        assert self._data is not None and self._custody is not None
+        self._memory.put_back(self._was)
+        self._data.was_read = self._was_read
+        self._custody.model.runs += 1  # what comes now it had not done
+        self._logs = self._last_logs
+        if self._was_stopping:
+            self.model.stop_training = True
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """The next epoch is to come."""
-        self._require_custody()
         if self.model.stop_training is self._break:
             self.model.stop_training = False
             if self._data is not None and self._data.size >= 0:
                 self._begun_before = self._data.begun
         self._epoch, self._batch, self._first_batch, self._logs = epoch + 1, 0, 0, logs
-        self._is_within, self._at_last = False, None
+        self._is_within, self._is_stopping, self._at_last = False, False, None
         if self._data is not None and self.params.get("steps") in (None, self._data.size):
             # An epoch that was gone on with at its very end has read no batch, and its data is at its end all the same.
             self._data.was_read = self._data.was_read or self.params.get("steps") is None
@@ -234,7 +255,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_end(self, logs: Any = None) -> None:
         """Save the last step."""
-        custody = self._require_custody()
+        custody = self._custody
+        assert custody is not None
+        is_between = self._is_amid or self._epoch > self.params["epochs"]
+        if self._restored is not None and self._stopped_by is None and is_between:  # it is for a later `fit` to go on
+            self._go_back()
+            self._leave(None)
+            return
         self._at_last = None
         self._count(custody)
         if self.step != self._begun_at or (self.step and not custody.was_finished):
@@ -247,7 +274,10 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     # ------------------------------------------------------------------ its own
 
     _first_batch = _begun_at = _begun_batch = 0
-    _is_within = _is_told_again = _was_read = _is_resumed = False
+    _is_within = _is_told_again = _was_read = _is_resumed = _is_stopping = _was_stopping = _is_amid = False
+    _fit: FrameType | None = None  # of `fit`, while it runs
+    _restored: Any = None
+    _optimizer: Any = None
     _begun_before: int | None = None  # how often the data had been begun, where `fit` must begin it again now
     _break: object = None
     _noted: tuple[Any, Any, Any] | None = None  # a model, what takes note of its steps, and what does them
@@ -255,14 +285,6 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _untold: tuple[int, Any] | None = None  # the last batch of a step that is done, and its logs, until we are told
     _at_last: tuple[Any, Values] | None = None  # what callbacks remembered, and the variables
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
-
-    def _require_custody(self) -> StepCustody:
-        if self._custody is None:
-            raise UsageError(
-                f"another session has begun in {self._rundir.path} while `fit` was training there, and the last whole "
-                "step of it was saved: give each a `logdir` of its own."
-            )
-        return self._custody
 
     def _traced(self, batch: Any) -> Any:
         """A step's trace, which makes all variables: in fit's first step it is too late to restore metrics."""
@@ -281,19 +303,25 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Have it known when a step is done: the callbacks that are told of it before us may fail."""
         model, train = self.model, self.model.train_function
 
-        def step(iterator: Any) -> Any:
-            logs = train(iterator)
-            if self._is_within and self._untold is None:  # a callback may train in a way of its own
-                self._untold = self._begun_batch + model.steps_per_execution - 1, logs
-            return logs
-
-        def step_or_instead(iterator: Any) -> Any:
-            instead, self._instead = self._instead or step, None
+        def noted(iterator: Any) -> Any:
+            if self._was_left():  # it is another `fit` of this model, which is none of ours
+                self._leave(left_by_error())
+                return train(iterator)
+            if not self._is_within or self._is_told_again or self._untold is not None:  # a callback's own training
+                return train(iterator)
+            instead, self._instead = self._instead or self._step, None
             return instead(iterator)
 
-        model.train_function = step_or_instead
-        self._noted = model, step_or_instead, train
+        model.train_function = noted
+        self._noted = model, noted, train
         self._instead = None
+
+    def _step(self, iterator: Any) -> Any:
+        assert self._noted is not None
+        model, _, train = self._noted
+        logs = train(iterator)
+        self._untold = self._begun_batch + model.steps_per_execution - 1, logs
+        return logs
 
     def _forget_steps(self) -> None:
         """Give the model its own step back, where it has not another one by now."""
@@ -306,7 +334,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _keep_boundary(self) -> None:
         """Between two epochs others do much to rates and weights: where that fails, it is as if it were not done."""
-        self._at_last = self._memory.memory(), Values(self._require_custody().model.variables())
+        assert self._custody is not None
+        self._at_last = self._memory.memory(), Values(self._custody.model.variables())
 
     def _require_a_batch(self, may_have_more: bool) -> None:
         """Have an epoch that was saved after its last batch end with the logs of that: `fit` is told them once more.
@@ -316,13 +345,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         Args:
           may_have_more: whether there may be another batch all the same.
         """
-        assert self._noted is not None
-        train, last = self._noted[2], self._last_logs
+        last = self._last_logs
 
         def train_or_tell(iterator: Any) -> Any:
             try:
                 if may_have_more:
-                    return train(iterator)
+                    return self._step(iterator)
             except (tf.errors.OutOfRangeError, StopIteration) as error:  # this with steps_per_execution
                 self._instead = ending(error)
             self._is_told_again = True
@@ -361,7 +389,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         Raises:
           Paused: the run is to pause, and its last step is on disk.
         """
-        custody = self._require_custody()
+        custody = self._custody
+        assert custody is not None
         self._count(custody)
         self._care.care.boundary.reached()
         if self._error is not None:
@@ -383,6 +412,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _resume(self, model: TrackedModel) -> None:
         self.step = self._begun_at = int(self._global_step.numpy())
+        self._is_amid = self._batch > 0
         if self.step:
             found = getattr(self.model.optimizer, "learning_rate", None)
             rate = found.numpy() if found is not None and hasattr(found, "assign") else None
@@ -414,6 +444,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _read(self) -> Any:
         where = {"epoch": self._epoch, "batch": self._batch, "stopped_by": self._stopped_by}
+        where["is_stopping"] = self._was_stopping if self._is_resumed else self._is_stopping
         if self._data is not None:  # which `fit` begins again before validation and the epoch's end
             was_read = self._was_read if self._is_resumed else self._data.was_read
             where |= {"passes": self._data.passes, "was_read": was_read}
@@ -426,6 +457,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._data is not None:
             self._data.passes = values.get("passes", 0)
         self._was_read, self._is_resumed = values.get("was_read", True), True  # until there is a batch
+        self._was_stopping = values.get("is_stopping", False)
         self._last_logs = values.get("logs", {})
         same = packed(values["stopped_by"]) == packed(self._memory.settings)
         self._stopped_by = values["stopped_by"] if same else None
@@ -434,7 +466,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._error = error
 
     def _leave(self, error: BaseException | None) -> None:
-        custody, self._custody = self._custody, None
+        custody, self._custody, self._fit = self._custody, None, None
         if custody is None:
             return
         with contextlib.ExitStack() as stack:
@@ -442,13 +474,18 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             stack.callback(custody.leave, error)
             stack.callback(self._care.care.boundary.lock.release)
             stack.callback(self._forget_steps)
-            if error is not None and not isinstance(error, Paused):
-                self._go_back_to_boundary()
-                self._count(custody)
-                if self._is_within:
-                    self._care.care.fail(error, custody.model.changes)
-                custody.save(error)
+            if self.model.optimizer is not self._optimizer:
+                log.warning(_COMPILED_ANEW, self._rundir.path, extra={"event": "abandoned"})
+            elif error is not None and not isinstance(error, Paused):
+                self._save_sound(error, custody)
             custody.part()
+
+    def _save_sound(self, error: BaseException, custody: StepCustody) -> None:
+        self._go_back_to_boundary()
+        self._count(custody)
+        if self._is_within:
+            self._care.care.fail(error, custody.model.changes)
+        custody.save(error)
 
     def _leave_open(self, error: BaseException | None) -> None:
         """The program ends, and `fit` has not ended: by an error, or an exit that nobody can tell of by now."""
@@ -463,9 +500,32 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             batch, logs = self._untold
             self._untold, self._is_within = None, False
             self._take(batch, as_numbers(logs))
+        self._go_back()
+
+    def _go_back(self) -> None:
+        """What callbacks have done since the boundary is not done."""
         if self._at_last is not None:
             self._is_within = False
-            self._at_last[1].put_back()
+            memory, values = self._at_last
+            values.put_back()
+            self._memory.go_back(memory)
+
+    def _was_left(self, frame: FrameType | None = None) -> bool:
+        """Whether `fit` has ended, as nobody tells where it was by an error: it does not call this, nor that frame."""
+        if self._fit is None:
+            return False
+        frame = frame or inspect.currentframe()
+        while frame is not None and frame is not self._fit:
+            frame = frame.f_back
+        return frame is None
+
+
+def _running() -> FrameType | None:
+    """The frame of the `fit` that calls this; None where a program calls callbacks in a loop of its own."""
+    frame = inspect.currentframe()
+    while frame is not None and not (frame.f_code.co_name == "fit" and "keras" in frame.f_globals["__name__"]):
+        frame = frame.f_back
+    return frame
 
 
 class _Break:

@@ -9,11 +9,14 @@ import contextlib
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 
+from trainerd.supervisor import opened
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.signals import SignalThread, die_of, handled, terminal_check
+from trainerd.supervisor.signals import STOP, SignalThread, die_of, handled, terminal_check
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +100,22 @@ class _Listeners:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(undone_in_children(self.forget))
                 self._thread = SignalThread(self, terminal_is_gone=terminal_check())
-                self._renew = stack.enter_context(handled(self._thread))
+                self._renew = stack.enter_context(handled(self._thread, self.heard))
                 self.handlers = stack.pop_all()
+
+    def heard(self, number: int, frame: FrameType | None) -> None:
+        """A signal's handler: its number is recorded already. Where it tells a loop to end that was left, this ends it.
+
+        Where no other session is open then, the signal does what it does to a process without them.
+        """
+        left = opened.left(frame) if number in STOP and self.daemon is None else []
+        for session in left:
+            while not self.was_told_to_pause:  # the thread that hears it finds no session afterwards
+                time.sleep(0.001)
+            session.end(opened.left_by_error())
+        if left and self.handlers is None:
+            self.forget_pause()
+            signal.raise_signal(number)
 
     def renew(self) -> None:
         """Put the handlers back that a job has replaced: without them it is not paused, but killed."""

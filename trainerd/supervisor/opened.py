@@ -7,6 +7,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Protocol
 
 from trainerd.errors import TrainerdError
@@ -19,6 +20,10 @@ class Opened(Protocol):
 
     def make_way(self) -> None:
         """Another session begins in the same run directory."""
+        ...
+
+    def was_left(self, frame: FrameType | None) -> bool:
+        """See `left`."""
         ...
 
     def end(self, error: BaseException | None) -> None:
@@ -48,6 +53,20 @@ def make_way(place: str, session: Opened) -> None:
     """This session begins in a run directory."""
     if (earlier := _opened.get(place)) is not None and earlier is not session:
         earlier.make_way()
+
+
+def left(frame: FrameType | None) -> list[Opened]:
+    """The sessions of this thread whose loop was left by an error, of which nobody was told.
+
+    Args:
+      frame: what runs on this thread.
+    """
+    return [session for session in _opened.values() if session.was_left(frame)]
+
+
+def left_by_error() -> RuntimeError:
+    """What ended a loop of which no more is known."""
+    return RuntimeError("its loop was left by an error")
 
 
 @contextlib.contextmanager

@@ -33,10 +33,6 @@ _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 
 
-def _record(number: int, frame: FrameType | None) -> None:
-    """The handler: the wakeup descriptor has recorded the signal already."""
-
-
 def die_of(number: int) -> None:
     """End this process at once, as the signal does where nothing handles it. Nothing is saved."""
     ctypes.CDLL(None).signal(number, None)  # signal.signal() is for the main thread alone, which is in the graph
@@ -141,10 +137,16 @@ def stacks() -> str:
 
 
 @contextlib.contextmanager
-def handled(thread: SignalThread) -> Iterator[Callable[[], list[int]]]:
+def handled(
+    thread: SignalThread, heard: Callable[[int, FrameType | None], None] = lambda number, frame: None
+) -> Iterator[Callable[[], list[int]]]:
     """Handle signals while the block runs, and put the handlers back that were there before.
 
     The block gets what sets the handlers again where another has replaced them, and tells of which signals.
+
+    Args:
+      thread: does what they are for.
+      heard: called with a signal and what it has interrupted, when the main thread comes to run Python again.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
@@ -153,7 +155,7 @@ def handled(thread: SignalThread) -> Iterator[Callable[[], list[int]]]:
     runner = threading.Thread(target=thread.run, args=(reader,), name="trainerd-signals", daemon=True)
     runner.start()
     before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, _record) for number in HANDLED}
+    before = {number: signal.signal(number, heard) for number in HANDLED}
 
     def put_back(descriptor: int) -> None:
         for number, handler in before.items():
@@ -161,9 +163,9 @@ def handled(thread: SignalThread) -> Iterator[Callable[[], list[int]]]:
         signal.set_wakeup_fd(descriptor)
 
     def renew() -> list[int]:
-        replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not _record]
+        replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not heard]
         for number in replaced:
-            signal.signal(number, _record)
+            signal.signal(number, heard)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         return replaced
 

@@ -1,0 +1,243 @@
+"""The callback for programs that keep `model.fit`: what becomes of a `fit` that an error has left, and nobody told."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import trainerd
+from tests.tensorflow.graphs import saved, state
+from tests.tensorflow.models import At, Once, X, Y, a_model, assert_same, reshuffled, terminate
+from trainerd.errors import InUseError
+from trainerd.state import Phase
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_fit_that_failed_makes_way_for_the_next_in_its_run_directory(tmp_path: Path, is_removed: bool) -> None:
+    """A notebook's cell, run again: with another Supervise, and no `with` statement."""
+
+    def train(*before: Any, name: str = "run") -> keras.Model:
+        supervise, model = trainerd.keras.Supervise(str(tmp_path / name)), a_model()
+        data = supervise.data(reshuffled())
+        model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[*before, supervise])
+        assert supervise.step == 12
+        return model
+
+    with pytest.raises(OSError, match="of another callback"):
+        train(Once(8))
+    if is_removed:
+        shutil.rmtree(tmp_path / "run")
+    with pytest.raises(OSError, match="of another callback"):
+        train(Once(2))
+    if not is_removed:
+        assert saved(tmp_path / "run") == [(8, "failure")]
+    model = train()
+    assert saved(tmp_path / "run")[0] == (12, "finish")
+    assert_same(model, train(name="whole"))
+
+
+def test_a_fit_within_another_one_is_refused_its_run_directory(tmp_path: Path) -> None:
+    def train(*before: Any, name: str = "run") -> None:
+        with trainerd.keras.Supervise(str(tmp_path / name)) as supervise:
+            data = supervise.data(reshuffled())
+            a_model().fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[*before, supervise])
+
+    with pytest.raises(InUseError):
+        train(At(3, train))
+    assert saved(tmp_path / "run")[0] == (3, "failure")
+    train(At(3, lambda: train(name="another")))
+    assert [saved(tmp_path / name)[0] for name in ("run", "another")] == [(12, "finish")] * 2
+
+
+@pytest.mark.parametrize("is_within", [True, False])
+def test_a_fit_that_is_tried_again_goes_on_where_it_failed(tmp_path: Path, is_within: bool) -> None:
+    """In one `with` statement, or in none: the error was caught, and nobody told of it."""
+
+    def train(name: str, *fails: Any) -> keras.Model:
+        supervise, model = trainerd.keras.Supervise(str(tmp_path / name)), a_model()
+        data = supervise.data(reshuffled())
+        with supervise if is_within else contextlib.nullcontext():
+            for each in [*fails, keras.callbacks.Callback()]:
+                with contextlib.suppress(OSError):
+                    model.fit(data, epochs=3, verbose=0, shuffle=False, callbacks=[each, supervise])
+        assert supervise.step == int(model.optimizer.iterations) == 18
+        return model
+
+    assert_same(train("whole"), train("parts", Once(4), Once(9)))
+    assert [step for step, _ in saved(tmp_path / "parts")] == [18, 13, 4]
+
+
+def test_a_with_statement_whose_error_was_caught_within_saves_the_last_step(tmp_path: Path) -> None:
+    with trainerd.keras.Supervise(str(tmp_path)) as supervise, contextlib.suppress(OSError):
+        data = supervise.data(reshuffled())
+        a_model().fit(data, epochs=3, verbose=0, shuffle=False, callbacks=[Once(9), supervise])
+    assert saved(tmp_path) == [(9, "failure")] and state(tmp_path).phase is Phase.FAILED
+
+
+def test_another_fit_of_a_model_is_not_counted(tmp_path: Path) -> None:
+    supervise, model = trainerd.keras.Supervise(str(tmp_path)), a_model()
+    data = supervise.data(reshuffled())
+    with contextlib.suppress(OSError):
+        model.fit(data, epochs=3, verbose=0, shuffle=False, callbacks=[Once(9), supervise])
+    weights = [weight.numpy() for weight in model.weights]
+    model.fit(X, Y, verbose=0)
+    assert saved(tmp_path) == [(9, "failure")]
+    again = trainerd.keras.Supervise(str(tmp_path))
+    model.fit(again.data(reshuffled()), epochs=1, verbose=0, shuffle=False, callbacks=[again])
+    assert all(np.array_equal(was, weight) for was, weight in zip(weights, model.weights, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["best", "averages", "plain"])
+@pytest.mark.parametrize("batches", [9, 12])
+def test_a_loop_over_fit_goes_on_in_the_midst_of_a_later_one(tmp_path: Path, kind: str, batches: int) -> None:
+    """Those before it train nothing, though Keras ends each: with the best weights, or averaged ones."""
+
+    def train(name: str, *fails: Any) -> keras.Model:
+        stop = keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
+        callbacks, model = [stop] if kind == "best" else [], a_model()
+        model.compile(keras.optimizers.Adam(0.01, use_ema=kind == "averages"), "mse")
+        with trainerd.keras.Supervise(str(tmp_path / name), callbacks=callbacks) as supervise:
+            data = supervise.data(reshuffled())
+            for epoch in range(3):
+                given = [*callbacks, *fails, supervise]
+                model.fit(data, initial_epoch=epoch, epochs=epoch + 1, verbose=0, shuffle=False, callbacks=given)
+            assert supervise.step == 18
+        return model
+
+    whole = train("whole")
+    with pytest.raises(OSError, match="of another callback"):
+        train("parts", Once(batches))
+    assert_same(whole, train("parts"))
+
+
+class Replays(keras.callbacks.Callback):  # type: ignore[misc]
+    """Trains in a way of its own around each batch."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.train_on_batch(X[:10], Y[:10])
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.train_on_batch(X[10:20], Y[10:20])
+
+
+@pytest.mark.parametrize("batches", [6, 12])
+def test_a_callbacks_own_training_is_no_step_of_fits(tmp_path: Path, batches: int) -> None:
+    for fails in (Once(batches), Once(99)):
+        with contextlib.suppress(OSError), trainerd.keras.Supervise(str(tmp_path)) as supervise:
+            data = supervise.data(reshuffled())
+            a_model().fit(data, epochs=3, verbose=0, shuffle=False, callbacks=[Replays(), fails, supervise])
+    assert supervise.step == 18 and [step for step, _ in saved(tmp_path)] == [18, batches]
+
+
+@pytest.mark.parametrize("how", ["on_epoch_end", "on_test_end", "pause"])
+def test_a_callbacks_stop_in_mid_epoch_is_one_though_the_epochs_end_failed(tmp_path: Path, how: str) -> None:
+    is_over = False
+
+    def fail() -> None:
+        if is_over:
+            raise OSError("of another callback")
+
+    def train(name: str, *, fails: bool) -> Any:
+        model = a_model()
+        limit = At(9 if not saved(tmp_path / name) else 99, lambda: stop(model))
+        fails_at = keras.callbacks.Callback()
+        if fails and how == "pause":
+            fails_at = At(9, terminate)
+        elif fails:
+            setattr(fails_at, how, lambda *args, **options: fail())
+        plateau = keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=99.0, factor=0.5)
+        with trainerd.keras.Supervise(str(tmp_path / name), callbacks=[plateau]) as supervise:
+            callbacks = [limit, plateau, fails_at, supervise]
+            options: dict[str, Any] = {"validation_data": (X, Y), "verbose": 0, "shuffle": False}
+            model.fit(supervise.data(reshuffled()), epochs=4, callbacks=callbacks, **options)
+        return model, supervise.step, plateau.wait, float(model.optimizer.learning_rate.numpy())
+
+    def stop(model: keras.Model) -> None:
+        nonlocal is_over
+        model.stop_training = is_over = True
+
+    whole, *expected = train("whole", fails=False)
+    is_over = False
+    with pytest.raises((OSError, trainerd.keras.Paused)):
+        train("parts", fails=True)
+    assert [step for step, _ in saved(tmp_path / "parts")] == [9]
+    model, *found = train("parts", fails=False)
+    assert found == expected and found[0] == 9
+    assert_same(whole, model)
+
+
+class Ends(keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts, and never begins anew by itself."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: list[int] = []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.count += 1
+        self.epochs.append(epoch)
+
+
+def test_callbacks_that_are_used_again_remember_what_was_saved(tmp_path: Path) -> None:
+    ends, model = Ends(), a_model()
+    fails = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: 1 / (ends.count - 1))
+    for more in ([fails], []):
+        supervise = trainerd.keras.Supervise(str(tmp_path), callbacks=[ends])
+        with contextlib.suppress(ZeroDivisionError), supervise:
+            data = supervise.data(reshuffled())
+            model.fit(data, epochs=3, verbose=0, shuffle=False, callbacks=[ends, *more, supervise])
+    assert ends.count == 3 and ends.epochs == [0, 1, 2]
+
+
+SIGNALLED = """
+import signal, sys, time
+import keras
+import tensorflow as tf
+import trainerd
+
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+supervise = trainerd.keras.Supervise(sys.argv[1])
+dataset = tf.data.Dataset.from_tensors((tf.ones([1, 2]), tf.ones([1, 1]))).repeat(20)
+fails = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: 1 / (7 - batch))
+try:
+    model.fit(supervise.data(dataset), epochs=1, verbose=0, callbacks=[fails, supervise])
+except ZeroDivisionError:
+    try:
+        print("left", flush=True)
+        for _ in range(1000):
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        supervise = trainerd.keras.Supervise(sys.argv[1])
+        model.fit(supervise.data(dataset), epochs=1, verbose=0, callbacks=[supervise])
+        print(supervise.step)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_a_fit_that_failed_does_what_it_does_without(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", SIGNALLED, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "left\n"
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (8, "failure") in saved(tmp_path)
+    if number is signal.SIGTERM:
+        assert process.returncode == -signal.SIGTERM and rest == ""
+    else:
+        assert process.returncode == 0 and rest == "interrupted\n20\n"
