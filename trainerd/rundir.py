@@ -62,6 +62,11 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
 
     @property
+    def save_path(self) -> str:
+        """What the checkpoints' names begin with, as a program that names the folder expects it."""
+        return os.path.join(self.given or str(self.path), self.basename)  # noqa: PTH118, which would spell it anew
+
+    @property
     def lock(self) -> Path:
         """The file whose flock says that a process trains here; it names that process."""
         return self.path / "lock"

@@ -20,6 +20,7 @@ from tests.tensorflow.graphs import events, once, saved, state, wait_for
 from tests.tensorflow.programs import Count, Program, program
 from trainerd.errors import DataError, EntryError, InUseError, StorageError
 from trainerd.state import Phase
+from trainerd.supervisor.flag import Request
 
 
 def run(sv: Any, step: Any, count: int, *, at_once: bool = False) -> Any:
@@ -73,6 +74,32 @@ def test_a_plain_function_becomes_a_tf_function_once() -> None:
         with pytest.raises(TypeError, match="takes a step function"):
             session.run(p)
     assert len(traced) == 2
+
+
+@pytest.mark.parametrize("kind", ["supervisor", "monitored"])
+@pytest.mark.parametrize("steps", [None, 100])
+def test_a_step_is_run_in_any_case(tmp_path: Path, kind: str, steps: int | None) -> None:
+    """A pause may come between `should_stop` and `run`, whose result the program takes for one."""
+    p, found = tf.Variable(0.0), list[float]()
+    checkpoint = tf.train.Checkpoint(p=p)
+    options: dict[str, Any] = {} if steps is None else {"steps": steps}
+    if kind == "supervisor":
+        sv = trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path))
+        opened: Any = sv.managed_session()
+    else:
+        opened = trainerd.MonitoredTrainingSession(checkpoint=checkpoint, checkpoint_dir=str(tmp_path))
+    with opened as session:
+        asks = sv if kind == "supervisor" else session
+        while not asks.should_stop():
+            if len(found) == 1:
+                (tmp_path / "pause").touch()
+                flag = session.care.boundary.flag if kind == "supervisor" else session._session.care.boundary.flag
+                while not flag.wants(Request.PAUSE):  # which is looked for four times a second
+                    time.sleep(0.005)
+            found.append(session.run(lambda: {"p": p.assign_add(2.0)}, **options)["p"])
+    done = steps or 1
+    assert found == [2.0 * done, 2.0 * done + 2.0] and state(tmp_path).phase is Phase.PAUSED
+    assert saved(tmp_path)[0] == (done + 1, "pause")
 
 
 def test_a_method_is_traced_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -494,6 +495,52 @@ def test_an_error_that_a_program_asks_to_stop_with_is_raised_as_it_is(tmp_path: 
         sess.run(found.train_op)
         sv.request_stop(ValueError("asked for"))
     assert saved(tmp_path)[0] == (1, "failure")
+
+
+@pytest.mark.parametrize("how", ["service", "block", "request"])
+def test_an_exit_on_another_thread_ends_the_session_as_any_error_does(tmp_path: Path, how: str) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with pytest.raises(SystemExit) as raised, sv.managed_session() as sess:
+        sess.run(found.train_op)
+        if how == "service":
+            sv.loop(0.01, sys.exit, args=(2,))
+        elif how == "block":
+            with sv.stop_on_exception():
+                sys.exit(2)
+        else:
+            sv.request_stop(SystemExit(2))
+        run_until(sess, found.train_op, sv.should_stop)
+    assert raised.value.code == 2 and sv.coord.joined
+    assert reasons(tmp_path)[0] == "failure" and state(tmp_path).phase is Phase.FAILED
+    train_supervised(tmp_path, 1)
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_an_error_of_the_program_after_a_pause_is_raised(tmp_path: Path, is_paused: bool) -> None:
+    """After a stop of its own a Coordinator takes no more, and what TensorFlow's Supervisor hides then, ours does."""
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    raises: Any = pytest.raises(ValueError, match="mine") if is_paused else contextlib.nullcontext()
+    with raises, sv.managed_session() as sess:
+        sess.run(found.train_op)
+        if is_paused:
+            (tmp_path / "pause").touch()
+        else:
+            sv.request_stop()
+        run_until(sess, found.train_op, sv.should_stop)
+        raise ValueError("mine")
+    assert state(tmp_path).phase is Phase.FAILED
+
+
+def test_queues_that_a_pause_has_closed_are_no_failure(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with sv.managed_session() as sess:
+        (tmp_path / "pause").touch()
+        run_until(sess, found.train_op, sv.should_stop)
+        raise tf.errors.CancelledError(None, None, "the queue was closed")
+    assert reasons(tmp_path)[0] == "pause"
 
 
 def test_a_summary_that_fails_stops_the_loop(tmp_path: Path) -> None:

@@ -232,6 +232,41 @@ def test_tensorflows_own_programs_go_on_from_our_checkpoints_and_we_from_theirs(
     assert value(tmp_path) == 32.0 and saved(tmp_path)[:2] == [(16, "finish"), (15, "adopted")]
 
 
+@pytest.mark.parametrize("name", ["model.ckpt", "own"])
+def test_a_saver_of_the_programs_own_keeps_no_more_with_each_start(tmp_path: Path, name: str) -> None:
+    for start in range(4):
+        found = counter()
+        with found.graph.as_default():
+            sv = trainerd.Supervisor(logdir=str(tmp_path), save_model_secs=0, saver=tf1.train.Saver(max_to_keep=2))
+            with sv.managed_session() as sess:
+                assert sess.run(found.global_step) == 6 * start
+                for _ in range(6):
+                    sess.run(found.train_op)
+                    sv.saver.save(sess, str(tmp_path / name), global_step=sv.global_step)
+        assert len(list(tmp_path.glob("*.index"))) == (2 if name == "own" or not start else 4)
+
+
+def test_paths_begin_as_the_program_names_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = counter()
+    with found.graph.as_default():
+        sv = trainerd.Supervisor(logdir="./run")
+        with sv.managed_session() as sess:
+            sess.run(found.train_op)
+            path = sv.saver.save(sess, sv.save_path, global_step=sv.global_step)
+            assert path == "./run/model.ckpt-1" == sv.saver.last_checkpoints[-1]
+    found = counter()
+    with (
+        found.graph.as_default(),
+        caplog.at_level("INFO", logger="tensorflow"),
+        trainerd.MonitoredTrainingSession(checkpoint_dir="./monitored") as session,
+    ):
+        session.run(found.train_op)
+    assert "Saving checkpoints for 0 into ./monitored/model.ckpt." in caplog.text
+
+
 def test_the_graph_is_beside_the_checkpoint(tmp_path: Path) -> None:
     train_supervised(tmp_path, 10)
     with tf1.Graph().as_default(), tf1.Session() as sess:

@@ -24,15 +24,15 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
     metrics = as_dict(outputs)
     for name, value in metrics.items():
         if not isinstance(name, str) or not name:
-            raise EntryError(f"train_step returned a metric named {name!r}; names are strings.")
+            raise EntryError(f"the step returned a metric named {name!r}; names are strings.")
         shape = getattr(value, "shape", None)
         if shape is None or not (value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool):
-            raise EntryError(f"train_step returned {value!r} for {name!r}; a metric is a number.")
+            raise EntryError(f"the step returned {value!r} for {name!r}; a metric is a number.")
         if shape.rank != 0:
             how = "Reduce it: tf.reduce_mean(...)."
             if shape.rank is None:
                 how = "Where it is one when it runs, say so: tf.ensure_shape(..., [])."
-            raise EntryError(f"train_step returned a tensor of shape {shape} for {name!r}; a metric is a scalar. {how}")
+            raise EntryError(f"the step returned a tensor of shape {shape} for {name!r}; a metric is a scalar. {how}")
     wide = any(v.dtype == tf.float64 or (v.dtype.is_integer and v.dtype.size > 2) for v in metrics.values())
     return tuple(metrics), tf.float64 if wide else tf.float32
 
@@ -62,5 +62,5 @@ def as_dict(outputs: Any) -> dict[str, Any]:
     if isinstance(outputs, tf.Tensor | tf.TensorSpec):
         return {"loss": outputs}
     raise EntryError(
-        f"train_step returned a {type(outputs).__name__}; return a dict of name to scalar tensor, one scalar, or None."
+        f"the step returned a {type(outputs).__name__}; return a dict of name to scalar tensor, one scalar, or None."
     )

@@ -110,7 +110,7 @@ class GraphCustody(Custody):
             return
         self._published = last
         if isinstance(self._saver, Saver):
-            self._saver.published = [str(rundir.prefix(step)) for step in reversed(rundir.steps())]
+            self._saver.published = [f"{rundir.save_path}-{step}" for step in reversed(rundir.steps())]
         if last.seconds is not None:  # it was saved now, and not restored
             self._graph_events.saved(last.path, last.step)
             self._tell_saved(last.step)

@@ -120,7 +120,14 @@ class GraphProgram:
             session = self.session_manager.prepare_session(master, init_op=self.init_op, saver=self.saver, **options)
             if not self.restores:
                 self.require_restored(session, prefix)
+            elif prefix is not None:
+                self._tell_saver()
             return session
+
+    def _tell_saver(self) -> None:
+        """Which checkpoints the program saved itself: it deletes the oldest of them, by its own count. None of ours."""
+        assert self._rundir is not None
+        self.saver.recover_last_checkpoints(foreign.listed(self._rundir))
 
     def require_restored(self, session: Any, prefix: str | None) -> None:
         """What another than ours has made a session with goes on from the checkpoint that it was to.
@@ -130,7 +137,7 @@ class GraphProgram:
         """
         if prefix is None or self._rundir is None or self.saver is None:
             return
-        self.saver.recover_last_checkpoints(foreign.listed(self._rundir))  # it deletes by its own count: none of ours
+        self._tell_saver()
         if self.global_step is None:
             return
         reader, name = tf.train.load_checkpoint(prefix), self.global_step.op.name.removesuffix("/Read/ReadVariableOp")

@@ -55,7 +55,7 @@ class Keeping:
     def tell_saving(self, step: int) -> None:
         """Say that a checkpoint is begun, in TensorFlow's words."""
         tf1.logging.info("Calling checkpoint listeners before saving checkpoint %d...", step)
-        tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.path / self.rundir.basename)
+        tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.save_path)
 
     def tell_saved(self, step: int) -> None:
         """Say that it is there."""
@@ -83,9 +83,11 @@ def require_global_step(needing: Mapping[str, bool]) -> Any:
 
     Raises:
       RuntimeError: nothing does, and it is needed.
+      TypeError: it is no integer, or not a single one.
     """
     found = defaults.global_step()
     for name, is_needed in needing.items():
         if is_needed and found is None:
+            tf1.train.get_global_step()  # raises what is wrong with one that is there and cannot count
             raise RuntimeError(f"Global step should be created to use {name}.")
     return found

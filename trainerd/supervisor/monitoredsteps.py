@@ -197,19 +197,21 @@ class MonitoredStepSession(Closing):
             raise RuntimeError(STOPPED)
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
-        boundary, result, end = self._session.care.boundary, None, self.step + (steps or 1)
+        boundary, result, before = self._session.care.boundary, None, self.step
+        end = before + (steps or 1)
         with boundary.lock:
-            while self.step < end and (result is None or not self._is_over()):
+            while self.step < end and (self.step == before or not self._is_over()):
+                limit = before + 1 if self._is_over() else end  # one step is made in any case
                 boundary.is_held = True
                 try:
-                    last = self._some(step_fn, feed_dict, end if steps is not None else None)
+                    last = self._some(step_fn, feed_dict, limit if steps is not None else None)
                 finally:
                     boundary.is_held = False
                 result = last if last is not None else result
                 if boundary.flag.is_raised or self.step >= self._session.care.next_step:
                     boundary.reached()
                     self._tell_saved()
-                if steps is None or (last is None and self._is_over()):
+                if steps is None:
                     break
         return result
 

@@ -72,11 +72,11 @@ class StepSession:
           step_fn: a function, which becomes a `tf.function`, or one that is.
           feed_dict: its arguments by name.
           steps: how many times: in the graph, with the flag looked at after each. It returns earlier where the loop
-            is to end. The function then takes no arguments, and returns a dict of scalars, one scalar, or None.
+            is to end, but runs it once in any case. The function then takes no arguments, and returns a dict of
+            scalars, one scalar, or None.
 
         Returns:
-          What the function returned, the last time where there are several, as NumPy values; None where it was not
-          run at all.
+          What the function returned, the last time where there are several, as NumPy values.
 
         Raises:
           what the function raises; `tf.errors.OutOfRangeError` where its input has ended.
@@ -154,12 +154,14 @@ class StepSession:
         self.care.close(None)
 
     def _run_until(self, step_fn: Step, end: int) -> Any:
-        boundary, result = self.care.boundary, None
+        boundary, result, before = self.care.boundary, None, self.step
         while self.step < end:
             if boundary.flag.is_raised:
                 boundary.reached()
             if self.care.should_stop():
-                break
+                if self.step > before:
+                    break
+                end = before + 1  # as a run of one step, which is made in any case
             steps, last = self.run_steps(step_fn, int(min(end, self.care.next_step)))
             result = last if last is not None else result
             self.care.ran(steps)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +24,9 @@ from trainerd.supervisor.stepprogram import StepProgram
 from trainerd.supervisor.tenancy import Host
 
 tf1 = tf.compat.v1
+
+# What a run of a step raises where its queues are closed, as at a pause: the end of the loop, and no failure.
+_OF_QUEUES = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
 
 
 class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in name alone: `isinstance` is asked for
@@ -212,7 +214,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     @property
     def save_path(self) -> str | None:
         """What the checkpoints' paths begin with; None where nothing is saved."""
-        return None if self._rundir is None else str(Path(str(self._logdir)) / self._rundir.basename)
+        return None if self._rundir is None else self._rundir.save_path
 
     # ------------------------------------------------------------------ a session's life, top to bottom
 
@@ -245,6 +247,8 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         except Exception as error:
             self._error = error
             self.request_stop(error)
+            if self._custody.outcome is not None and not isinstance(error, _OF_QUEUES):
+                raise  # a Coordinator takes no error of a loop that it was told to end, as a pause has
         except BaseException as error:  # an exit, or Ctrl-C: it is raised whatever the threads say
             self._error = error
             raise
