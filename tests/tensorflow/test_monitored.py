@@ -95,6 +95,13 @@ def test_without_a_global_step_it_says_so(tmp_path: Path, options: dict[str, Any
         pass
 
 
+def test_a_global_step_that_cannot_count_is_named(tmp_path: Path) -> None:
+    with tf1.Graph().as_default(), pytest.raises(TypeError, match='Existing "global_step" does not have integer type'):
+        tf1.get_variable("global_step", [], trainable=False)
+        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)):
+            pass
+
+
 def test_a_global_step_that_nothing_counts_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     logger = tf1.get_logger()
     logger.propagate = True

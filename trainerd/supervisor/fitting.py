@@ -474,13 +474,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             stack.callback(custody.leave, error)
             stack.callback(self._care.care.boundary.lock.release)
             stack.callback(self._forget_steps)
-            if self.model.optimizer is not self._optimizer:
-                log.warning(_COMPILED_ANEW, self._rundir.path, extra={"event": "abandoned"})
-            elif error is not None and not isinstance(error, Paused):
+            if error is not None and not isinstance(error, Paused):
                 self._save_sound(error, custody)
             custody.part()
 
     def _save_sound(self, error: BaseException, custody: StepCustody) -> None:
+        if self.model.optimizer is not self._optimizer:
+            log.warning(_COMPILED_ANEW, self._rundir.path, extra={"event": "abandoned"})
+            return
         self._go_back_to_boundary()
         self._count(custody)
         if self._is_within:
