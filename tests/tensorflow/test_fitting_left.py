@@ -96,8 +96,7 @@ def test_another_fit_of_a_model_is_not_counted(tmp_path: Path) -> None:
     assert all(np.array_equal(was, weight) for was, weight in zip(weights, model.weights, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["best", "averages", "plain"])
-@pytest.mark.parametrize("batches", [9, 12])
+@pytest.mark.parametrize(("kind", "batches"), [("best", 9), ("averages", 15), ("plain", 12)])
 def test_a_loop_over_fit_goes_on_in_the_midst_of_a_later_one(tmp_path: Path, kind: str, batches: int) -> None:
     """Those before it train nothing, though Keras ends each: with the best weights, or averaged ones."""
 

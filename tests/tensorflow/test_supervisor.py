@@ -488,6 +488,17 @@ def test_an_error_in_a_service_stops_the_loop_and_is_raised(tmp_path: Path) -> N
     assert state(tmp_path).step == saved(tmp_path)[0][0]
 
 
+def test_an_exit_hides_no_error_of_a_service(tmp_path: Path) -> None:
+    found = counter()
+    sv = supervised(found.graph, tmp_path)
+    with pytest.raises(ZeroDivisionError), sv.managed_session() as sess:
+        sess.run(found.train_op)
+        sv.loop(0.01, lambda: 1 / 0)
+        run_until(sess, found.train_op, sv.should_stop)
+        sys.exit(0)
+    assert reasons(tmp_path)[0] == "failure" and state(tmp_path).phase is Phase.FAILED
+
+
 def test_an_error_that_a_program_asks_to_stop_with_is_raised_as_it_is(tmp_path: Path) -> None:
     found = counter()
     sv = supervised(found.graph, tmp_path)

@@ -604,8 +604,12 @@ class Custody(ABC):
         self._stack.close()
 
     def _has_failed(self, error: BaseException | None) -> bool:
-        """Whether this is a failure of the program: an exit is none where it was told to end."""
-        return is_failure(error) and (self.outcome is None or isinstance(error, Exception))
+        """Whether this is a failure of the program: after it was told to end no exit is, nor a run cut off for that."""
+        if self.outcome is not None and (
+            not isinstance(error, Exception) or isinstance(error, tf.errors.CancelledError)
+        ):
+            return False
+        return is_failure(error)
 
     def _closing(self, error: BaseException | None) -> None:
         """The program closes the session, before it says that it is done."""

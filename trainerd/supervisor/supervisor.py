@@ -15,7 +15,7 @@ import tensorflow as tf
 from trainerd.events.graphevents import SessionLog
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.supervisor import subclass
-from trainerd.supervisor.custody import IDLE_SECS
+from trainerd.supervisor.custody import IDLE_SECS, is_failure
 from trainerd.supervisor.graphprogram import GraphProgram
 from trainerd.supervisor.looper import Looper
 from trainerd.supervisor.program import USE_DEFAULT, chosen
@@ -393,7 +393,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           what a service or a thread raised first.
         """
         self._coord.request_stop()
-        error = self._error or self._custody.requested_error()
+        error = self._error if is_failure(self._error) else self._custody.requested_error() or self._error
         try:
             try:
                 self._custody.save(error)
