@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import saved, state
@@ -240,3 +242,152 @@ def test_a_signal_after_a_fit_that_failed_does_what_it_does_without(tmp_path: Pa
         assert process.returncode == -signal.SIGTERM and rest == ""
     else:
         assert process.returncode == 0 and rest == "interrupted\n20\n"
+
+
+def failing_record() -> tf.data.Dataset:
+    """Data whose fifth batch cannot be read."""
+    return (
+        reshuffled()
+        .map(lambda x, y: (x, tf.ensure_shape(y, [10, 1])))
+        .apply(
+            lambda whole: whole.take(4).concatenate(
+                whole.take(1).map(lambda x, y: (tf.debugging.check_numerics(x / 0.0, "a bad record"), y))
+            )
+        )
+    )
+
+
+def test_a_fit_of_the_same_model_elsewhere_is_its_own_after_one_that_failed_in_a_step(tmp_path: Path) -> None:
+    model, trains = a_model(), []
+    for name in "abc":
+        one = trainerd.keras.Supervise(str(tmp_path / name))
+        with contextlib.suppress(tf.errors.InvalidArgumentError):
+            model.fit(failing_record(), epochs=2, verbose=0, shuffle=False, callbacks=[one])
+        trains.append(model.train_function)
+    other = trainerd.keras.Supervise(str(tmp_path / "other"))
+    model.fit(other.data(reshuffled()), epochs=2, verbose=0, shuffle=False, callbacks=[other])
+    assert other.step == 12 and saved(tmp_path / "other") == [(12, "finish")] and not saved(tmp_path / "a")
+    assert not any(model.train_function is each for each in trains)  # nor do they pile up
+    assert not isinstance(trains[-1].train, type(trains[-1]))
+
+
+@pytest.mark.parametrize("then", ["plain", "again", "another"])
+def test_a_fit_that_failed_on_a_thread_that_has_ended_hangs_nobody(tmp_path: Path, then: str) -> None:
+    model, supervise = a_model(), trainerd.keras.Supervise(str(tmp_path))
+    data = supervise.data(reshuffled())
+
+    def work() -> None:
+        with contextlib.suppress(OSError):
+            model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[Once(8), supervise])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if then == "plain":
+        assert model.fit(X, Y, epochs=1, verbose=0).epoch == [0]
+        assert saved(tmp_path) == [(8, "failure")]
+        return
+    if then == "another":
+        supervise = trainerd.keras.Supervise(str(tmp_path))
+        data = supervise.data(reshuffled())
+    model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[supervise])
+    assert supervise.step == 12 and [step for step, _ in saved(tmp_path)] == [12, 8]
+
+
+def test_a_fit_without_it_begins_at_its_own_first_epoch(tmp_path: Path) -> None:
+    """After one that had gone on in a later epoch, and failed."""
+    model = a_model()
+    for fails in (Once(8), Once(2)):
+        supervise = trainerd.keras.Supervise(str(tmp_path))
+        with contextlib.suppress(OSError):
+            data = supervise.data(reshuffled())
+            model.fit(data, epochs=6, verbose=0, shuffle=False, callbacks=[fails, supervise])
+    assert model.fit(X, Y, epochs=1, verbose=0).epoch == [0] and saved(tmp_path)[0] == (10, "failure")
+
+
+@pytest.mark.parametrize("method", ["on_train_batch_end", "on_epoch_end"])
+def test_an_evaluation_with_the_same_callbacks_changes_nothing(tmp_path: Path, method: str) -> None:
+    with trainerd.keras.Supervise(str(tmp_path)) as supervise:
+        model, other, evaluates = a_model(), a_model(), keras.callbacks.Callback()
+
+        def evaluate(*args: Any, **options: Any) -> None:
+            model.evaluate(X, Y, verbose=0, callbacks=[supervise])
+            other.predict(X, verbose=0, callbacks=[supervise])
+
+        setattr(evaluates, method, evaluate)
+        data = supervise.data(reshuffled())
+        model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[evaluates, supervise])
+    assert supervise.step == 12 and saved(tmp_path) == [(12, "finish")]
+
+
+class Stops(keras.callbacks.Callback):  # type: ignore[misc]
+    """Stops when one of its methods is called so many times."""
+
+    count = 0
+
+    def __init__(self, method: str, last: int) -> None:
+        super().__init__()
+        self.last = last
+        setattr(self, method, self.stop)
+
+    def stop(self, *args: Any, **options: Any) -> None:
+        self.count += 1
+        if self.count == self.last:
+            self.model.stop_training = True
+
+
+@pytest.mark.parametrize(
+    ("method", "last", "fails", "expected"),
+    [
+        ("on_train_batch_end", 8, ("on_train_batch_end", 8), 8),
+        ("on_train_batch_begin", 8, ("on_train_batch_end", 8), 8),
+        ("on_epoch_begin", 2, ("on_train_batch_end", 7), 7),
+        ("on_epoch_begin", 2, ("on_epoch_end", 1), 7),
+    ],
+)
+def test_a_stop_is_neither_lost_nor_doubled_by_an_error(
+    tmp_path: Path, method: str, last: int, fails: tuple[str, int], expected: int
+) -> None:
+    name, number = fails
+
+    class Breaks(Stops):
+        def stop(self, *args: Any, **options: Any) -> None:
+            self.count += 1
+            if self.count == number:
+                raise OSError("of another callback")
+
+    def train(*more: Any) -> int:
+        stops = Stops(method, last)
+        with trainerd.keras.Supervise(str(tmp_path), callbacks=[stops]) as supervise:
+            data = supervise.data(reshuffled())
+            a_model().fit(data, epochs=3, verbose=0, shuffle=False, callbacks=[stops, *more, supervise])
+        return supervise.step
+
+    with pytest.raises(OSError, match="of another callback"):
+        train(Breaks(name, 99))
+    assert train() == expected
+
+
+class Writes(keras.callbacks.Callback):  # type: ignore[misc]
+    """Has a file, which no checkpoint can hold."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.file: Any = path.open("w")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.file.close()
+        self.file = None
+        raise OSError("of another callback")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_what_cannot_be_saved_of_a_callback_stays_as_it_has_become(tmp_path: Path) -> None:
+    writes = Writes(tmp_path / "rows")
+    with (
+        pytest.raises(OSError, match="of another callback"),
+        trainerd.keras.Supervise(str(tmp_path / "run"), callbacks=[writes]) as supervise,
+    ):
+        data = supervise.data(reshuffled())
+        a_model().fit(data, epochs=3, verbose=0, shuffle=False, callbacks=[writes, supervise])
+    assert writes.file is None

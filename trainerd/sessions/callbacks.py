@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,19 @@ log = logging.getLogger(__name__)
 _OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 _KERAS_OWN = {each for each in vars(keras.callbacks).values() if isinstance(each, type)} - {keras.callbacks.Callback}
 _NOT_THEIRS = {"params", "validation_data"}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What callbacks are at a moment.
+
+    Attributes:
+      memory: what they remember.
+      states: of each, all of it that can be saved, and the names of all that it has.
+    """
+
+    memory: list[Any]
+    states: list[tuple[dict[str, Any], set[str]]]
 
 
 class Callbacks:
@@ -156,13 +170,16 @@ class Callbacks:
             vars(each).update({key: _as_it_is(vars(each).get(key), value) for key, value in remembered.items()})
         return added, [name for name, _ in left]
 
-    def go_back(self, memory: Sequence[Any]) -> None:
-        """Have each as it was when it remembered this."""
-        for each, begun, (_, changed) in zip(self._own, self._begun, memory, strict=True):
-            for name in _memory(each).keys() - begun.keys() - changed.keys():
+    def moment(self) -> Moment:
+        """What they are now."""
+        return Moment(self.memory(), [(_taken(each, _memory(each)), {*vars(each)}) for each in self._own])
+
+    def go_back(self, moment: Moment) -> None:
+        """Have each as it was at a moment; what cannot be saved stays as it has become."""
+        for each, (values, names) in zip(self._own, moment.states, strict=True):
+            for name in _memory(each).keys() - names:
                 delattr(each, name)
-            vars(each).update({name: copy.deepcopy(value) for name, value in begun.items() if name not in changed})
-        self.put_back(memory)
+            vars(each).update(values)
 
     def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
         """What could be saved when training began, and cannot be now, is told of once; Keras's see to themselves."""

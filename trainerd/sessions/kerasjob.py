@@ -216,6 +216,9 @@ class KerasJobSession(FunctionSession):
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
         """Where what is done between two steps fails it is saved as it was before; the next start does it again."""
+        if self._keras.validation_data is None and not self._keras.callbacks:  # nothing to be done, or to fail
+            yield
+            return
         before, self._before = Values(self._variables), self._memory()
         try:
             yield

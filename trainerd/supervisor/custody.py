@@ -209,6 +209,8 @@ class Custody(ABC):
         care, model = self._care, self._model
         if care is None or model is None or self._rundir is None:
             return
+        if self.loop is not None:
+            care.boundary.inherit()
         if self.is_within or care.is_within or not care.boundary.is_mine:
             return
         if self.loop is not None and not self.loop.was_left(inspect.currentframe()):
@@ -268,6 +270,10 @@ class Custody(ABC):
         if not care.boundary.is_mine or not lock.is_in_place(self._rundir):
             self.wait()
             return
+        log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
+        if self.loop is not None:
+            self.loop.end(error)
+            return
         if not care.boundary.lock.acquire(timeout=STUCK_SECS):
             log.warning(
                 "%s: another thread is in the middle of a step, and nothing is saved of it",
@@ -277,11 +283,7 @@ class Custody(ABC):
             self.wait()
             return
         care.boundary.lock.release()
-        log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
         self._stop(None)
-        if self.loop is not None:
-            self.loop.end(error)
-            return
         if not self._has_failed(error):
             error = care.failure if care.failed_at == model.changes else self.requested_error()
         self._save_and_leave(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import threading
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Self
@@ -14,13 +15,16 @@ import tensorflow as tf
 
 from trainerd.errors import DataError, UsageError
 from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
-from trainerd.sessions.callbacks import Callbacks, as_numbers
+from trainerd.sessions.callbacks import Callbacks, Moment, as_numbers
 from trainerd.sessions.pythonstate import PythonValues, is_plain, packed
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.sessions.values import Values
 from trainerd.state import Phase
+from trainerd.supervisor.boundary import is_alive
 from trainerd.supervisor.custody import Keep, Loop
 from trainerd.supervisor.fitdata import MANY, FitData
+from trainerd.supervisor.fitstep import NotedStep, is_below, running_fit
+from trainerd.supervisor.lendable import Lendable
 from trainerd.supervisor.opened import left_by_error
 from trainerd.supervisor.outcome import Paused
 from trainerd.supervisor.schedule import Schedule
@@ -90,13 +94,18 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     # ------------------------------------------------------------------ what fit calls
 
     def set_model(self, model: Any) -> None:
-        """Another `fit` begins, and no callback knows of it yet. One that has raised an error is saved before."""
-        if self._fit is None or self._was_left():
-            self._leave(left_by_error())
-        super().set_model(model)
+        """Another `fit` begins, and no callback knows of it yet. Those that have raised an error are saved before."""
+        step = getattr(model, "train_function", None)
+        while isinstance(step, NotedStep):  # of another Supervise
+            step.is_over()
+            step = step.train
+        if self._is_over():  # else `fit` runs, and evaluates or predicts with the same callbacks
+            super().set_model(model)
 
     def set_params(self, params: Any) -> None:
         """What `fit` says of itself. No callback is to take the number that `FitData` tells Keras for a length."""
+        if self._custody is not None:  # see `set_model`
+            return
         if params and params.get("steps") == MANY:
             params["steps"] = None
         super().set_params(params)
@@ -105,7 +114,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Restore the newest checkpoint, and have `fit` begin there."""
         if self._custody is not None:
             raise UsageError(
-                "this Supervise is a callback of a `fit` that runs: give each its own, and its own `logdir`."
+                "this Supervise is a callback of a training that has not ended: give each its own, and its own "
+                "`logdir`; and have what may fail in a loop of your own within `with supervise:`."
             )
         self._is_within = self._is_told_again = self._is_resumed = False
         self._unsure = self._begun_before = None
@@ -143,7 +153,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             custody.leave(error)
             raise
         self._custody = custody
-        self._fit, self._optimizer = _running(), self.model.optimizer
+        self._fit, self._thread, self._optimizer = running_fit(), threading.get_ident(), self.model.optimizer
         custody.loop = Loop(self._was_left, self._leave_open)
         self._care.care.boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
@@ -157,12 +167,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """In an epoch that goes on, put back what `fit` has just reset."""
+        self.model._initial_epoch = None  # it is read by now, and another fit of this model is none of ours
         if self._restored is None:
             self._epoch, self._batch = epoch, 0
             return
         reset, rate = self._restored
         self._restored = None
         if self._batch:  # others have just begun it once more
+            self.model.stop_training = False
             self._memory.put_back(self._was)
             for variable, value in reset:
                 variable.assign(value)
@@ -276,14 +288,15 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _first_batch = _begun_at = _begun_batch = 0
     _is_within = _is_told_again = _was_read = _is_resumed = _is_stopping = _was_stopping = _is_amid = False
     _fit: FrameType | None = None  # of `fit`, while it runs
+    _thread = 0  # on which it runs
     _restored: Any = None
     _optimizer: Any = None
     _begun_before: int | None = None  # how often the data had been begun, where `fit` must begin it again now
     _break: object = None
-    _noted: tuple[Any, Any, Any] | None = None  # a model, what takes note of its steps, and what does them
+    _noted: NotedStep | None = None
     _instead: Any = None  # what comes in the place of the next step
     _untold: tuple[int, Any] | None = None  # the last batch of a step that is done, and its logs, until we are told
-    _at_last: tuple[Any, Values] | None = None  # what callbacks remembered, and the variables
+    _at_last: tuple[Moment, Values] | None = None  # what callbacks were, and the variables
     _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
 
     def _traced(self, batch: Any) -> Any:
@@ -301,41 +314,37 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _note_steps(self) -> None:
         """Have it known when a step is done: the callbacks that are told of it before us may fail."""
-        model, train = self.model, self.model.train_function
-
-        def noted(iterator: Any) -> Any:
-            if self._was_left():  # it is another `fit` of this model, which is none of ours
-                self._leave(left_by_error())
-                return train(iterator)
-            if not self._is_within or self._is_told_again or self._untold is not None:  # a callback's own training
-                return train(iterator)
-            instead, self._instead = self._instead or self._step, None
-            return instead(iterator)
-
-        model.train_function = noted
-        self._noted = model, noted, train
+        train = self.model.train_function
+        while isinstance(train, NotedStep) and train.is_over():
+            train = train.train
+        self._noted = self.model.train_function = NotedStep(self.model, train, self._take_note, self._is_over)
         self._instead = None
+
+    def _take_note(self, train: Any, iterator: Any) -> Any:
+        """Do the step that we were told of, or what comes in its place. Another's, or a callback's, is none of ours."""
+        is_ours = not self._is_over() and self._thread == threading.get_ident()
+        if not is_ours or not self._is_within or self._is_told_again or self._untold is not None:
+            return train(iterator)
+        instead, self._instead = self._instead or self._step, None
+        return instead(iterator)
 
     def _step(self, iterator: Any) -> Any:
         assert self._noted is not None
-        model, _, train = self._noted
-        logs = train(iterator)
-        self._untold = self._begun_batch + model.steps_per_execution - 1, logs
+        logs = self._noted.train(iterator)
+        self._untold = self._begun_batch + self._noted.model.steps_per_execution - 1, logs
         return logs
 
     def _forget_steps(self) -> None:
         """Give the model its own step back, where it has not another one by now."""
-        if self._noted is not None:
-            model, ours, train = self._noted
-            self._noted = None
-            if model.train_function is ours:
-                model.train_function = train
+        noted, self._noted = self._noted, None
+        if noted is not None and noted.model.train_function is noted:
+            noted.model.train_function = noted.train
         self._untold = self._at_last = self._instead = None
 
     def _keep_boundary(self) -> None:
         """Between two epochs others do much to rates and weights: where that fails, it is as if it were not done."""
         assert self._custody is not None
-        self._at_last = self._memory.memory(), Values(self._custody.model.variables())
+        self._at_last = self._memory.moment(), Values(self._custody.model.variables())
 
     def _require_a_batch(self, may_have_more: bool) -> None:
         """Have an epoch that was saved after its last batch end with the logs of that: `fit` is told them once more.
@@ -450,7 +459,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             where |= {"passes": self._data.passes, "was_read": was_read}
         logs = (self._last_logs if self._is_resumed else self._logs) or {}
         where["logs"] = {name: value for name, value in logs.items() if is_plain(value)}
-        return {**where, "callbacks": self._at_last[0] if self._at_last else self._memory.memory()}
+        return {**where, "callbacks": self._at_last[0].memory if self._at_last else self._memory.memory()}
 
     def _write(self, values: Any) -> None:
         self._epoch, self._batch, self._was = values["epoch"], values["batch"], values["callbacks"]
@@ -466,17 +475,31 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._error = error
 
     def _leave(self, error: BaseException | None) -> None:
-        custody, self._custody, self._fit = self._custody, None, None
-        if custody is None:
+        if self._custody is None or self._runs_elsewhere():
             return
+        custody, self._custody, self._fit = self._custody, None, None
+        self._take_over()
         with contextlib.ExitStack() as stack:
-            self.model._initial_epoch = None  # another fit of this model is none of ours
+            self.model._initial_epoch = None  # where no epoch was begun
             stack.callback(custody.leave, error)
             stack.callback(self._care.care.boundary.lock.release)
             stack.callback(self._forget_steps)
             if error is not None and not isinstance(error, Paused):
                 self._save_sound(error, custody)
             custody.part()
+
+    def _runs_elsewhere(self) -> bool:
+        """Whether `fit` may still run, on a thread of its own."""
+        return self._thread != threading.get_ident() and is_alive(self._thread)
+
+    def _take_over(self) -> None:
+        """Where `fit` was on a thread that has ended, nobody else can give back the lock that it held."""
+        boundary = self._care.care.boundary
+        if self._thread != threading.get_ident():
+            self._thread = threading.get_ident()
+            boundary.inherit()
+            boundary.lock = Lendable()
+            boundary.lock.acquire()
 
     def _save_sound(self, error: BaseException, custody: StepCustody) -> None:
         if self.model.optimizer is not self._optimizer:
@@ -501,32 +524,28 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             batch, logs = self._untold
             self._untold, self._is_within = None, False
             self._take(batch, as_numbers(logs))
+            self._is_stopping = bool(self.model.stop_training)
         self._go_back()
 
     def _go_back(self) -> None:
         """What callbacks have done since the boundary is not done."""
         if self._at_last is not None:
             self._is_within = False
-            memory, values = self._at_last
+            moment, values = self._at_last
             values.put_back()
-            self._memory.go_back(memory)
+            self._memory.go_back(moment)
 
     def _was_left(self, frame: FrameType | None = None) -> bool:
         """Whether `fit` has ended, as nobody tells where it was by an error: it does not call this, nor that frame."""
-        if self._fit is None:
+        if self._fit is None or self._runs_elsewhere():
             return False
-        frame = frame or inspect.currentframe()
-        while frame is not None and frame is not self._fit:
-            frame = frame.f_back
-        return frame is None
+        return not is_below(frame or inspect.currentframe(), self._fit)
 
-
-def _running() -> FrameType | None:
-    """The frame of the `fit` that calls this; None where a program calls callbacks in a loop of its own."""
-    frame = inspect.currentframe()
-    while frame is not None and not (frame.f_code.co_name == "fit" and "keras" in frame.f_globals["__name__"]):
-        frame = frame.f_back
-    return frame
+    def _is_over(self) -> bool:
+        """Whether no `fit` runs; where one was left by an error, it is ended."""
+        if self._was_left():
+            self._leave(left_by_error())
+        return self._custody is None
 
 
 class _Break:

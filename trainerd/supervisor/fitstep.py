@@ -1,0 +1,45 @@
+"""The step of a `fit`, and whether that still runs: of what becomes of them Keras tells a callback nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NotedStep:
+    """A step whose end somebody takes note of: callbacks that are told of it earlier may fail.
+
+    Attributes:
+      model: whose step it is.
+      train: what does it, as `model.train_function` did before.
+      noted: called with that and an iterator in its place.
+      is_over: whether nobody takes note any more. Asked, who finds that its `fit` was left by an error ends it.
+    """
+
+    model: Any
+    train: Any
+    noted: Callable[[Any, Any], Any]
+    is_over: Callable[[], bool]
+
+    def __call__(self, iterator: Any) -> Any:
+        """A step."""
+        return self.noted(self.train, iterator)
+
+
+def running_fit() -> FrameType | None:
+    """The frame of the `fit` that calls this; None where a program calls callbacks in a loop of its own."""
+    frame = inspect.currentframe()
+    while frame is not None and not (frame.f_code.co_name == "fit" and "keras" in frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return frame
+
+
+def is_below(frame: FrameType | None, caller: FrameType) -> bool:
+    """Whether a frame was called by another, or by what that has called."""
+    while frame is not None and frame is not caller:
+        frame = frame.f_back
+    return frame is caller
