@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -18,6 +19,17 @@ def no_clock_of_ours_goes_on() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name in CLOCKS]
+
+
+@pytest.fixture(autouse=True)
+def garbage_is_looked_for_among_what_is_new() -> Iterator[None]:
+    """As for all tests, but after each: TensorFlow keeps graphs for good, of which custom gradients' are in a registry.
+
+    Within a module a single test spent half a minute on looking through them.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 def wakeup_fd() -> int:
