@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -271,27 +272,59 @@ def test_a_fit_of_the_same_model_elsewhere_is_its_own_after_one_that_failed_in_a
     assert not isinstance(trains[-1].train, type(trains[-1]))
 
 
-@pytest.mark.parametrize("then", ["plain", "again", "another"])
-def test_a_fit_that_failed_on_a_thread_that_has_ended_hangs_nobody(tmp_path: Path, then: str) -> None:
+@pytest.mark.parametrize("lives", [False, True])
+@pytest.mark.parametrize("then", ["plain", "again", "another", "left"])
+def test_a_fit_that_failed_on_another_thread_hangs_nobody(tmp_path: Path, then: str, lives: bool) -> None:
+    """Be it that the thread has ended, or that it waits for other work."""
+    model, supervise = a_model(), trainerd.keras.Supervise(str(tmp_path))
+    data = supervise.data(reshuffled())
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
+        options: dict[str, Any] = {"epochs": 2, "verbose": 0, "shuffle": False}
+        with pytest.raises(OSError, match="of another callback"):
+            pool.submit(model.fit, data, callbacks=[Once(8), supervise], **options).result()
+        if not lives:
+            pool.shutdown()
+        if then == "plain":
+            assert model.fit(X, Y, epochs=1, verbose=0).epoch == [0]
+        elif then == "left":
+            stack.enter_context(supervise)
+            stack.close()
+        else:
+            if then == "another":
+                supervise = trainerd.keras.Supervise(str(tmp_path))
+                data = supervise.data(reshuffled())
+            model.fit(data, callbacks=[supervise], **options)
+            assert supervise.step == 12
+        assert saved(tmp_path)[-1] == (8, "failure")
+
+
+def test_a_fit_on_thread_after_thread_goes_on(tmp_path: Path) -> None:
+    """Of which one may have the identity of another that has ended."""
     model, supervise = a_model(), trainerd.keras.Supervise(str(tmp_path))
     data = supervise.data(reshuffled())
 
-    def work() -> None:
+    def work(fails: Once) -> None:
         with contextlib.suppress(OSError):
-            model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[Once(8), supervise])
+            model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[fails, supervise])
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if then == "plain":
-        assert model.fit(X, Y, epochs=1, verbose=0).epoch == [0]
-        assert saved(tmp_path) == [(8, "failure")]
-        return
-    if then == "another":
-        supervise = trainerd.keras.Supervise(str(tmp_path))
-        data = supervise.data(reshuffled())
-    model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[supervise])
-    assert supervise.step == 12 and [step for step, _ in saved(tmp_path)] == [12, 8]
+    for batches in (2, 3, 99):
+        thread = threading.Thread(target=work, args=(Once(batches),))
+        thread.start()
+        thread.join()
+    assert supervise.step == 12 and [step for step, _ in saved(tmp_path)] == [12, 5, 2]
+
+
+def test_a_run_begun_anew_begins_its_epoch_whole(tmp_path: Path) -> None:
+    """After one that had gone on in mid-epoch, with the same Supervise."""
+    supervise, model = trainerd.keras.Supervise(str(tmp_path / "run")), a_model()
+    data = supervise.data(reshuffled())
+    for batches in (9, 2, 99):
+        if batches == 99:
+            shutil.rmtree(tmp_path / "run")
+            model = a_model()
+        with contextlib.suppress(OSError):
+            model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[Once(batches), supervise])
+    assert supervise.step == int(model.optimizer.iterations) == 12
 
 
 def test_a_fit_without_it_begins_at_its_own_first_epoch(tmp_path: Path) -> None:

@@ -163,6 +163,7 @@ KNOWN = {
     ("sessions/pipeline.py", "_inputs"),
     ("daemon/ending.py", "_run_exitfuncs"),  # Python's, as the next one; tests/process/test_run.py
     ("daemon/ending.py", "_shutdown"),
+    ("supervisor/fitstep.py", "_current_frames"),  # Python's, documented; tests/tensorflow/test_fitting_left.py
     ("daemon/ending.py", "_exit"),
     ("forked.py", "_exit"),
     ("sessions/objectgraph.py", "_checkpoint"),  # tests/tensorflow/test_hidden.py, as the next one

@@ -44,11 +44,6 @@ class _Visit:
             self.done.set()
 
 
-def is_alive(thread: int) -> bool:
-    """Whether the thread with this identity has not ended."""
-    return thread in {each.ident for each in threading.enumerate()}
-
-
 def _serve_nothing(taken: set[Request]) -> None:
     """Who was to serve it has another boundary by now, or has ended."""
 
@@ -104,7 +99,7 @@ class Boundary:
 
     def inherit(self) -> None:
         """Where the loop's thread has ended, this one is the loop's from now on."""
-        if not is_alive(self.thread):
+        if self.thread not in {thread.ident for thread in threading.enumerate()}:
             self.thread = threading.get_ident()
 
     def retire(self) -> None:

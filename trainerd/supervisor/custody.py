@@ -210,10 +210,10 @@ class Custody(ABC):
         if care is None or model is None or self._rundir is None:
             return
         if self.loop is not None:
-            care.boundary.inherit()
+            if not self.loop.was_left(inspect.currentframe()):
+                return
+            care.boundary.thread = threading.get_ident()  # whichever it was on
         if self.is_within or care.is_within or not care.boundary.is_mine:
-            return
-        if self.loop is not None and not self.loop.was_left(inspect.currentframe()):
             return
         if lock.was_removed(self._rundir) and not self._rundir.steps():
             self._abandon(care)

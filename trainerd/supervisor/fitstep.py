@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -36,6 +38,13 @@ def running_fit() -> FrameType | None:
     while frame is not None and not (frame.f_code.co_name == "fit" and "keras" in frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return frame
+
+
+def runs_on(thread: threading.Thread, fit: FrameType | None) -> bool:
+    """Whether a `fit` still runs on a thread, by its frame; where that is not known, whether the thread still does."""
+    if not thread.is_alive() or thread.ident is None:
+        return False
+    return fit is None or is_below(sys._current_frames().get(thread.ident), fit)
 
 
 def is_below(frame: FrameType | None, caller: FrameType) -> bool:

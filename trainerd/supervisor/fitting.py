@@ -20,10 +20,9 @@ from trainerd.sessions.pythonstate import PythonValues, is_plain, packed
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.sessions.values import Values
 from trainerd.state import Phase
-from trainerd.supervisor.boundary import is_alive
 from trainerd.supervisor.custody import Keep, Loop
 from trainerd.supervisor.fitdata import MANY, FitData
-from trainerd.supervisor.fitstep import NotedStep, is_below, running_fit
+from trainerd.supervisor.fitstep import NotedStep, is_below, running_fit, runs_on
 from trainerd.supervisor.lendable import Lendable
 from trainerd.supervisor.opened import left_by_error
 from trainerd.supervisor.outcome import Paused
@@ -133,7 +132,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self._memory = Callbacks(self._remembering, self.model, epochs=None, steps=None, calls=False)
-        self._restored, self._is_stopping, self._was_stopping = None, False, False
+        self._restored = self._stopped_by = self._logs = self._break = None
+        self._is_stopping, self._was_stopping, self._first_batch = False, False, 0
         parts = {"model": self.model, _STATE: PythonValues(self._read, self._write)}
         step = None
         if self._data is not None:
@@ -153,7 +153,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             custody.leave(error)
             raise
         self._custody = custody
-        self._fit, self._thread, self._optimizer = running_fit(), threading.get_ident(), self.model.optimizer
+        self._fit, self._thread, self._optimizer = running_fit(), threading.current_thread(), self.model.optimizer
         custody.loop = Loop(self._was_left, self._leave_open)
         self._care.care.boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
@@ -288,7 +288,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _first_batch = _begun_at = _begun_batch = 0
     _is_within = _is_told_again = _was_read = _is_resumed = _is_stopping = _was_stopping = _is_amid = False
     _fit: FrameType | None = None  # of `fit`, while it runs
-    _thread = 0  # on which it runs
+    _thread: threading.Thread  # on which it runs
     _restored: Any = None
     _optimizer: Any = None
     _begun_before: int | None = None  # how often the data had been begun, where `fit` must begin it again now
@@ -322,7 +322,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _take_note(self, train: Any, iterator: Any) -> Any:
         """Do the step that we were told of, or what comes in its place. Another's, or a callback's, is none of ours."""
-        is_ours = not self._is_over() and self._thread == threading.get_ident()
+        is_ours = not self._is_over() and self._thread is threading.current_thread()
         if not is_ours or not self._is_within or self._is_told_again or self._untold is not None:
             return train(iterator)
         instead, self._instead = self._instead or self._step, None
@@ -477,8 +477,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def _leave(self, error: BaseException | None) -> None:
         if self._custody is None or self._runs_elsewhere():
             return
-        custody, self._custody, self._fit = self._custody, None, None
         self._take_over()
+        custody, self._custody, self._fit = self._custody, None, None
         with contextlib.ExitStack() as stack:
             self.model._initial_epoch = None  # where no epoch was begun
             stack.callback(custody.leave, error)
@@ -489,15 +489,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             custody.part()
 
     def _runs_elsewhere(self) -> bool:
-        """Whether `fit` may still run, on a thread of its own."""
-        return self._thread != threading.get_ident() and is_alive(self._thread)
+        """Whether `fit` runs on another thread."""
+        return self._thread is not threading.current_thread() and runs_on(self._thread, self._fit)
 
     def _take_over(self) -> None:
-        """Where `fit` was on a thread that has ended, nobody else can give back the lock that it held."""
+        """Where `fit` was on another thread, that does not give back the lock which it held."""
         boundary = self._care.care.boundary
-        if self._thread != threading.get_ident():
-            self._thread = threading.get_ident()
-            boundary.inherit()
+        if self._thread is not threading.current_thread():
+            self._thread, boundary.thread = threading.current_thread(), threading.get_ident()
             boundary.lock = Lendable()
             boundary.lock.acquire()
 
