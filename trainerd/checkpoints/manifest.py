@@ -19,7 +19,6 @@ from trainerd.fingerprint import Fingerprint
 log = logging.getLogger(__name__)
 
 FORMAT = 3
-ADOPTED = "adopted"  # the reason of one that a program has saved itself
 FINISH = "finish"  # the reason of a checkpoint with which a session has come to its own end
 
 

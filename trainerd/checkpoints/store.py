@@ -18,7 +18,7 @@ from trainerd import lock, text
 from trainerd.checkpoints import catalogue, statefile
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.keeper import Keeper
-from trainerd.checkpoints.manifest import ADOPTED, About, DamagedError, FileRecord, Manifest
+from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.checkpoints.statefile import StateFile
@@ -315,10 +315,6 @@ class CheckpointStore:
     def _warn_untidy(self, current: int, error: Exception) -> None:
         log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
 
-    def tidy(self, step: int) -> None:
-        """Delete what retention gives up, where a run goes on from this step and nobody may save but the program."""
-        self._delete(self._name(step), step)
-
     def adopt(self, step: int) -> None:
         """Give a manifest to a checkpoint that is there without one, or is another than its manifest tells of.
 
@@ -333,7 +329,7 @@ class CheckpointStore:
                 fsync_file(path)
             records = {path.name: FileRecord.of(path) for path in files}
             at = max(path.stat().st_mtime for path in files)
-            manifest = Manifest(step, at, ADOPTED, {}, 0.0, {}, records)
+            manifest = Manifest(step, at, "adopted", {}, 0.0, {}, records)
             index = self._rundir.index(step).name
             before = self._keeper.manifest(step) if self._rundir.manifest(step).exists() else None
             if before is not None and before.files.get(index) == records.get(index):  # its values are the same

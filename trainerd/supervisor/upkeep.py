@@ -13,7 +13,7 @@ from collections.abc import Callable
 from trainerd import fingerprint, lock
 from trainerd.background import Background
 from trainerd.checkpoints import restore
-from trainerd.checkpoints.manifest import ADOPTED, FINISH, Manifest
+from trainerd.checkpoints.manifest import FINISH, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import Config
@@ -71,7 +71,7 @@ class Upkeep:
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
-        self.store = CheckpointStore(rundir, policy=_policy(config), timer=timer)
+        self.store = CheckpointStore(rundir, timer=timer)
         self.recording = Recording(reporter, events, timer=timer)
         self.checkpointing = Checkpointing(
             rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recording.took
@@ -119,8 +119,6 @@ class Upkeep:
         self.store.resumed(found.step)
         self.checkpointing.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
-        if found.reason == ADOPTED:  # a program's Saver knows nothing of those that it kept at earlier starts
-            self.store.tidy(found.step)
 
     def _compare(self, found: Manifest, accept_changes: bool) -> None:
         """Show what has changed since a checkpoint was saved, and refuse what makes its resume wrong."""
