@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -171,11 +172,19 @@ class RunDirectory:
         """The steps that have a manifest's file, newest first."""
         return self._steps_of("json")
 
-    def _steps_of(self, suffix: str) -> list[int]:
+    def steps_and_pins(self) -> tuple[list[int], set[int]]:
+        """As `steps` and `pinned`, at the cost of one of them."""
+        names = self._names()
+        return self._steps_of("json", names), set(self._steps_of("pin", names))
+
+    def _steps_of(self, suffix: str, names: Sequence[str] | None = None) -> list[int]:
         pattern = re.compile(rf"{re.escape(self.basename)}-({_STEP})\.{suffix}")
+        matches = (pattern.fullmatch(name) for name in (self._names() if names is None else names))
+        return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+    def _names(self) -> list[str]:
         with storage(f"look into {self.path}", missing_ok=True):
-            matches = (pattern.fullmatch(name) for name in os.listdir(self.path))
-            return sorted((int(match[1]) for match in matches if match), reverse=True)
+            return os.listdir(self.path)
         return []
 
     def foreign_checkpoints(self) -> list[str]:

@@ -6,6 +6,7 @@ import errno
 import itertools
 import json
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -460,16 +461,18 @@ def test_a_schedule_by_the_clock_leaves_out_what_comes_too_soon(rundir: RunDirec
     assert steps[0] < 5 and all(step >= 30 for step in steps[1:])
 
 
+@pytest.mark.parametrize("schedule", [{}, {"save_model_steps": 5}, {"save_model_secs": 5}])
 def test_a_save_that_fails_is_told_at_once_and_tried_again_later_and_later(
-    rundir: RunDirectory, clock: FakeTime, caplog: pytest.LogCaptureFixture
+    rundir: RunDirectory, clock: FakeTime, caplog: pytest.LogCaptureFixture, schedule: dict[str, int]
 ) -> None:
-    run = Run(rundir, {"max_steps": 400, "checkpoint": {"save_model_secs": 0}}, timer=clock)
+    keys = {"save_model_secs": 0, "keep_last": 100} | schedule
+    run = Run(rundir, {"max_steps": 400, "checkpoint": keys}, timer=clock)
     space_is_back = full_disk()
 
     def at(step: int) -> None:
         clock.now += 1.0
         run.flag.raise_for(Request.TICK)
-        if step == 10:
+        if step == 10 and not schedule:
             run.flag.raise_for(Request.SAVE)
         if step == 120:
             space_is_back()
@@ -478,8 +481,11 @@ def test_a_save_that_fails_is_told_at_once_and_tried_again_later_and_later(
     with caplog.at_level("ERROR"):
         run.train()
     failed = [record.step for record in caplog.records if getattr(record, "event", "") == "save-failed"]  # type: ignore[attr-defined]
-    assert failed == [10, 25, 55, 115]
-    assert [step for step, _ in saved(rundir)] == [400, 235]
+    first = failed[0]
+    assert failed == [first, first + 15, first + 45, first + 105] and first <= 10
+    steps = [step for step, _ in saved(rundir)]
+    assert steps[-1] == first + 225 and steps[0] == 400
+    assert len(steps) == 2 if not schedule else len(steps) > 20
     warned = [bool(state.warnings) for state in run.states]
     assert any(warned) and not warned[-1]
 
@@ -548,6 +554,33 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
     monkeypatch.setattr(run.upkeep.store, "publish", slow)
     run.train()
     assert [step for step, _ in saved(rundir)] == [40, 30, 20, 10]
+
+
+def test_saves_and_the_end_go_before_the_deletions_that_are_left(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 3000, "checkpoint": {"save_model_secs": 0}}, writer=Background("deleting"))  # type: ignore[arg-type]
+    deleting, batches = threading.Event(), itertools.count()
+
+    def without_end() -> bool:
+        deleting.set()
+        next(batches)
+        time.sleep(0.001)
+        return True
+
+    run.upkeep.store.tidy = without_end  # type: ignore[method-assign]
+
+    def at(step: int) -> None:
+        if step in (10, 20):
+            run.flag.raise_for(Request.SAVE)
+        if step in (15, 25):
+            assert deleting.wait(10)
+            deleting.clear()
+
+    run.session._on_step = at
+    assert run.train().phase is Phase.FINISHED
+    assert [reason for _, reason in saved(rundir)] == ["finish", "request", "request"]
+    at_end = next(batches)
+    time.sleep(0.02)
+    assert next(batches) == at_end + 1, "nothing is deleted any more when the run directory is given back"
 
 
 def test_auto_saves_as_often_as_its_cost_allows(rundir: RunDirectory, clock: FakeTime) -> None:

@@ -13,7 +13,7 @@ from trainerd.checkpoints import manifest, restore, retention, statefile
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.checkpoints.statefile import StateFile
-from trainerd.checkpoints.store import CheckpointStore
+from trainerd.checkpoints.store import BATCH, CheckpointStore
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSnapshot
 
@@ -182,6 +182,32 @@ def test_a_pinned_checkpoint_whose_step_is_reached_again_is_put_aside(
         assert {path.name: path.read_bytes() for path in kept.iterdir()} == later
     first = {path.name: path.read_bytes() for path in rundir.replaced.iterdir() if path.is_file()}
     assert first == before
+
+
+def test_many_go_a_few_at_a_time_with_few_fsyncs_and_listings(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in range(1, 101):
+        save(CheckpointStore(rundir, policy=Policy(1000)), step)
+    fsyncs, listings, listed = list[Path](), list[object](), os.listdir
+
+    def look(path: Path) -> list[str]:
+        listings.append(path)
+        return listed(path)
+
+    monkeypatch.setattr("trainerd.checkpoints.keeper.fsync_directory", fsyncs.append)
+    monkeypatch.setattr("trainerd.rundir.os.listdir", look)
+    store = CheckpointStore(rundir, policy=Policy(5))
+    save(store, 101)
+    assert len(list(rundir.path.glob("*.json"))) == 101 - BATCH, "a bounded number goes at each save"
+    assert statefile.read(rundir) == StateFile(101, (97, 98, 99, 100, 101)), "none of the others is listed"
+    looked = len(listings)
+    before = store.progress()
+    while store.tidy():
+        assert store.progress() != before, "a deletion is progress"
+        before = store.progress()
+    assert len(listings) == looked and len(fsyncs) <= 100 // BATCH + 2
+    assert rundir.steps() == [101, 100, 99, 98, 97]
 
 
 def test_manifests_are_read_once(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,14 @@ class Keeper:
       rundir: where.
       policy: which are kept; may be set again at any time.
       enter: called with the stage before a checkpoint is deleted.
+
+    Attributes:
+      looked_at: how many manifests were read and how many checkpoints deleted so far.
     """
 
     def __init__(self, rundir: RunDirectory, policy: Policy, enter: Callable[[str], None]) -> None:
         self.policy = policy
+        self.looked_at = 0
         self._rundir = rundir
         self._enter = enter
         self._manifests: dict[int, Manifest] = {}
@@ -52,34 +56,43 @@ class Keeper:
         self, current: int, *, upcoming: bool = False, before: int | None = None, stays: Sequence[int] = ()
     ) -> list[int]:
         """The steps that may go; where `current` is still to come, what is before it and must outlive it is named."""
-        steps = [step for step in self._rundir.steps() if not (upcoming and step == current)]
+        steps, pinned = self._rundir.steps_and_pins()
+        steps = [step for step in steps if not (upcoming and step == current)]
         found = {step: manifest for step in steps if (manifest := self.manifest(step)) is not None}
         points = [Point(step, m.trained_secs, m.metrics, m.before) for step, m in found.items()]
-        pinned = self._rundir.pinned() | set(stays)
+        pinned |= set(stays)
         points += [Point(current, before=before)] * upcoming
         return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
 
     def manifest(self, step: int) -> Manifest | None:
         """A manifest, read once; None where it is damaged: the next start moves it to quarantine."""
         if step not in self._manifests:
+            self.looked_at += 1
             try:
                 self._manifests[step] = manifests.read(self._rundir.manifest(step))
             except (DamagedError, DataError):
                 return None
         return self._manifests[step]
 
-    def delete(self, step: int) -> bool:
-        """Delete a checkpoint, manifest first. Returns whether it is gone: it may have been pinned meanwhile."""
-        self._enter("retain")
-        self._rundir.manifest(step).rename(self._rundir.deletion(step))
+    def delete(self, steps: Sequence[int]) -> bool:
+        """Delete checkpoints, their manifests first, with one fsync for all of them.
+
+        Returns:
+          Whether all are gone: one may have been pinned meanwhile.
+        """
+        for step in steps:
+            self._enter("retain")
+            with contextlib.suppress(FileNotFoundError):  # somebody has deleted it by hand
+                self._rundir.manifest(step).rename(self._rundir.deletion(step))
         fsync_directory(self._rundir.path)
-        return self._finish_deletion(step)
+        return not [step for step in steps if not self._finish_deletion(step)]
 
     def _finish_deletion(self, step: int) -> bool:
         """Delete the files of a checkpoint whose manifest was put aside; at a start, of one that was cut short."""
+        self.looked_at += 1
         self._manifests.pop(step, None)
         aside = self._rundir.deletion(step)
-        if step in self._rundir.pinned() and not self._rundir.manifest(step).exists():
+        if os.path.lexists(self._rundir.pin(step)) and not self._rundir.manifest(step).exists():
             aside.rename(self._rundir.manifest(step))
             fsync_directory(self._rundir.path)
             return False
@@ -87,7 +100,7 @@ class Keeper:
             names = manifests.read(aside).files
             for name in () if self._rundir.manifest(step).exists() else names:
                 (self._rundir.path / name).unlink(missing_ok=True)
-        aside.unlink()
+        aside.unlink(missing_ok=True)
         log.debug("deleted the checkpoint of step %d", step, extra={"event": "delete", "step": step})
         return True
 

@@ -63,11 +63,11 @@ def left_behind(points: Sequence[Point], current: int) -> set[int]:
     Where it is not known what was before one it may be of that past: a program's Saver may have written it.
     """
     befores = {point.step: point.before for point in points}
-    left, step = set[int](), current
-    while (before := befores.get(step)) is not None:
-        left |= {other for other in befores if before < other < step and befores[other] is not None}
+    past, step = {current}, current
+    while (before := befores.get(step)) is not None and before not in past:
+        past.add(before)
         step = before
-    return left
+    return {other for other, its in befores.items() if step < other < current and other not in past and its is not None}
 
 
 def _newest(line: Sequence[Point], policy: Policy) -> set[int]:

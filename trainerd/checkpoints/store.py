@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from trainerd.state import LastCheckpoint
 log = logging.getLogger(__name__)
 
 _MARGIN = 1 << 20  # for the index, the manifest and what else is written beside the tensors
-
+BATCH = 32  # checkpoints that are deleted in one go: a save that is asked for meanwhile waits for so many
 
 # Before each operation of a publish the store says which stage it is in, and the tests fail every one of them in turn.
 STAGES = ("room", "stage", "write", "fsync", "record", "describe", "retract", "rename", "publish", "name", "retain")
@@ -78,6 +78,8 @@ class CheckpointStore:
         self._stage_name = ""
         self._moved = 0
         self._before: int | None = None
+        self._given_up: list[int] = []  # by retention, oldest first, and not deleted yet
+        self._staging: Path | None = None  # of the save under way
         self._keeper = Keeper(rundir, policy or Policy(), self._enter)
 
     @property
@@ -96,12 +98,12 @@ class CheckpointStore:
     def publish(
         self, snapshot: Snapshot, about: About, announce: Callable[[LastCheckpoint], None] = lambda saved: None
     ) -> LastCheckpoint:
-        """Make a checkpoint of a snapshot, and delete those that retention gives up.
+        """Make a checkpoint of a snapshot, and delete some of those that retention gives up: `tidy` deletes the rest.
 
         Args:
           snapshot: the state.
           about: what its manifest says of it.
-          announce: called as soon as it is on disk; deleting others may take as long again.
+          announce: called as soon as it is on disk, before others are deleted.
 
         Raises:
           NoRoomError: there is too little space for it.
@@ -109,7 +111,7 @@ class CheckpointStore:
           UnsoundError: the snapshot must not be saved.
         """
         step, started, at = snapshot.step, self._timer(), self._clock()
-        staging = self._rundir.staging(step)
+        staging = self._staging = self._rundir.staging(step)
         lock.require_in_place(self._rundir)
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
             self._enter("room")
@@ -126,7 +128,7 @@ class CheckpointStore:
             finally:
                 if lock.is_in_place(self._rundir):  # else it is another's
                     shutil.rmtree(staging, ignore_errors=True)
-            given_up = self._name(step)
+            self._given_up = self._name(step)
         self._before = step
         saved = LastCheckpoint(
             step=step,
@@ -137,8 +139,25 @@ class CheckpointStore:
             at=self._clock(),
         )
         announce(saved)
-        self._delete(given_up, step)
+        self._settle(step)
+        self.tidy()
         return saved
+
+    def tidy(self) -> bool:
+        """Delete a bounded number of the checkpoints that retention gave up after the last save.
+
+        Returns:
+          Whether there are more.
+        """
+        batch, self._given_up = self._given_up[:BATCH], self._given_up[BATCH:]
+        try:
+            if batch and lock.is_in_place(self._rundir) and not self._keeper.delete(batch):
+                assert self._before is not None
+                self._write_state_file(self._before)
+        except (OSError, StorageError) as error:
+            self._given_up = []
+            self._warn_untidy(error)
+        return bool(self._given_up)
 
     def _enter(self, stage: str) -> None:
         self._stage_name = stage
@@ -162,7 +181,7 @@ class CheckpointStore:
         before = self._step_before(snapshot.step)
         for step in self._keeper.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
             log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
-            self._keeper.delete(step)
+            self._keeper.delete([step])
             if self.has_room(needed):
                 return
         if not self.has_room(needed):
@@ -176,18 +195,18 @@ class CheckpointStore:
     def progress(self) -> object:
         """A value that changes while the save under way makes progress: what tells a slow disk from a hung one.
 
-        It is made of the files' size, the bytes that were checked or hashed, and, while the files are put on disk, what
-        the kernel has written there.
+        It is made of the files' size, the bytes that were checked or hashed, how many checkpoints were looked at or
+        deleted, and, while the files are put on disk, what the kernel has written there.
         """
         written = on_disk = 0
-        for staging in self._rundir.stagings():
+        if self._staging is not None:
             # The save may end at any moment, and its folder with it.
-            with contextlib.suppress(OSError), os.scandir(staging) as entries:
-                written += sum(entry.stat().st_size for entry in entries)
+            with contextlib.suppress(OSError), os.scandir(self._staging) as entries:
+                written = sum(entry.stat().st_size for entry in entries)
         if self._stage_name == "fsync":
             with contextlib.suppress(OSError):
                 on_disk = written_back(self._rundir.path)
-        return self._stage_name, written, self._moved, on_disk
+        return self._stage_name, written, self._moved, self._keeper.looked_at, on_disk
 
     def _count(self, size: int) -> None:
         self._moved += size
@@ -299,21 +318,19 @@ class CheckpointStore:
         except (OSError, StorageError) as error:
             if catalogue.resume_order(self._rundir)[:1] != [current]:
                 raise
-            self._warn_untidy(current, error)
+            self._warn_untidy(error)
             return []
         return given_up
 
-    def _delete(self, given_up: Sequence[int], current: int) -> None:
-        """Delete checkpoints, after the current one was saved; one of the same step that it replaced, too."""
+    def _settle(self, current: int) -> None:
+        """Delete the checkpoint of the same step that this one replaced."""
         try:
             self._keeper.settle(current)
-            if [step for step in given_up if not self._keeper.delete(step)]:  # pinned meanwhile
-                self._write_state_file(current)
         except (OSError, StorageError) as error:
-            self._warn_untidy(current, error)
+            self._warn_untidy(error)
 
-    def _warn_untidy(self, current: int, error: Exception) -> None:
-        log.warning("cannot tidy up after step %d: %s", current, error, extra={"event": "retention"})
+    def _warn_untidy(self, error: Exception) -> None:
+        log.warning("cannot tidy up after step %s: %s", self._before, error, extra={"event": "retention"})
 
     def adopt(self, step: int) -> None:
         """Give a manifest to a checkpoint that is there without one, or is another than its manifest tells of.

@@ -107,6 +107,7 @@ class Checkpointing:
         self._failures = 0
         self._left_out: StorageError | None = None  # of a state that was not whole
         self._needs = 0  # bytes, where a save waits for room
+        self._is_closing = False
         self._is_last = False  # whether somebody waits for the save under way, and is told what becomes of it
         self._trained_before = 0.0
         self._began_at = timer()
@@ -147,7 +148,8 @@ class Checkpointing:
         """Take a snapshot and go on; it is announced when it is durable.
 
         While another is under way none is taken. What was asked for by somebody then comes right after it, since
-        they were promised a checkpoint that begins after they asked; what a schedule asked for is left out.
+        they were promised a checkpoint that begins after they asked; what a schedule asked for is left out, as it is
+        while one that failed waits to be tried again.
 
         Raises:
           JobError: the save before was of a state that must not be saved.
@@ -155,6 +157,8 @@ class Checkpointing:
         self._require_sound()
         if reason == "retry":
             self.retry_at = math.inf
+        if reason == "schedule" and self.retry_at < math.inf:
+            return
         if self._is_busy:
             if reason not in ("schedule", "retry"):
                 waiting = self._next.ids if self._next else []
@@ -256,6 +260,7 @@ class Checkpointing:
 
     def close(self) -> None:
         """No save will follow: end the thread that writes, where it does not hang."""
+        self._is_closing = True
         self._writer.close(POLL_SECS)
 
     def make_way(self) -> None:
@@ -313,6 +318,8 @@ class Checkpointing:
             finally:  # whatever becomes of who is told: the loop may wait for this
                 save.done.set()
                 self._flag.raise_for(Request.TICK)
+        while not (self._is_closing or self._is_busy) and self.store.tidy():
+            pass  # until another save waits
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         self._last, self._changes = saved, save.changes

@@ -52,6 +52,7 @@ class Loop:
             self._upkeep.save_after_failure(sound=error.sound)
             raise
         finally:
+            self._upkeep.checkpointing.close()
             self._upkeep.recording.close()
 
     def _loop(self) -> Outcome:
