@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,6 +58,7 @@ def _advice(error: OSError) -> str:
         errno.EISDIR: "A folder stands where a file is needed; move it or choose another `logdir`.",
         errno.EEXIST: "A file stands where a directory is needed; move it or choose another `logdir`.",
         errno.EIO: "The device reports an error; see `dmesg`.",
+        **dict.fromkeys((errno.ELOOP, errno.ENXIO, errno.EMLINK, errno.EFBIG), "Nothing that trainerd wrote: move it."),
     }.get(error.errno or 0, "`dmesg` may tell more.")
 
 
@@ -67,8 +67,8 @@ def is_damage(error: OSError) -> bool:
 
     One that this process may not read, or has no descriptor left for, says nothing of what is in it.
     """
-    damage = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENODATA)
-    return error.errno in damage
+    gone = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ENODATA)
+    return error.errno in (*gone, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EFBIG)
 
 
 def fsync_file(path: Path) -> None:
@@ -121,21 +121,6 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
         fsync_directory(path.parent)
 
 
-def read_regular(path: Path) -> bytes:
-    """The content of a regular file; never what a link leads to, and never a wait for who writes to a FIFO.
-
-    Raises:
-      OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else that is no file.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO
-            raise OSError(code, os.strerror(code), str(path))
-        return file.read()
-
-
 def open_new(path: Path) -> IO[bytes]:
     """A new file to write into, in the place of what has its name: never what a link leads to, nor a FIFO.
 
@@ -144,20 +129,6 @@ def open_new(path: Path) -> IO[bytes]:
     """
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb")
-
-
-def open_to_append(path: Path) -> int:
-    """A descriptor of a regular file, made where it is not there; never of what a link leads to, nor a wait at a FIFO.
-
-    Raises:
-      OSError: it cannot be opened; ELOOP for a link, ENXIO for what is no file.
-    """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(path, flags, 0o644)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.ENXIO, "it is no file", str(path))
-    return descriptor
 
 
 def free_bytes(path: Path) -> int:

@@ -18,7 +18,8 @@ from io import FileIO
 from pathlib import Path
 
 from trainerd.errors import InUseError, StorageError
-from trainerd.files import read_regular, storage
+from trainerd.files import storage
+from trainerd.regular_files import read_regular
 from trainerd.rundir import RunDirectory
 from trainerd.state import is_process, process_identity
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import enum
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
-from trainerd.files import read_regular, storage, write_atomic
+from trainerd.files import storage, write_atomic
+from trainerd.regular_files import read_regular
 
 
 class Phase(enum.StrEnum):
@@ -183,17 +185,11 @@ def read_state(path: Path) -> State | None:
     try:
         with storage(f"read {path}", missing_ok=True):
             return _from_json(json.loads(read_regular(path)))
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return None
 
 
 def _from_json(data: dict[str, Any]) -> State:
-    known = {f.name: data[f.name] for f in fields(State) if f.name in data}
-    known["phase"] = Phase(known["phase"])
-    known["metrics"] = {k: math.nan if v is None else float(v) for k, v in known["metrics"].items()}
-    if known.get("last_checkpoint"):
-        known["last_checkpoint"] = LastCheckpoint(**known["last_checkpoint"])
-    if known.get("answer"):
-        known["answer"] = Answer(**known["answer"])
-    return State(**known)
+    metrics = {name: math.nan if value is None else value for name, value in data["metrics"].items()}
+    return msgspec.convert({**data, "phase": data["phase"], "metrics": metrics}, State)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -14,6 +15,26 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def printable(text: str) -> str:
+    """A text that may come from anybody, as a terminal, a journal or a page can show it.
+
+    Control characters, with which a terminal can be told to do things, and marks that turn the direction of writing
+    are written as escapes. Line breaks and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if _is_shown(letter) else _escape(letter) for letter in text)
+
+
+def _is_shown(letter: str) -> bool:
+    return letter.isprintable() or letter in "\n\t" or unicodedata.category(letter) == "Zs"
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def no_metric(wanted: str, metrics: Iterable[str]) -> str | None:
@@ -33,6 +54,8 @@ def figure(value: float) -> str:
 
 def seconds(count: float) -> str:
     """A span of time."""
+    if not math.isfinite(count):
+        return "?"
     if count < 10:
         return f"{count:.1f} s"
     if count < 120:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.background import Background
+from trainerd.cli import main
 from trainerd.rundir import RunDirectory
 
 # Run directories that people really have.
@@ -29,6 +30,24 @@ def rundir(tmp_path: Path) -> RunDirectory:
     rundir = RunDirectory(tmp_path / "run")
     rundir.create()
     return rundir
+
+
+Cli = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command in an empty folder; its exit code and all it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return int(ended.value.code or 0), printed.out + printed.err
+
+    return run
 
 
 @dataclass

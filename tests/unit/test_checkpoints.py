@@ -107,7 +107,7 @@ def test_a_file_that_may_not_be_read_is_not_damage(
     publish(rundir, 5)
     publish(rundir, 6)
 
-    def refuse(path: Path) -> str:
+    def refuse(path: Path, limit: int = 0) -> str:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(manifest, "read_regular" if what == "manifest" else "xxh128", refuse)
@@ -209,10 +209,10 @@ def test_a_state_file_that_this_process_may_not_read_is_no_damaged_one(
 ) -> None:
     publish(rundir, 10, 20)
 
-    def refuse(*args: object, **options: object) -> str:
+    def refuse(path: Path) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(statefile, "read_regular", refuse)
     with pytest.raises(StorageError, match="Permission denied"):
         restore.newest_verified(rundir, CheckpointStore(rundir))
 

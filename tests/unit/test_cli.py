@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +14,12 @@ import pytest
 from rich.console import Console
 from rich.errors import MarkupError
 
-from tests.unit.conftest import FakeTime
+from tests.unit.conftest import Cli, FakeTime
 from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli import main, pause, status, steer
+from trainerd.cli import pause, status, steer
 from trainerd.cli.display import Display, render
 from trainerd.cli.group import COMMANDS
 from trainerd.cli.summary import summary
@@ -32,23 +31,6 @@ from trainerd.sessions.fake import FakeSession, FakeSnapshot
 from trainerd.state import Answer, LastCheckpoint, Phase, State
 from trainerd.supervisor.outcome import Outcome
 from trainerd.text import seconds, size
-
-Cli = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Run a command in an empty folder; its exit code and all it printed."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return int(ended.value.code or 0), printed.out + printed.err
-
-    return run
 
 
 def test_help_lists_every_command(cli: Cli) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(trainerd.__file__).parent
 # From the ground up. A room imports from its own floor and from those below.
 FLOORS = [
     {"errors", "target", "best", "text"},
-    {"files", "config", "job", "background", "forked"},
+    {"files", "regular_files", "config", "job", "background", "forked"},
     {"rundir", "state", "fingerprint", "lock"},
     {"sessions", "checkpoints", "events", "data"},
     {"hooks"},

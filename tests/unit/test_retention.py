@@ -215,7 +215,7 @@ def test_manifests_are_read_once(rundir: RunDirectory, monkeypatch: pytest.Monke
         save(CheckpointStore(rundir, policy=Policy(100)), step)
     store, read = CheckpointStore(rundir, policy=Policy(100)), []
 
-    def read_regular(path: Path) -> bytes:
+    def read_regular(path: Path, limit: int) -> bytes:
         read.append(path.name)
         return path.read_bytes()
 

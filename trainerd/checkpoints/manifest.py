@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.errors import DataError, StorageError
-from trainerd.files import is_damage, read_regular, storage_error, xxh128
+from trainerd.files import is_damage, storage_error, xxh128
 from trainerd.fingerprint import Fingerprint
+from trainerd.regular_files import MIB, read_regular
 
 log = logging.getLogger(__name__)
 
 FORMAT = 3
+_LIMIT = 16 * MIB  # a manifest has a line for each file and for each figure
 FINISH = "finish"  # the reason of a checkpoint with which a session has come to its own end
 
 
@@ -100,7 +102,7 @@ def read(path: Path) -> Manifest:
       StorageError: it cannot be read now.
     """
     try:
-        content = json.loads(read_regular(path))
+        content = json.loads(read_regular(path, _LIMIT))
         stated = content.pop("checksum")
         if _checksum(content) != stated:
             raise DamagedError(f"{path.name}: its checksum does not match")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainerd.files import is_damage, storage_error
+from trainerd.regular_files import read_regular
 from trainerd.rundir import RunDirectory
 
 _QUOTED = r'"((?:[^"\\]|\\[0-7]{3}|\\[\\"\x27])*)"'
@@ -70,9 +71,7 @@ def _lines(path: Path) -> list[tuple[str, str]] | None:
       StorageError: it cannot be read now.
     """
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > 1 << 20:
-            return None
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except UnicodeDecodeError:
         return None
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import TextIO
 import click
 
 from trainerd.cli.group import cli
+from trainerd.cli.say import say
 from trainerd.daemon.ending import end_soon
 from trainerd.errors import INTERRUPTED, StorageError, TrainerdError, UsageError, exit_code_of, full_message
 
@@ -30,14 +31,14 @@ def _run(arguments: list[str] | None) -> None:
     try:
         code = cli.main(arguments, prog_name="trainerd", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        say(error.format_message(), err=True)
         sys.exit(UsageError.exit_code)
     except click.UsageError as error:
-        click.echo(f"trainerd: {error.format_message()}\n{_see_help(error)}", err=True)
+        say(f"trainerd: {error.format_message()}\n{_see_help(error)}", err=True)
         sys.exit(UsageError.exit_code)
     except TrainerdError as error:
         if not error.was_shown:
-            click.echo(_for_stderr(f"trainerd: {full_message(error)}"), err=True)
+            say(_for_stderr(f"trainerd: {full_message(error)}"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
@@ -50,7 +51,7 @@ def _run(arguments: list[str] | None) -> None:
             traceback.print_exc()
             sys.exit(TrainerdError.exit_code)
         with contextlib.suppress(OSError):
-            click.echo(f"trainerd: its output cannot be written: {error.strerror}", err=True)
+            say(f"trainerd: its output cannot be written: {error.strerror}", err=True)
         _drop(sys.stdout)
         sys.exit(StorageError.exit_code)
     except Exception:

@@ -12,6 +12,7 @@ from typing import TextIO
 import click
 
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.daemon import quiet
 from trainerd.supervisor.rehearsal import rehearse
 
@@ -41,15 +42,15 @@ def command(config_path: Path | None) -> None:
     warnings = _Warnings()
     logging.getLogger("trainerd").addHandler(warnings)
     config = options.load_config(config_path)
-    click.echo(f"config: {config.path or 'the digits job that ships'}: no mistakes")
-    click.echo(f"logdir: {config.rundir}")
+    say(f"config: {config.path or 'the digits job that ships'}: no mistakes")
+    say(f"logdir: {config.rundir}")
     os.chdir(config.folder)
     quiet.hush_tensorflow()
     with tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch, quiet.stderr_to(Path(scratch, "stderr")):
         from trainerd.sessions import load
     session = load.open_session(config)
-    click.echo(f"job: {config.entry}: builds and traces")
+    say(f"job: {config.entry}: builds and traces")
     for line in rehearse(session, config.parsed_target(), config.parsed_best()):
-        click.echo(line)
+        say(line)
     verdict = "It works; mind the warning above" if warnings.count else "All is well"
-    click.echo(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")
+    say(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")

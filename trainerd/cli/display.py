@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainerd.state import State
-from trainerd.text import figure, seconds, size
+from trainerd.text import figure, printable, seconds, size
 
 _STYLE = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
 
@@ -28,7 +28,7 @@ class _AboveDisplay(logging.Handler):
         if getattr(record, "event", "") == "progress":
             return  # The display shows it.
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
-        text = Text.assemble((f"{when} ", "dim"), (record.getMessage(), _STYLE.get(record.levelno, "")))
+        text = Text.assemble((f"{when} ", "dim"), (printable(record.getMessage()), _STYLE.get(record.levelno, "")))
         try:
             self._console.print(text, highlight=False)
         except Exception:  # as logging's own handlers: what cannot be shown is no error of who logs
@@ -76,7 +76,7 @@ def render(state: State, now: float) -> RenderableType:
     of = f" of {state.end:,}" if state.end else ""
     table.add_row(str(state.phase), f"step {state.step:,}{of}")
     for name, value in state.metrics.items():
-        table.add_row(Text(" ".join(name.split())), figure(value))  # a name is no markup, and one line
+        table.add_row(Text(printable(" ".join(name.split()))), figure(value))  # a name is no markup, and one line
     if not state.phase.is_over:
         rate = f"{state.steps_per_sec:,.0f} steps/s" if state.steps_per_sec else "–"
         eta = f", {seconds(state.eta_secs)} left" if state.eta_secs is not None else ""
@@ -87,7 +87,7 @@ def render(state: State, now: float) -> RenderableType:
         table.add_row("saved", "not yet")
     table.add_row("memory", size(state.memory_bytes))
     for warning in state.warnings:
-        table.add_row("warning", Text(warning, style="yellow"))
+        table.add_row("warning", Text(printable(warning), style="yellow"))
     if state.end and not state.phase.is_over:
         table.add_row("", ProgressBar(total=state.end, completed=state.step, width=60))
     return table if state.phase.is_over else Group(table, Text("Ctrl-C saves and exits.", style="dim"))

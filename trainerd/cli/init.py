@@ -8,6 +8,7 @@ import click
 
 from trainerd import config as configs
 from trainerd.cli.options import command_line
+from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.files import storage
 
@@ -30,7 +31,7 @@ def command(directory: Path) -> None:
             (directory / name).write_bytes((_STARTER / name).read_bytes())
     config = directory / configs.NAME
     for path, what in zip((config, directory / "job.py"), ("what is trained, and when", "the job"), strict=True):
-        click.echo(f"wrote {path}: {what}")
-    click.echo("\nNext:")
-    click.echo(f"  {command_line('check', config)}   try the job: two steps, one save, one restore")
-    click.echo(f"  {command_line('run', config)}     train it")
+        say(f"wrote {path}: {what}")
+    say("\nNext:")
+    say(f"  {command_line('check', config)}   try the job: two steps, one save, one restore")
+    say(f"  {command_line('run', config)}     train it")

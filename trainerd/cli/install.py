@@ -17,6 +17,7 @@ import click
 import trainerd
 from trainerd import config as configs
 from trainerd.cli.options import command_line
+from trainerd.cli.say import say
 from trainerd.config import Config
 from trainerd.daemon import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
@@ -89,11 +90,11 @@ def command(for_user: bool, for_all: bool, name: str | None, config_path: Path |
         )
     plan = make_plan(user, name, config_path)
     if dry_run:
-        click.echo(f"# {plan.path}\n{plan.text}", nl=False)
+        say(f"# {plan.path}\n{plan.text}", nl=False)
         return
     _write(plan)
     for line in next_steps(plan):
-        click.echo(line)
+        say(line)
 
 
 def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
@@ -265,12 +266,12 @@ def _write(plan: Plan) -> None:
     content = plan.text.encode()
     with storage(f"write {plan.path}"):
         if plan.path.is_file() and plan.path.read_bytes() == content:
-            click.echo(f"{plan.path} is as it should be already")
+            say(f"{plan.path} is as it should be already")
             return
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(plan.path, content)
         plan.path.chmod(0o644)
-    click.echo(f"wrote {plan.path}")
+    say(f"wrote {plan.path}")
     if MACHINE.running.exists():
         _daemon_reload(plan)
 
@@ -280,7 +281,7 @@ def _daemon_reload(plan: Plan) -> None:
     reload = [*_systemctl(plan), "daemon-reload"]
     done = subprocess.run(reload, capture_output=True, text=True, check=False)
     if done.returncode:
-        click.echo(f"systemd has not read it yet ({done.stderr.strip()}): type `{shlex.join(reload)}`", err=True)
+        say(f"systemd has not read it yet ({done.stderr.strip()}): type `{shlex.join(reload)}`", err=True)
 
 
 def _systemctl(plan: Plan) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import time
 from collections import deque
 from pathlib import Path
@@ -10,7 +12,12 @@ from typing import TextIO
 import click
 
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
+from trainerd.files import storage
+from trainerd.regular_files import open_to_read
+
+_LINE_BYTES = 4096  # of the end of the log that are looked at, for each line that is wanted
 
 
 @click.command("logs")
@@ -21,34 +28,39 @@ from trainerd.errors import NotRunningError
 def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: int) -> None:
     """Show the end of the run's log. Under systemd `journalctl -u trainerd` has the same lines, with fields."""
     path = options.find_rundir(config_path, logdir).log
-    try:
-        file = path.open(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise NotRunningError(
-            f"there is no log at {path}: {error.strerror}. A program of your own logs where it says, not there."
-        ) from None
-    with file:
+    if not os.path.lexists(path):
+        raise NotRunningError(f"there is no log at {path}. A program of your own logs where it says, and not there.")
+    with _open(path) as file:
+        _skip_to_end(file, lines * _LINE_BYTES)
         for line in deque(file, maxlen=lines):
-            click.echo(line, nl=False)
+            say(line, nl=False)
         if follow:
             _follow(path, file)
+
+
+def _open(path: Path) -> TextIO:
+    with storage(f"read {path}"):
+        return io.TextIOWrapper(open_to_read(path), encoding="utf-8", errors="replace")
+
+
+def _skip_to_end(file: TextIO, count: int) -> None:
+    """Go to where at most so many bytes are left, and a line begins."""
+    size = os.fstat(file.fileno()).st_size
+    if size > count:
+        file.seek(size - count)
+        file.readline(count)
 
 
 def _follow(path: Path, file: TextIO) -> None:
     """Show what is appended, and go over to the new file where the log is rotated."""
     while True:
-        while line := file.readline():
-            click.echo(line, nl=False)
+        while line := file.readline(_LINE_BYTES):
+            say(line, nl=False)
         time.sleep(0.2)
         try:
-            rotated = path.stat().st_ino != _inode(file)
+            rotated = path.lstat().st_ino != os.fstat(file.fileno()).st_ino
         except FileNotFoundError:
             continue
         if rotated:
-            file = path.open(encoding="utf-8", errors="replace")
-
-
-def _inode(file: TextIO) -> int:
-    import os
-
-    return os.fstat(file.fileno()).st_ino
+            file.close()
+            file = _open(path)

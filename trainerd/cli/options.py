@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -99,11 +100,19 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
 
     Raises:
       ConfigError: the config cannot be read, or names none.
+      UsageError: it is a link of another user's.
     """
     if logdir is not None:
-        return RunDirectory(logdir.absolute())
+        return _trusted(logdir.absolute())
     path = _find_config(config_path)
-    return RunDirectory(_digits().rundir if path is None else configs.load_rundir(path))
+    return _trusted(_digits().rundir if path is None else configs.load_rundir(path))
+
+
+def _trusted(path: Path) -> RunDirectory:
+    """A run directory. A link to one is another user's trap, where that user may have made it and this one is not."""
+    if path.is_symlink() and (owner := path.lstat().st_uid) not in (0, os.geteuid()):
+        raise UsageError(f"{path} is a symbolic link that uid {owner} has made: name the folder that it leads to.")
+    return RunDirectory(path)
 
 
 def command_line(command: str, config_path: Path | None = None, logdir: Path | None = None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options, steer
+from trainerd.cli.say import say
 from trainerd.errors import TrainerdError
 from trainerd.lock import read_holder
 from trainerd.state import Phase, read_state
@@ -27,11 +28,11 @@ def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     rundir = options.find_rundir(config_path, logdir)
     holder = read_holder(rundir)
     if holder is None:
-        click.echo(f"nothing trains in {rundir.path}: there is nothing to pause")
+        say(f"nothing trains in {rundir.path}: there is nothing to pause")
         return
     steer.append(rundir.pause, "")
     if not wait:
-        click.echo(f"asked process {holder.pid} to pause")
+        say(f"asked process {holder.pid} to pause")
         return
     steer.wait_for_end(holder)
     state = read_state(rundir.state)
@@ -41,4 +42,4 @@ def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
         error = _FailedWhilePausing(state.error if state and state.error else f"process {holder.pid} died")
         error.exit_code = (state.exit_code if state else None) or TrainerdError.exit_code
         raise error
-    click.echo(f"{state.phase} at step {state.step}")
+    say(f"{state.phase} at step {state.step}")

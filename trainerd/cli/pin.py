@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -9,8 +10,10 @@ import click
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.files import fsync_directory, storage
+from trainerd.regular_files import open_to_append
 from trainerd.rundir import RunDirectory
 
 
@@ -24,12 +27,12 @@ def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
     require_checkpoint(rundir, step)
     pin = rundir.pin(step)
     with storage(f"write {pin}"):
-        pin.touch()
+        os.close(open_to_append(pin))
         fsync_directory(rundir.path)
     if not rundir.manifest(step).exists():  # deleted in between; from here on it could not have been
         pin.unlink(missing_ok=True)
         raise UsageError(f"the checkpoint of step {step} is being deleted.")
-    click.echo(f"pinned step {step}: {rundir.prefix(step)}")
+    say(f"pinned step {step}: {rundir.prefix(step)}")
 
 
 def require_checkpoint(rundir: RunDirectory, step: int) -> None:

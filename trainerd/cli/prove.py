@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.daemon import quiet
 from trainerd.errors import UsageError
 
@@ -36,4 +37,4 @@ def command(config_path: Path | None, steps: int, interruptions: int, seed: int,
         folder = Path(scratch) if keep is None else keep.absolute()
         proof = Proof(config, folder, steps=steps, interruptions=interruptions, seed=seed)
         for line in proof.lines():
-            click.echo(line)
+            say(line)

@@ -9,6 +9,7 @@ import click
 from logging_journald import check_journal_stream
 
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.cli.summary import summary
 from trainerd.daemon.process import TrainerProcess
 
@@ -38,4 +39,4 @@ def command(
     if check_journal_stream():
         return  # Nobody types what is next into a journal.
     for line in summary(outcome, process.state, written, config_path, logdir):
-        click.echo(line)
+        say(line)

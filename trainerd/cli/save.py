@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options, steer
+from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.lock import read_holder
 
@@ -23,9 +24,9 @@ def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
         raise NotRunningError(f"nothing trains in {rundir.path}. `{start}` starts it.")
     if not wait:
         steer.append(rundir.save, "")
-        click.echo(f"asked process {holder.pid} to save")
+        say(f"asked process {holder.pid} to save")
         return
     answer = steer.ask_for_save(rundir, holder)
     if answer.step is None:
         raise StorageError(str(answer.error))
-    click.echo(f"saved step {answer.step}: {rundir.prefix(answer.step)}")
+    say(f"saved step {answer.step}: {rundir.prefix(answer.step)}")

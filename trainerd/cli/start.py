@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.daemon.detach import start
 
 
@@ -18,4 +19,4 @@ def command(
     """Train in the background. Returns when the first step is done, or with the error that prevented it."""
     overrides = options.overrides(logdir, max_steps, forever, accept_changes)
     config = overrides(options.load_config(config_path))
-    click.echo(start(config, overrides))
+    say(start(config, overrides))

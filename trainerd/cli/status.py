@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.files import free_bytes, storage
 from trainerd.lock import read_holder
@@ -36,7 +37,7 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
         state, running = look(rundir, options.command_line("run", config_path, logdir))
         if watch and not as_json:
             click.clear()
-        click.echo(json.dumps(state.to_json() | {"running": running}) if as_json else text(state, running))
+        say(json.dumps(state.to_json() | {"running": running}) if as_json else text(state, running))
         if not watch:
             return
         time.sleep(1.0)

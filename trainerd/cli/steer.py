@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainerd.errors import NotRunningError
-from trainerd.files import open_to_append, storage
+from trainerd.files import storage
 from trainerd.lock import Holder
+from trainerd.regular_files import open_to_append
 from trainerd.rundir import RunDirectory
 from trainerd.state import Answer, Phase, read_state
 

@@ -12,6 +12,7 @@ from types import ModuleType
 import click
 
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.errors import UsageError
 
 # TensorBoard asks whether this module exists, and where it does, leaves TensorFlow alone. A folder of event files can
@@ -33,7 +34,7 @@ def command(config_path: Path | None, logdir: Path | None, host: str, port: int,
     path = options.find_rundir(config_path, logdir).path
     require_free(host, port)
     if not path.is_dir():
-        click.echo(f"There is no {path} yet. It is shown as soon as something is trained there.", err=True)
+        say(f"There is no {path} yet. It is shown as soon as something is trained there.", err=True)
     arguments = ["--logdir", str(path), "--host", host, "--port", str(port), "--reload_interval", "2", *more]
     sys.exit(serve(arguments))
 

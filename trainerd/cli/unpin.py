@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.files import storage
 
@@ -23,4 +24,4 @@ def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
         raise UsageError(f"step {step} is not pinned in {rundir.path}. Pinned: {pinned}.")
     with storage(f"remove {rundir.pin(step)}"):
         rundir.pin(step).unlink()
-    click.echo(f"unpinned step {step}")
+    say(f"unpinned step {step}")

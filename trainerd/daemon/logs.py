@@ -14,8 +14,10 @@ from pathlib import Path
 
 from logging_journald import JournaldTransport, check_journal_stream
 
-from trainerd.files import open_to_append, storage
+from trainerd.files import storage
+from trainerd.regular_files import open_to_append
 from trainerd.state import State
+from trainerd.text import printable
 
 MAX_BYTES = 10_000_000
 BACKUPS = 3
@@ -83,6 +85,7 @@ class JournalHandler(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._transport = JournaldTransport()
+        self.setFormatter(_Printable())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record."""
@@ -95,7 +98,8 @@ class JournalHandler(logging.Handler):
             "CODE_FUNC": record.funcName,
             "LOGGER": record.name,
         }
-        fields |= {name.upper(): getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        of_run = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        fields |= {name.upper(): printable(v) if isinstance(v, str) else v for name, v in of_run.items()}
         try:
             self._transport.send(fields.items())
         except OSError:
@@ -135,8 +139,15 @@ class AddFields(logging.Filter):
         return True
 
 
+class _Printable(logging.Formatter):
+    """Shows no control characters: a record may quote what stands in the run directory."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def _formatter() -> logging.Formatter:
-    formatter = logging.Formatter(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%SZ")
+    formatter = _Printable(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%SZ")
     formatter.converter = time.gmtime
     return formatter
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainerd.files import open_to_append
+from trainerd.regular_files import open_to_append
 
 
 def hush_tensorflow() -> None:

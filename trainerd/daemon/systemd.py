@@ -11,6 +11,7 @@ import socket
 import time
 
 from trainerd.state import Phase, State
+from trainerd.text import printable
 
 log = logging.getLogger(__name__)
 
@@ -85,4 +86,5 @@ def status_line(state: State) -> str:
     saved = f"; saved step {state.last_checkpoint.step}" if state.last_checkpoint else ""
     trouble = f"; {state.warnings[-1]}" if state.warnings else ""
     error = f"; {state.error.splitlines()[0]}" if state.error else ""
-    return f"{state.phase}: {state.line()}{saved}{trouble}{error}".replace("\n", " ")[:STATUS_CHARS]
+    line = f"{state.phase}: {state.line()}{saved}{trouble}{error}".replace("\n", " ")
+    return printable(line)[:STATUS_CHARS]

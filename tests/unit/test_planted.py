@@ -1,0 +1,171 @@
+"""What a job may plant in its run directory, for root or another user to fall into: links, FIFOs, devices, text."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import trainerd.cli
+from tests.unit.conftest import Cli
+from trainerd import lock
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.cli.group import COMMANDS
+from trainerd.regular_files import read_regular
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.fake import FakeSnapshot
+from trainerd.state import Phase, State
+from trainerd.text import printable
+
+OUTSIDE = "precious"
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r"
+
+
+def a_link(path: Path) -> None:
+    path.symlink_to(path.parent.parent / OUTSIDE)
+
+
+def a_dangling_link(path: Path) -> None:
+    path.symlink_to(path.parent.parent / "nologin")
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def a_huge_file(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 30 << 30)
+
+
+def a_second_name(path: Path) -> None:
+    os.link(path.parent.parent / OUTSIDE, path)
+
+
+@pytest.fixture
+def held(rundir: RunDirectory) -> Iterator[RunDirectory]:
+    """A run that this process trains, with a checkpoint of step 5."""
+    (rundir.path.parent / OUTSIDE).write_text("of another")
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("test"))
+    with lock.hold(rundir) as holding:
+        holding.name_holder(os.getpid())
+        yield rundir
+
+
+def untouched(rundir: RunDirectory) -> bool:
+    there = rundir.path.parent
+    return (there / OUTSIDE).read_text() == "of another" and not (there / "nologin").exists()
+
+
+READ: list[Callable[[Path], None]] = [a_link, a_fifo, a_device, a_huge_file]
+WRITTEN: list[Callable[[Path], None]] = [a_link, a_dangling_link, a_fifo, a_device, a_second_name]
+
+
+@pytest.mark.parametrize("plant", WRITTEN)
+@pytest.mark.parametrize("command", ["pin", "pause", "save"])
+def test_no_command_writes_into_what_was_planted(
+    held: RunDirectory, cli: Cli, command: str, plant: Callable[[Path], None]
+) -> None:
+    files = {"pin": held.pin(5), "pause": held.pause, "save": held.save}
+    plant(files[command])
+    code, text = cli(command, *(["5"] if command == "pin" else []), "--logdir", str(held.path))
+    assert code == 74 and str(files[command]) in text and "move it" in text
+    assert untouched(held)
+
+
+@pytest.mark.parametrize("plant", READ)
+@pytest.mark.parametrize("name", ["state.json", "trainerd.log", "lock", "model.ckpt-5.json", "checkpoint"])
+def test_no_command_reads_what_was_planted_or_waits_for_it(
+    held: RunDirectory, cli: Cli, name: str, plant: Callable[[Path], None]
+) -> None:
+    path = held.path / name
+    path.unlink(missing_ok=True)
+    plant(path)
+    begun = time.monotonic()
+    for command in (["status"], ["status", "--json"], ["logs"], ["pin", "5"], ["unpin", "5"], ["pause"], ["save"]):
+        code, text = cli(*command, "--logdir", str(held.path))
+        assert code in (0, 64, 69, 74), text
+        assert "of another" not in text
+        if (name, command[0]) in {("state.json", "status"), ("lock", "pause"), ("trainerd.log", "logs")} and (
+            plant is not a_huge_file or name != "trainerd.log"  # of which the end is shown
+        ):
+            assert code == 74 and "move it" in text, text
+    assert time.monotonic() - begun < 5 and untouched(held)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_in_a_folder_of_ones_own_was_planted(rundir: RunDirectory) -> None:
+    path = rundir.path / "state.json"
+    path.write_text("{}")
+    os.chown(path, 12345, 12345)
+    with pytest.raises(PermissionError, match="belongs to uid 12345"):
+        read_regular(path)
+    rundir.path.chmod(0o775)  # others may put files there: so it is meant
+    assert read_regular(path) == b"{}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_link_to_a_run_directory_is_followed_where_its_maker_is_trusted(rundir: RunDirectory, cli: Cli) -> None:
+    link = rundir.path.parent / "link"
+    link.symlink_to(rundir.path)
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("test"))
+    assert cli("pin", "5", "--logdir", str(link))[0] == 0
+    os.lchown(link, 12345, 12345)
+    code, text = cli("unpin", "5", "--logdir", str(link))
+    assert code == 64 and "symbolic link that uid 12345 has made" in text
+
+
+def test_no_command_shows_control_characters(held: RunDirectory, cli: Cli) -> None:
+    state = State(
+        phase=Phase.TRAINING,
+        pid=os.getpid(),
+        step=5,
+        metrics={HOSTILE: 1.0},
+        warnings=[HOSTILE],
+        error=HOSTILE,
+        logdir=HOSTILE,
+        job=HOSTILE,
+    )
+    state.write(held.state)
+    held.log.write_text(f"a line\n{HOSTILE}\nthe end\n")
+    for command in (["status"], ["status", "--json"], ["logs"], ["pause"]):
+        _, text = cli(*command, "--logdir", str(held.path))
+        assert printable(text) == text
+    _, text = cli("logs", "--logdir", str(held.path))
+    assert text.startswith("a line\n\\x1b]0;owned\\x07") and text.endswith("the end\n")
+
+
+@pytest.mark.parametrize("bad", ['"\\u001b"', "1e999", "[[", "-1", "{}", "[" * 100_000, "9" * 4000])
+def test_a_state_of_other_types_is_no_state(held: RunDirectory, cli: Cli, bad: str) -> None:
+    text = json.dumps(State(phase=Phase.TRAINING).to_json())
+    for key in ("step", "at", "metrics", "warnings", "last_checkpoint", "steps_per_sec", "logdir", "pid"):
+        before = json.dumps(json.loads(text)[key])
+        held.state.write_text(text.replace(f'"{key}": {before}', f'"{key}": {bad}', 1))
+        code, said = cli("status", "--logdir", str(held.path))
+        assert code == 0 and printable(said) == said
+
+
+def test_what_can_be_shown_is_shown_as_it_is() -> None:
+    for text in ("plain", "ünïcödé 日本 🙂", "a\tb\nc", "a\xa0b"):
+        assert printable(text) == text
+    assert printable("\x1b\x7f\x85\u2028\ud800\U000e0001") == "\\x1b\\x7f\\x85\\u2028\\ud800\\U000e0001"
+
+
+def test_every_command_prints_through_one_function() -> None:
+    """`say` is the only one that prints."""
+    folder = Path(trainerd.cli.__file__).parent
+    files = [path for path in folder.glob("*.py") if path.name != "say.py"]
+    assert len(files) > len(COMMANDS)
+    for path in files:
+        calls = [ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        assert not {"click.echo", "print", "click.secho", "sys.stdout.write"} & set(calls), path
