@@ -5,7 +5,7 @@ A fingerprint is flat, "input.batch_size" to "32", so that a difference can be s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainerd.config import Config, every_key
@@ -13,6 +13,8 @@ from trainerd.config import Config, every_key
 Fingerprint = dict[str, str]
 
 _STATE = "job.state"
+_GRAPH = "job.graph"
+_SOURCES = ("job.source", "software.")  # the same ones build the same graph
 _OPTIMIZER = "job.optimizer."  # and where it stands
 _POSITION = ("input.element_spec", "input.pipeline")
 _CONTENT = "input.content"
@@ -48,6 +50,12 @@ class Difference:
     def is_of_optimizer(self) -> bool:
         """Whether the slots that were saved are those of another optimizer in the same place."""
         return self.name.startswith(_OPTIMIZER) and self.before is not None and self.now is not None
+
+
+def builds_otherwise(changes: Sequence[Difference]) -> bool:
+    """Whether what the job builds is not what it was, although nothing that is known of has changed in it."""
+    built = [each for each in changes if each.name == _GRAPH and each.before is not None and each.now is not None]
+    return bool(built) and not any(each.name.startswith(_SOURCES) for each in changes)
 
 
 def of_config(config: Config) -> Fingerprint:

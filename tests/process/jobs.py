@@ -95,6 +95,20 @@ def lottery() -> trainerd.Job:
     return trainerd.Job(lambda: {"loss": w.assign(0.9 * w + tf.random.normal([]))}, state={"w": w})
 
 
+def unsorted() -> trainerd.Job:
+    """Its embedding's rows are numbered by the order of a set, which is another at each start."""
+    words = "the quick brown fox jumps over the lazy dog and goes on".split()
+    vocabulary = list(set(words))
+    numbers = tf.constant([vocabulary.index(word) for word in words], tf.int64)
+    rows = tf.Variable(tf.cast(tf.range(len(vocabulary)), tf.float64))
+
+    def train_step() -> dict[str, tf.Tensor]:
+        rows.assign(0.9 * rows)
+        return {"loss": tf.reduce_sum(tf.gather(rows, numbers) * tf.cast(tf.range(len(words)), tf.float64))}
+
+    return trainerd.Job(train_step, state={"rows": rows})
+
+
 def workers() -> trainerd.Job:
     """A job with processes of its own, forked, as a loader of data has them, and something to do at the end."""
     import atexit

@@ -14,12 +14,14 @@ from tests.process.conftest import Start, write_config
 
 def test_an_exact_job_is_proved(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:exact")
-    prove = start("prove", "--steps", "60", "--interruptions", "4")
+    prove = start("prove", "--steps", "60", "--interruptions", "4", "--keep", "kept")
     assert prove.end(120) == 0
     assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text
     assert "paused at step" in prove.text and "killed at step" in prove.text
     assert "compared: 60 steps" in prove.text and "their batches and loss, x" in prove.text
     assert not (project / "run").exists()
+    logs = [(project / "kept" / name / "trainerd.log").read_text() for name in ("whole", "broken")]
+    assert all("restored step" in log and "what the job builds" not in log for log in logs)
 
 
 def test_nothing_is_left_where_temporary_files_are(project: Path) -> None:
@@ -48,6 +50,7 @@ def test_a_run_that_ends_by_its_dataset_is_interrupted_before_that(start: Start,
             "jobs:lottery",
             ["two runs without a stop are not the same either", "at step 1: loss is", "deterministic = true"],
         ),
+        ("jobs:unsorted", ["at step 1: loss is", "the job builds something else at each start", "PYTHONHASHSEED"]),
         ("jobs:raises_in_step", ["the run ended by itself, with 70", "my_own_train_step"]),
         ("jobs:nothing", ["the run ended by itself, with 69", "has no 'nothing'"]),
     ],

@@ -87,3 +87,29 @@ def test_with_no_position_in_the_checkpoint_it_may_change(rundir: RunDirectory) 
 def test_accepting_is_of_one_start_and_not_of_the_file() -> None:
     config = configs.parse({"entry": "a:b", "logdir": "x"})
     assert not config.accept_changes and replace(config, accept_changes=True).accept_changes
+
+
+@pytest.mark.parametrize(
+    ("now", "is_told"),
+    [
+        ({"job.graph": "2"}, True),
+        ({"job.graph": "1"}, False),
+        ({"job.graph": "2", "job.source": "job.py 2"}, False),
+        ({"job.graph": "2", "software.tensorflow": "3"}, False),
+    ],
+)
+def test_a_job_that_builds_something_else_from_the_same_source_is_told(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture, now: dict[str, str], is_told: bool
+) -> None:
+    before = {"job.source": "job.py 1", "job.graph": "1", "software.tensorflow": "2"}
+    run(rundir, before, 10).train()
+    run(rundir, before | now, 20).train()
+    assert ("the order of a set" in caplog.text) == is_told
+
+
+def test_a_checkpoint_of_an_earlier_version_says_nothing_of_what_was_built(
+    rundir: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(rundir, {}, 10).train()
+    run(rundir, {"job.graph": "1"}, 20).train()
+    assert "the order of a set" not in caplog.text

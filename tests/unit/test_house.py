@@ -77,6 +77,7 @@ NEEDS_TENSORFLOW = {
     "supervisor/monitoredtraining.py",
     "supervisor/monitoredsteps.py",
     "sessions/graphdefaults.py",
+    "sessions/graphdigest.py",
     "sessions/graphjob.py",
     "supervisor/looper.py",
     "supervisor/managed.py",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from trainerd import config as configs
+from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import Kind, plan
 from trainerd.proof.trace import BATCH, Difference, Rows, Trace, first_difference, read
+from trainerd.proof.verdict import Evidence, verdict
 from trainerd.sessions.contract import Steps
 
 NAMES = ["loss", f"{BATCH}0"]
@@ -80,3 +85,43 @@ def test_zeros_of_either_sign_are_not_the_same() -> None:
 def test_a_difference_says_where_and_what() -> None:
     assert str(Difference(7, "loss", 0.5, 0.25)) == "step 7: loss is 0.25, and was 0.5 without a stop"
     assert str(Difference(7, "the batch", 1, 2)) == "step 7: another batch"
+
+
+OF_BATCH, OF_STEP = Difference(1, "the batch", 1.0, 2.0), Difference(9, "loss", 1.0, 2.0)
+OF_END = Difference(40, "the variable w", None, None)
+LATE = Difference(30, "loss", 1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("difference", "whole", "builds", "words"),
+    [
+        (LATE, None, False, "not in the job's state"),
+        (OF_END, None, False, "The first difference is at step 40, the end: the variable w is another"),
+        (OF_BATCH, None, False, "before either is interrupted, which was at step 20.*other batches.*Range > Batch"),
+        (OF_STEP, OF_STEP, False, "without a stop are not the same.*something else of the same batch"),
+        (LATE, OF_END, False, "what the step has made of the variable w"),
+        (LATE, LATE, True, "builds something else at each start.*PYTHONHASHSEED"),
+    ],
+)
+def test_a_verdict_says_what_the_evidence_shows_and_advises_what_is_not_done(
+    difference: Difference, whole: Difference | None, builds: bool, words: str
+) -> None:
+    config = configs.parse({"entry": "a:b", "logdir": "x"})
+    evidence = Evidence(difference, 20, whole, builds, "Range > Batch", ["beware"])
+    found = verdict(evidence, config)
+    assert re.search(words, found, re.DOTALL) and ("beware" in found) != builds
+    advises = evidence.is_of_each_start and not builds
+    assert ("Set `deterministic = true` and a `seed`" in found) == advises
+    set_already = verdict(evidence, replace(config, deterministic=True, seed=1))
+    assert "Set `deterministic" not in set_already and ("is set, so" in set_already) == advises
+
+
+def test_a_mirrored_folder_leads_where_the_other_leads_and_is_another(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "job"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "x").write_text("x")
+    (tmp_path / "beside").write_text("beside")
+    place = mirrored(folder, tmp_path / "mirror")
+    assert place.stat().st_ino != folder.stat().st_ino
+    assert (place / "data" / "x").read_text() == "x" and (place / ".." / ".." / "beside").read_text() == "beside"
+    assert sorted(path.name for path in place.iterdir()) == ["data"]

@@ -50,6 +50,7 @@ class TrainerProcess:
       observers: told of every change of the state.
       capture: whether the process has no terminal: what it prints goes to the log.
       open_session: builds the session, where that is not the config's job as it stands.
+      chdir: whether it works in the config's folder; else, where it is.
       terminal: what shows log records to a person, where that is not standard error or the journal.
     """
 
@@ -62,6 +63,7 @@ class TrainerProcess:
         capture: bool = False,
         terminal: logging.Handler | None = None,
         open_session: Callable[[Config], Session] | None = None,
+        chdir: bool = True,
     ) -> None:
         self._config = config
         self._overrides = overrides
@@ -70,6 +72,7 @@ class TrainerProcess:
         self._capture = capture
         self._terminal = terminal
         self._open_session = open_session
+        self._chdir = chdir
         self._flag = DaemonFlag()
 
     @property
@@ -235,7 +238,8 @@ class TrainerProcess:
 
     def _load(self) -> Session | Program:
         """Import the job, and TensorFlow with it."""
-        os.chdir(self._config.folder)
+        if self._chdir:
+            os.chdir(self._config.folder)
         quiet.hush_tensorflow()
         with uncollected():
             with quiet.stderr_to(self._rundir.log):

@@ -1,13 +1,21 @@
-"""One life of a run that is being proved: a process that trains as `trainerd run` does, and writes a trace."""
+"""One life of a run that is being proved: a process that trains as `trainerd run` does, and writes a trace.
+
+Two real starts have more than a run directory that is not in common: the seed of hash(), and with it the order of sets;
+the pid; the clock; the folder they work in, as after a backup was restored. Each life is an interpreter of its own,
+and has others.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainerd.checkpoints.manifest import About
@@ -16,11 +24,14 @@ from trainerd.config import Config
 from trainerd.daemon import quiet
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import ProofError, TrainerdError, full_message
+from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 
-_FORK = multiprocessing.get_context("fork")  # this process has no TensorFlow, and gets none
+_HASH_SEED = "PYTHONHASHSEED"
+_SPAWN = multiprocessing.get_context("spawn")  # a new interpreter
+_numbers = itertools.count(1)
 
 
 def begin(config: Config) -> None:
@@ -31,11 +42,10 @@ def begin(config: Config) -> None:
     """
     rundir = RunDirectory(config.rundir)
     rundir.create()
-    in_a_process(lambda: _begin(config), rundir.path / "output")
+    in_a_process(functools.partial(_begin, config), rundir.path / "output", config.folder)
 
 
 def _begin(config: Config) -> None:
-    os.chdir(config.folder)
     quiet.hush_tensorflow()
     from trainerd.proof import traced
 
@@ -53,7 +63,8 @@ def live(config: Config, interruption: Interruption | None) -> int:
     Raises:
       ProofError: it ended with an error of its own.
     """
-    code = in_a_process(lambda: _live(config, interruption), config.rundir / "output")
+    work = functools.partial(_live, config, interruption)
+    code = in_a_process(work, config.rundir / "output", config.folder)
     killed = interruption is not None and interruption.kind is Kind.KILL and code == -signal.SIGKILL
     if code < 0 and not killed:
         raise ProofError(f"the run died of {signal.Signals(-code).name}, which was none of the interruptions.")
@@ -66,31 +77,27 @@ def _live(config: Config, interruption: Interruption | None) -> None:
 
         return traced.open_session(config, config.rundir / "trace", interruption)
 
-    TrainerProcess(config, open_session=open_session, capture=True).run()
+    TrainerProcess(config, open_session=open_session, capture=True, chdir=False).run()
 
 
-def in_a_process(work: Callable[[], None], output: Path) -> int:
-    """Do something that imports TensorFlow in a process of its own, whose output goes to a file. The exit code.
+def in_a_process(work: Callable[[], None], output: Path, folder: Path | None = None) -> int:
+    """Do something that imports TensorFlow in an interpreter of its own, whose output goes to a file.
+
+    Args:
+      work: what; it can be pickled.
+      output: where what it prints goes.
+      folder: it works in a folder that has the same in it as this one.
+
+    Returns:
+      The exit code.
 
     Raises:
       ProofError: it failed.
     """
-    error = output.with_name("error")
-
-    def run() -> None:
-        os.environ["TMPDIR"], tempfile.tempdir = scratch, None
-        with output.open("ab") as file:
-            for descriptor in (1, 2):
-                os.dup2(file.fileno(), descriptor)
-        try:
-            work()
-        except TrainerdError as failed:
-            error.write_text(full_message(failed), encoding="utf-8")
-            sys.exit(failed.exit_code)
-
     # What it puts there goes with it: one that is killed leaves everything behind.
-    with tempfile.TemporaryDirectory(prefix="trainerd-", ignore_cleanup_errors=True) as scratch:
-        process = _FORK.Process(target=run)
+    with tempfile.TemporaryDirectory(prefix="trainerd-", ignore_cleanup_errors=True) as scratch, _another_hash_seed():
+        place = mirrored(folder, Path(scratch, "folder")) if folder is not None else Path(scratch)
+        process = _SPAWN.Process(target=_run, args=(work, output, scratch, place))
         process.start()
         try:
             process.join()
@@ -99,6 +106,39 @@ def in_a_process(work: Callable[[], None], output: Path) -> int:
             process.join()
     code = process.exitcode or 0
     if code > 0:
+        error = _error_file(output)
         said = error.read_text(encoding="utf-8") if error.exists() else output.read_text(errors="replace")[-2000:]
         raise ProofError(f"the run ended by itself, with {code}:\n{said}")
     return code
+
+
+def _run(work: Callable[[], None], output: Path, scratch: str, place: Path) -> None:
+    os.environ["TMPDIR"], tempfile.tempdir = scratch, None
+    os.chdir(place)
+    with output.open("ab") as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    try:
+        work()
+    except TrainerdError as failed:
+        _error_file(output).write_text(full_message(failed), encoding="utf-8")
+        sys.exit(failed.exit_code)
+
+
+def _error_file(output: Path) -> Path:
+    return output.with_name("error")
+
+
+@contextmanager
+def _another_hash_seed() -> Iterator[None]:
+    """While the block runs, an interpreter that starts has another hash seed, unless a person has chosen one."""
+    chosen = os.environ.get(_HASH_SEED)
+    if chosen is None or chosen == "random":
+        os.environ[_HASH_SEED] = str(next(_numbers))
+    try:
+        yield
+    finally:
+        if chosen is None:
+            os.environ.pop(_HASH_SEED, None)
+        else:
+            os.environ[_HASH_SEED] = chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import time
@@ -13,9 +14,12 @@ from trainerd import text
 from trainerd.checkpoints import catalogue
 from trainerd.config import CheckpointConfig, Config, EvaluateConfig
 from trainerd.errors import ProofError
+from trainerd.fingerprint import Fingerprint, builds_otherwise, differences
 from trainerd.proof import trace
 from trainerd.proof.life import begin, in_a_process, live
 from trainerd.proof.plan import Interruption, Kind, plan
+from trainerd.proof.trace import Difference
+from trainerd.proof.verdict import Evidence, verdict
 from trainerd.rundir import RunDirectory
 
 _HOW = {Kind.PAUSE: "paused", Kind.KILL: "killed"}
@@ -40,6 +44,7 @@ class Proof:
         self._seed = seed
         self._variables = 0
         self._done = 0  # interruptions
+        self._interrupted_at = 0  # the step of the first one
         self._end = steps  # the dataset may have fewer
 
     def lines(self) -> Iterator[str]:
@@ -64,7 +69,7 @@ class Proof:
         if difference is not None:
             yield "not the same; looking whether two runs without a stop are"
             yield self._without_a_stop("again")
-            raise ProofError(self._verdict(difference, self._difference("whole", "again")))
+            raise ProofError(verdict(self._evidence(difference), self._original))
         names, rows = trace.read(self._path("whole") / "trace")
         _, repeated = trace.read(self._path("broken") / "trace")
         metrics = [name for name in names if not name.startswith(trace.BATCH)]
@@ -107,6 +112,7 @@ class Proof:
         config = self._start_over(name)
         for interruption in plan(self._end, self._interruptions, self._seed):
             live(config, interruption)
+            self._interrupted_at = self._interrupted_at or interruption.step
             yield self._line(name, interruption)
             if self._reached(name) >= self._end:
                 break
@@ -126,41 +132,48 @@ class Proof:
 
     # ------------------------------------------------------------------ comparing
 
-    def _difference(self, one: str, other: str) -> str | None:
+    def _difference(self, one: str, other: str) -> Difference | None:
         """Where two runs differ first."""
         names, rows = trace.read(self._path(one) / "trace")
         _, others = trace.read(self._path(other) / "trace")
         if (found := trace.first_difference(names, rows, others)) is not None:
-            return str(found)
+            return found
         steps = self._reached(one), self._reached(other)
         if steps[0] != steps[1]:
-            return f"the end: one run ended at step {steps[0]}, the other at step {steps[1]}"
+            return Difference(min(steps), "the end", *steps)
         prefixes = [RunDirectory(self._path(name)).prefix(steps[0]) for name in (one, other)]
         self._variables, variable = self._compare(*prefixes)
-        return f"step {steps[0]}, the end: the variable {variable} is another" if variable is not None else None
+        return None if variable is None else Difference(steps[0], f"the variable {variable}", None, None)
 
     def _compare(self, one: Path, other: Path) -> tuple[int, str | None]:
         """Compare the variables of two checkpoints: how many there are, and the first that differs."""
         answer = self._folder / "answer"
-
-        def compare() -> None:
-            from trainerd.proof import variables
-
-            answer.write_text(json.dumps(variables.first_other_variable(one, other)))
-
-        in_a_process(compare, self._folder / "output")
+        in_a_process(functools.partial(_compare, one, other, answer), self._folder / "output")
         count, name = json.loads(answer.read_text())
         return count, name
 
-    def _verdict(self, difference: str, between_whole_runs: str | None) -> str:
-        if between_whole_runs is not None:
-            return (
-                f"two runs without a stop are not the same either. The first difference is at {between_whole_runs}.\n"
-                f"So nothing can be said of interruptions, where the first difference is at {difference}.\n"
-                "Set `deterministic = true` and a `seed`, and see that the job draws no numbers from outside."
-            )
-        return (
-            f"the interrupted run is not the run without a stop. The first difference is at {difference}.\n"
-            "Two runs without a stop are the same, so something that decides the next step is not in the job's state: "
-            "a variable, a generator, a Python counter, an input that starts anew."
+    def _evidence(self, difference: Difference) -> Evidence:
+        whole, broken = (self._fingerprint(name) for name in ("whole", "broken"))
+        return Evidence(
+            difference,
+            self._interrupted_at,
+            self._difference("whole", "again"),
+            builds_otherwise(differences(whole, broken)),
+            whole.get("input.pipeline", ""),
+            self._warnings("whole"),
         )
+
+    def _fingerprint(self, name: str) -> Fingerprint:
+        newest = catalogue.newest(RunDirectory(self._path(name)))
+        return newest.fingerprint if newest is not None else {}
+
+    def _warnings(self, name: str) -> list[str]:
+        """What a run's log has warned of."""
+        lines = RunDirectory(self._path(name)).log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line.split("WARNING", 1)[1].strip() for line in lines if " WARNING " in line]
+
+
+def _compare(one: Path, other: Path, answer: Path) -> None:
+    from trainerd.proof import variables
+
+    answer.write_text(json.dumps(variables.first_other_variable(one, other)))

@@ -75,8 +75,8 @@ class Difference:
 
     Attributes:
       step: which.
-      name: of what: a metric, or "the batch".
-      one, other: its values; of a batch, digests.
+      name: of what: a metric, "the batch", "the step", "the end", or a variable at the end.
+      one, other: its values; of a batch, digests; of a variable, none.
     """
 
     step: int
@@ -85,9 +85,16 @@ class Difference:
     other: Any
 
     def __str__(self) -> str:
-        if self.name == "the batch":
+        if self.is_of_input:
             return f"step {self.step}: another batch"
+        if self.other is None:
+            return f"step {self.step}, the end: {self.name} is another"
         return f"step {self.step}: {self.name} is {self.other!r}, and was {self.one!r} without a stop"
+
+    @property
+    def is_of_input(self) -> bool:
+        """Whether the input gave something else, whatever the step made of it."""
+        return self.name == "the batch"
 
 
 def first_difference(names: list[str], one: Rows, other: Rows) -> Difference | None:

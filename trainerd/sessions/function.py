@@ -19,6 +19,7 @@ from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.checkpoint import has_position, require_saveable
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.forgotten import require_held
+from trainerd.sessions.graphdigest import digest_of
 from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.hidden import hidden_variables, optimizer_kinds, restore_hidden
 from trainerd.sessions.objectgraph import own_objects, tracked_objects, variables_among
@@ -153,9 +154,11 @@ class FunctionSession:
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
         found |= {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
         found |= optimizer_kinds(self._job.state)
+        graphs = [self._step.graph]
         if self._iterator is not None:
             found |= pipeline.fingerprint([self._job.dataset])
-        return found
+            graphs += [graph for stage in pipeline.stages(self._job.dataset) for graph in pipeline.graphs_of(stage)]
+        return found | {"job.graph": digest_of(graphs)}
 
     def evaluate(self) -> dict[str, float]:
         """Call the job's `evaluate`."""

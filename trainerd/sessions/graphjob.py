@@ -19,6 +19,7 @@ from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.callables import prepared
 from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.graph import GraphSession
+from trainerd.sessions.graphdigest import digest_of
 from trainerd.sessions.graphstate import GraphSnapshot, GraphState
 from trainerd.sessions.randomness import require_kept
 
@@ -140,7 +141,9 @@ class GraphJobSession(GraphSession):
 
     def fingerprint(self) -> dict[str, str]:
         """What of the graph is saved, and what it was made from."""
-        return {"job.source": self._source, **super().fingerprint()}
+        fetches = [self._job.train_op, *(tf.convert_to_tensor(value) for value in self._job.metrics.values())]
+        built = digest_of([self._job.graph], fetches)
+        return {"job.source": self._source, "job.graph": built, **super().fingerprint()}
 
     def evaluate(self) -> dict[str, float]:
         """Call the job's `evaluate`."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import xxhash
 
+from trainerd.sessions.graphdigest import add_array
 from trainerd.sessions.opkinds import kinds_of
 
-_LOOKED_AT = 100_000  # numbers, or texts, of a tensor's beginning and of its end
 SAID = "_trainerd_says"  # the attribute of a dataset that says itself what it is made of
 
 # What changes which elements come next; not how fast they come, and not seeds, which are a part of the position.
@@ -75,9 +74,7 @@ def _content(dataset: tf.data.Dataset) -> str:
         for tensor in getattr(stage, "_tensors", ()):
             if not hasattr(tensor, "numpy") or tensor.dtype in (tf.variant, tf.resource):
                 continue
-            array = np.ravel(tensor.numpy())
-            for part in (array[:_LOOKED_AT], array[-_LOOKED_AT:]):
-                digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
+            add_array(digest, tensor.numpy())
     return str(digest.hexdigest())
 
 
@@ -111,8 +108,13 @@ def repeats_within(dataset: tf.data.Dataset) -> bool:
 
 def _kinds_within(dataset: tf.data.Dataset) -> set[str]:
     """The kinds of the ops in the functions of a stage."""
+    return {kind for graph in graphs_of(dataset) for kind in kinds_of(graph)}
+
+
+def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
+    """The graphs of the functions of a stage, such as that of `map`."""
     graphs = (getattr(getattr(value, "function", None), "graph", None) for value in vars(dataset).values())
-    return {kind for graph in graphs if graph is not None for kind in kinds_of(graph)}
+    return [graph for graph in graphs if graph is not None]
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:

@@ -34,6 +34,13 @@ from trainerd.supervisor.ticker import Ticker
 log = logging.getLogger(__name__)
 
 REPORT_SECS = 1.0
+BUILT_OTHERWISE = (
+    "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
+    "constants depend on something that is another at each start, and what was learned may belong to other things now, "
+    "as the rows of an embedding to other words. Likely causes: the order of a set (use sorted()), hash() of a text "
+    "(PYTHONHASHSEED), the order of os.listdir or glob (use sorted()), the clock, the pid, random numbers without a "
+    "seed; or a module that the job imports was changed"
+)
 
 
 class Upkeep:
@@ -129,11 +136,13 @@ class Upkeep:
             log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})
         if any(change.is_of_state for change in changes):
             return  # restoring will say so, which is the greater news
+        if fingerprint.builds_otherwise(changes):
+            log.warning(BUILT_OTHERWISE, found.step, extra={"event": "changed"})
         if any(change.moves_order for change in changes) and self.config.input_position == "exact":
             log.warning(
                 "the data of the dataset are not those of step %d: of the epoch that goes on some "
                 "elements come twice and some never. Where their order is drawn at random at each start, as by "
-                "image_dataset_from_directory without a seed, give it one.",
+                "image_dataset_from_directory without a seed, give it one; where it is that of a set, sort it.",
                 found.step,
                 extra={"event": "changed"},
             )
