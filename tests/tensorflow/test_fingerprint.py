@@ -132,7 +132,7 @@ def test_another_optimizer_of_as_many_variables_is_told_apart() -> None:
         return FunctionSession(trainerd.Job(step, state={"w": weight, "o": optimizer}))
 
     momentum, means = keras.optimizers.SGD(momentum=0.9), keras.optimizers.RMSprop()
-    kind, _ = differences(optimized(momentum).fingerprint(), optimized(means).fingerprint())  # and the graph
+    _graph, kind = differences(optimized(momentum).fingerprint(), optimized(means).fingerprint())
     assert str(kind) == "job.optimizer.o: SGD → RMSprop" and kind.is_of_optimizer
 
 

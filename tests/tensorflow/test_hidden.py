@@ -333,3 +333,41 @@ def test_the_slots_of_an_optimizer_of_several_are_saved(tmp_path: Path, kind: st
     train(tmp_path / "parts", 0, 3)
     for mine, theirs in zip(whole, train(tmp_path / "parts", 3, 5), strict=True):
         assert np.array_equal(mine, theirs)
+
+
+def counted(state: Callable[[Any, Any, Any], dict[str, Any]]) -> FunctionSession:
+    """A step that draws from a seed generator and measures with a metric, both of the job's own."""
+    mean, seeds, total = keras.metrics.Mean(), keras.random.SeedGenerator(1), tf.Variable(0.0)
+
+    def step() -> dict[str, tf.Tensor]:
+        total.assign_add(keras.random.uniform([], seed=seeds))
+        mean.update_state(total)
+        return {"mean": mean.result()}
+
+    return FunctionSession(trainerd.Job(step, state={"total": total, **state(mean, seeds, total)}), repeats=True)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda mean, seeds, total: {"mean": mean, "seeds": seeds},
+        lambda mean, seeds, total: {"parts": [mean, {"seeds": seeds}]},
+    ],
+)
+def test_a_metric_and_a_seed_generator_of_the_state_go_on(
+    tmp_path: Path, state: Callable[[Any, Any, Any], dict[str, Any]]
+) -> None:
+    whole, first, second = counted(state), counted(state), counted(state)
+    for session in (whole, first, second):
+        session.bind(Flag())
+    expected = whole.run_until(10).rows[5:]
+    first.run_until(5)
+    first.snapshot().write(tmp_path / "model.ckpt-5", lambda size: None)
+    second.restore(tmp_path / "model.ckpt-5")
+    assert second.run_until(10).rows.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("part", [3, X, keras.losses.MeanSquaredError(), keras.optimizers.schedules.CosineDecay(1, 9)])
+def test_a_part_of_the_state_that_cannot_be_saved_is_named(part: Any) -> None:
+    with pytest.raises(EntryError, match=r"a part 'odd', which is a \w+: it holds no variables .* leave it out"):
+        FunctionSession(trainerd.Job(lambda: None, state={"odd": part}))

@@ -200,8 +200,14 @@ def test_a_manifest_that_the_state_file_does_not_know_is_the_newest(
     publish(rundir, 30)
     rundir.checkpoint_state.write_bytes(old)
     assert catalogue.resume_order(rundir) == [30, 20, 10]
+    with caplog.at_level("INFO"):
+        restore.newest_verified(rundir, CheckpointStore(rundir))
+    [record] = caplog.records
+    assert record.levelname == "INFO" and "names step 20; the process died before" in record.message
+    # A person may have edited it, and deleted a line too many.
+    rundir.checkpoint_state.write_bytes(StateFile(10, (10, 20)).to_bytes(rundir.basename))
     restore.newest_verified(rundir, CheckpointStore(rundir))
-    assert "names step 20, and a later one was saved" in caplog.text
+    assert caplog.records[-1].levelname == "WARNING" and "a later one was saved" in caplog.text
 
 
 def test_a_state_file_that_this_process_may_not_read_is_no_damaged_one(

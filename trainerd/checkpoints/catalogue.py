@@ -6,6 +6,7 @@ import os
 
 from trainerd.checkpoints import manifest, statefile
 from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.statefile import StateFile
 from trainerd.rundir import RunDirectory
 from trainerd.state import LastCheckpoint
 
@@ -33,10 +34,10 @@ def is_disbelieved(rundir: RunDirectory) -> bool:
     return bool(steps) and os.path.lexists(rundir.checkpoint_state) and (written is None or written.named not in steps)
 
 
-def is_passed_over(rundir: RunDirectory) -> int | None:
-    """The step that `checkpoint` names, where a start takes a later one all the same; None where it does not."""
+def is_passed_over(rundir: RunDirectory) -> StateFile | None:
+    """What `checkpoint` says, where a start takes a later one than it names all the same; None where it does not."""
     written, order = statefile.read(rundir), resume_order(rundir)
-    return written.named if written is not None and written.named in order and order[0] > written.named else None
+    return written if written is not None and written.named in order and order[0] > written.named else None
 
 
 def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:

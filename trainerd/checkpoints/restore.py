@@ -37,19 +37,31 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
     if found is None:
         _refuse_to_start_over(rundir, damaged, foreign=foreign)
         return None
-    if (named := catalogue.is_passed_over(rundir)) is not None:
-        log.warning(
-            "%s names step %d, and a later one was saved, which is not in its list: that is resumed. To go back, leave "
-            "no line in it but the first",
-            rundir.checkpoint_state,
-            named,
-            extra={"event": "passed-over"},
-        )
+    _tell_of_later(rundir)
     for bad, why in damaged.items():
         store.quarantine(bad, why)
     if damaged:
         _name(store, found.step)
     return found
+
+
+def _tell_of_later(rundir: RunDirectory) -> None:
+    """Say that a later checkpoint is resumed than `checkpoint` names: a person may have edited that file to go back.
+
+    Not a person, but a kill, has left it where it names the last of those that it lists.
+    """
+    written = catalogue.is_passed_over(rundir)
+    if written is None:
+        return
+    if written.named == max(written.listed):
+        text = "%s names step %d; the process died before it named the later one that is resumed"
+    else:
+        text = (
+            "%s names step %d, and a later one was saved, which is not in its list: that is resumed. To go back, leave "
+            "no line in it but the first"
+        )
+    level = logging.INFO if written.named == max(written.listed) else logging.WARNING
+    log.log(level, text, rundir.checkpoint_state, written.named, extra={"event": "passed-over"})
 
 
 def newest_sound(rundir: RunDirectory) -> tuple[Manifest | None, dict[int, str]]:

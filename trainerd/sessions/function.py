@@ -21,7 +21,7 @@ from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.forgotten import require_held
 from trainerd.sessions.graphdigest import digest_of
 from trainerd.sessions.graphloop import GraphLoop
-from trainerd.sessions.hidden import hidden_variables, optimizer_kinds, restore_hidden
+from trainerd.sessions.hidden import hidden_variables, is_untracked, optimizer_kinds, restore_hidden
 from trainerd.sessions.objectgraph import own_objects, tracked_objects, variables_among
 from trainerd.sessions.randomness import require_kept
 from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
@@ -214,16 +214,16 @@ class FunctionSession:
     def _make_checkpoint(self) -> tf.train.Checkpoint:
         if taken := [name for name in RESERVED if name in self._job.state]:
             raise EntryError(f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it.")
-        parts = dict(self._job.state) | {"global_step": self._global_step}
+        parts = {name: part for name, part in self._job.state.items() if not is_untracked(part)}
+        for name, part in parts.items():
+            _require_trackable(name, part)
+        parts["global_step"] = self._global_step
         if self._exact_input:
             require_saveable(
                 self._iterator, 'set `input_position = "restart"` to begin the dataset anew at every start'
             )
             parts["iterator"] = self._iterator
-        try:
-            return tf.train.Checkpoint(**parts)
-        except (ValueError, TypeError) as error:
-            raise EntryError(f"the job's state cannot be saved by tf.train.Checkpoint: {error}") from error
+        return tf.train.Checkpoint(**parts)
 
     @property
     def _passing(self) -> list[Any]:
@@ -259,6 +259,21 @@ def _iterate(dataset: Any) -> Any:
     if not isinstance(dataset, tf.data.Dataset):
         raise EntryError(f"the job's dataset is a {type(dataset).__name__}, where a tf.data.Dataset is needed.")
     return iter(dataset)
+
+
+def _require_trackable(name: str, part: Any) -> None:
+    """See that a part of the state is one that TensorFlow can save.
+
+    Raises:
+      EntryError: it is not.
+    """
+    try:
+        tf.train.Checkpoint(**{name: part})
+    except (ValueError, TypeError) as error:
+        raise EntryError(
+            f"the job's state has a part {name!r}, which is a {type(part).__name__}: it holds no variables that can be "
+            "saved. What does not change needs no saving: leave it out. What does, make a tf.Variable."
+        ) from error
 
 
 def _trainable(value: Any) -> list[Any]:

@@ -47,6 +47,11 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
     return found
 
 
+def is_untracked(part: Any) -> bool:
+    """Whether `tf.train.Checkpoint` takes no such part, and all of it is among the hidden variables."""
+    return isinstance(part, keras.metrics.Metric | keras.random.SeedGenerator)
+
+
 def identity(variable: Any) -> int:
     """The same for a variable of Keras and the one of TensorFlow that it is made of."""
     return id(getattr(variable, "handle", variable))
@@ -96,7 +101,11 @@ def _hidden(state: Any, taken: set[int]) -> Iterator[tuple[str, Any]]:
 
 def _not_listed(name: str, owner: Any) -> Iterator[tuple[str, Any]]:
     """The variables of an owner of which it is not sure that they are found, by their keys in a checkpoint."""
-    if isinstance(owner, keras.optimizers.Optimizer):  # a MultiOptimizer has more than it tells of
+    if isinstance(owner, keras.metrics.Metric):
+        yield from _numbered(f"{name}{_METRICS}", owner.variables)
+    elif isinstance(owner, keras.random.SeedGenerator):
+        yield f"{name}{_SEEDS}/0", owner.state
+    elif isinstance(owner, keras.optimizers.Optimizer):  # a MultiOptimizer has more than it tells of
         yield from _numbered(name, owner.variables)
     elif _is_of_keras(owner):
         metrics = {identity(each): each for each in getattr(owner, "metrics_variables", ())}
