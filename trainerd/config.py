@@ -90,6 +90,12 @@ class WatchdogConfig:
     )
     evaluate_secs: Seconds = _key(3600.0, "s", "One evaluation, or one writing of summaries. 0: no deadline.")
     save_secs: Seconds = _key(300.0, "s", "A save in which no byte gets written. 0: no deadline.")
+    pause_secs: Seconds = _key(
+        60.0,
+        "s",
+        "How long a pause waits for a step that calls Python, such as one that waits for worker processes. After that "
+        "the step is abandoned, and the newest whole state is saved. 0: for ever.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

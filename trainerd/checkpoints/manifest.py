@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class About:
     metrics: Mapping[str, float] = field(default_factory=dict)
     trained_secs: float = 0.0
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    unfinished: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Manifest:
       files: each file's name, in the run directory, to its record.
       before: the step of the checkpoint before it; None where there was none, or that is not known. What lies between
         the two was left behind when the run went back.
+      unfinished: the services that were due at that boundary, and that the next start does first.
     """
 
     step: int
@@ -71,6 +73,7 @@ class Manifest:
     fingerprint: Fingerprint
     files: dict[str, FileRecord]
     before: int | None = None
+    unfinished: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -120,6 +123,7 @@ def read(path: Path) -> Manifest:
             fingerprint=content["fingerprint"],
             files={name: FileRecord(**record) for name, record in content["files"].items()},
             before=None if content.get("before") is None else int(content["before"]),
+            unfinished=tuple(map(str, content.get("unfinished", ()))),
         )
     except OSError as error:
         raise _damage_or_trouble(error, path) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Snapshot(Protocol):
@@ -34,6 +34,10 @@ class Snapshot(Protocol):
           OSError: it cannot be written.
           UnsoundError: it must not be: it holds a NaN.
         """
+        ...
+
+    def first_change(self, later: Any) -> str | None:
+        """The name of a variable whose value is another in a later snapshot of the same model; None where all are."""
         ...
 
     def release(self) -> None:

@@ -253,6 +253,7 @@ class CheckpointStore:
             fingerprint=dict(about.fingerprint),
             files=records,
             before=self._step_before(snapshot.step),
+            unfinished=tuple(about.unfinished),
         )
         self._enter("describe")
         write_durable(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())

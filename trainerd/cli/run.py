@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from logging_journald import check_journal_stream
@@ -12,6 +14,7 @@ from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.cli.summary import summary
 from trainerd.daemon.process import TrainerProcess
+from trainerd.supervisor.outcome import Outcome
 
 
 @click.command("run")
@@ -26,17 +29,20 @@ def command(
     overrides = options.overrides(logdir, max_steps, forever, accept_changes)
     written = options.load_config(config_path)
     config = overrides(written)
-    if sys.stderr.isatty():
-        from trainerd.cli.display import Display
+    with contextlib.ExitStack() as stack:
 
-        with Display() as display:
-            handler = display.handler
-            process = TrainerProcess(config, overrides=overrides, observers=[display.observe], terminal=handler)
-            outcome = process.run()
-    else:
-        process = TrainerProcess(config, overrides=overrides)
-        outcome = process.run()
-    if check_journal_stream():
-        return  # Nobody types what is next into a journal.
-    for line in summary(outcome, process.state, written, config_path, logdir):
-        say(line)
+        def ended(outcome: Outcome) -> None:
+            stack.close()  # the display
+            if check_journal_stream():
+                return  # Nobody types what is next into a journal.
+            for line in summary(outcome, process.state, written, config_path, logdir):
+                say(line)
+
+        options_of_terminal: dict[str, Any] = {}
+        if sys.stderr.isatty():
+            from trainerd.cli.display import Display
+
+            display = stack.enter_context(Display())
+            options_of_terminal = {"observers": [display.observe], "terminal": display.handler}
+        process = TrainerProcess(config, overrides=overrides, ended=ended, **options_of_terminal)
+        ended(process.run())

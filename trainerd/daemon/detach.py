@@ -18,6 +18,7 @@ from trainerd.errors import TrainerdError, full_message
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State
 from trainerd.supervisor.children import undone_in_children
+from trainerd.supervisor.outcome import Outcome
 
 
 class StartError(TrainerdError):
@@ -75,6 +76,10 @@ class _Parent:
         if state.phase is Phase.TRAINING:
             self.tell({"text": f"training in the background: pid {state.pid}, step {state.step}"})
 
+    def tell_end(self, outcome: Outcome) -> None:
+        """Tell it how training has ended."""
+        self.tell({"text": f"{outcome.phase}: {outcome.why}"})
+
     def tell(self, message: dict[str, Any]) -> None:
         """Tell it once; it stops waiting then. One that does not wait any more is not an error."""
         if self._descriptor is None:
@@ -108,10 +113,12 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: 
             signal_map={},
         )
         context.open()
-        process = TrainerProcess(config, overrides=overrides, observers=[parent.observe], capture=True)
+        process = TrainerProcess(
+            config, overrides=overrides, observers=[parent.observe], capture=True, ended=parent.tell_end
+        )
         with undone_in_children(parent.leave):
             outcome = process.run_locked(held)
-        parent.tell({"text": f"{outcome.phase}: {outcome.why}"})
+        parent.tell_end(outcome)
         code = 0
     except TrainerdError as error:
         parent.tell({"error": full_message(error), "code": error.exit_code})

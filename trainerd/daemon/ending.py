@@ -10,6 +10,7 @@ import time
 from typing import Any, NoReturn
 
 PATIENCE_SECS = 10.0
+AT_EXIT_SECS = 2.0  # for what is registered with atexit, where the process ends on another thread than the main one
 
 
 def end(code: int) -> NoReturn:
@@ -22,6 +23,25 @@ def end(code: int) -> NoReturn:
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # as in the children that multiprocessing forks
         atexit._run_exitfuncs()  # the job's own, which end its workers, and TensorFlow's, which has files in /tmp
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def end_now(code: int) -> NoReturn:
+    """End this process on any thread, whatever its other threads are in. The job's own processes are ended.
+
+    Args:
+      code: what it exits with.
+    """
+    try:
+        for process in _processes():
+            process.terminate()
+        # What the job has registered may wait for threads that are stuck.
+        leaving = threading.Thread(target=atexit._run_exitfuncs, name="trainerd-leaving", daemon=True)
+        leaving.start()
+        leaving.join(AT_EXIT_SECS)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 from trainerd import config as configs
 from trainerd import lock
@@ -15,6 +17,7 @@ from trainerd.checkpoints import catalogue
 from trainerd.config import Config
 from trainerd.daemon import logs, quiet
 from trainerd.daemon.collection import uncollected
+from trainerd.daemon.ending import end_now
 from trainerd.daemon.host import DaemonHost
 from trainerd.daemon.systemd import Notifier
 from trainerd.daemon.watchdog import Watchdog, interval_from_environment
@@ -28,6 +31,7 @@ from trainerd.state import Phase, State
 from trainerd.supervisor import opened, requests
 from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Request
+from trainerd.supervisor.guard import Guard
 from trainerd.supervisor.listeners import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.supervisor.loop import Loop
 from trainerd.supervisor.outcome import Outcome, Paused, reached
@@ -39,6 +43,7 @@ from trainerd.supervisor.upkeep import Upkeep
 log = logging.getLogger(__name__)
 
 BEAT_SECS = 0.5
+LAST_CURVES_SECS = 2.0  # for which an abandoned process waits until its curves are written
 
 
 class TrainerProcess:
@@ -51,6 +56,7 @@ class TrainerProcess:
       capture: whether the process has no terminal: what it prints goes to the log.
       open_session: builds the session, where that is not the config's job as it stands.
       chdir: whether it works in the config's folder; else, where it is.
+      ended: called with the outcome where the process ends without a return from `run`.
       terminal: what shows log records to a person, where that is not standard error or the journal.
     """
 
@@ -64,6 +70,7 @@ class TrainerProcess:
         terminal: logging.Handler | None = None,
         open_session: Callable[[Config], Session] | None = None,
         chdir: bool = True,
+        ended: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
         self._config = config
         self._overrides = overrides
@@ -73,6 +80,8 @@ class TrainerProcess:
         self._terminal = terminal
         self._open_session = open_session
         self._chdir = chdir
+        self._ended = ended
+        self._is_unfinished = False  # whether services are to be done yet at the step of the newest checkpoint
         self._flag = DaemonFlag()
 
     @property
@@ -99,6 +108,7 @@ class TrainerProcess:
         state = State(**holder.__dict__, logdir=str(self._rundir.path), job=self._config.entry)
         if (before := catalogue.newest(self._rundir)) is not None:
             last = catalogue.as_last(self._rundir, before)
+            self._is_unfinished = bool(before.unfinished)
             state = replace(state, step=before.step, metrics=dict(before.metrics), last_checkpoint=last)
         state = replace(state, max_steps=self._config.max_steps)
         self._notifier = Notifier()
@@ -141,9 +151,12 @@ class TrainerProcess:
             self._fail(error)
             log.exception("an error of trainerd's own")
             raise
+        self._end(outcome)
+        return outcome
+
+    def _end(self, outcome: Outcome) -> None:
         log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
         self._reporter.update(phase=outcome.phase)
-        return outcome
 
     def _consume_leftovers(self) -> bool:
         """Requests from before this start are void: who starts a run wants it to train.
@@ -167,7 +180,8 @@ class TrainerProcess:
     def _load_and_train(self) -> Outcome:
         """Each part may take long; a pause that is asked for in between is granted before the next."""
         state = self._reporter.state
-        if (over := reached(self._config, state.step, state.metrics)) is not None and state.step > 0:
+        over = reached(self._config, state.step, state.metrics)
+        if over is not None and state.step > 0 and not self._is_unfinished:
             return over
         session = self._load()
         logs.be_heard()
@@ -191,7 +205,20 @@ class TrainerProcess:
             upkeep.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
-        return Loop(upkeep, session, flag=self._flag, reporter=self._reporter).train()
+        with Guard(self._flag, upkeep, lambda outcome: self._abandon(upkeep, outcome)) as guard:
+            upkeep.guarded_by(guard)
+            return Loop(upkeep, session, flag=self._flag, reporter=self._reporter).train()
+
+    def _abandon(self, upkeep: Upkeep, outcome: Outcome) -> NoReturn:
+        """End the process after a pause, on another thread than the loop's, which cannot end what it is in."""
+        self._end(outcome)
+        flushing = threading.Thread(target=upkeep.recording.close, name="trainerd-last-curves", daemon=True)
+        flushing.start()
+        flushing.join(LAST_CURVES_SECS)
+        try:
+            self._ended(outcome)
+        finally:
+            end_now(0)
 
     def _run_program(self, program: Program) -> Outcome:
         """Have a function write its own loop, with a Supervisor of this run.

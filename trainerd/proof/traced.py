@@ -90,6 +90,11 @@ class TracedSession:
         """What the session says."""
         return self._session.has_epochs
 
+    @property
+    def calls_python(self) -> bool:
+        """What the session says."""
+        return self._session.calls_python
+
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step."""
         self._flag = flag if isinstance(flag, Flag) else None  # the daemon's

@@ -52,8 +52,8 @@ class Steps:
         return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}
 
 
-class Model(Protocol):
-    """What is trained, as one sees it at a boundary. Only the loop's thread calls it, and only between two steps."""
+class Savable(Protocol):
+    """What a checkpoint can be made of."""
 
     @property
     def step(self) -> int:
@@ -70,13 +70,17 @@ class Model(Protocol):
         """Whether all of the state is there: a checkpoint that is made before would lose what is not."""
         ...
 
+    def snapshot(self) -> Snapshot:
+        """The state at this boundary, in memory. Steps that come after it do not change it."""
+        ...
+
+
+class Model(Savable, Protocol):
+    """What is trained, as one sees it at a boundary. Only the loop's thread calls it, and only between two steps."""
+
     @property
     def has_evaluation(self) -> bool:
         """Whether `evaluate` gives figures."""
-        ...
-
-    def snapshot(self) -> Snapshot:
-        """The state at this boundary, in memory. Steps that come after it do not change it."""
         ...
 
     def restore(self, prefix: Path) -> None:
@@ -122,6 +126,11 @@ class Session(Model, Protocol):
     @property
     def has_epochs(self) -> bool:
         """Whether there are figures that come at the end of an epoch."""
+        ...
+
+    @property
+    def calls_python(self) -> bool:
+        """Whether a step, or its input, calls Python: what that waits for may never come."""
         ...
 
     def bind(self, flag: StopFlag) -> None:

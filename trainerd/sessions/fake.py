@@ -36,6 +36,10 @@ class FakeSnapshot:
         prefix.with_name(prefix.name + ".index").write_text(json.dumps(self.step))
         return {}
 
+    def first_change(self, later: FakeSnapshot) -> str | None:
+        """The number."""
+        return None if later.value == self.value else "value"
+
     def release(self) -> None:
         """It holds nothing."""
 
@@ -69,6 +73,7 @@ class FakeSession:
 
     is_whole = True
     has_epochs = False
+    calls_python = False
 
     @property
     def changes(self) -> int:

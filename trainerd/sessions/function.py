@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from trainerd.sessions.graphdigest import digest_of
 from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.hidden import hidden_variables, is_untracked, optimizer_kinds, restore_hidden
 from trainerd.sessions.objectgraph import own_objects, tracked_objects, variables_among
-from trainerd.sessions.randomness import require_kept
+from trainerd.sessions.randomness import calls_python, require_kept
 from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.snapshot import Snapshotter, TensorSnapshot
 
@@ -96,6 +97,12 @@ class FunctionSession:
         """Whether the job has an `evaluate`."""
         return self._job.evaluate is not None
 
+    @cached_property
+    def calls_python(self) -> bool:
+        """Whether the step or a stage of the dataset does."""
+        graphs = [self._step.graph, *self._graphs_of_input()]
+        return any(map(calls_python, graphs))
+
     def bind(self, flag: StopFlag) -> None:
         """Have the graph's own flag follow this one."""
         flag.bind(self._loop.set_raised)
@@ -154,11 +161,9 @@ class FunctionSession:
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
         found |= {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
         found |= optimizer_kinds(self._job.state)
-        graphs = [self._step.graph]
         if self._iterator is not None:
             found |= pipeline.fingerprint([self._job.dataset])
-            graphs += [graph for stage in pipeline.stages(self._job.dataset) for graph in pipeline.graphs_of(stage)]
-        return found | {"job.graph": digest_of(graphs)}
+        return found | {"job.graph": digest_of([self._step.graph, *self._graphs_of_input()])}
 
     def evaluate(self) -> dict[str, float]:
         """Call the job's `evaluate`."""
@@ -234,6 +239,12 @@ class FunctionSession:
     def _passes(self) -> int | None:
         """How often the dataset was begun again; None where it never is."""
         return None
+
+    def _graphs_of_input(self) -> list[Any]:
+        """The graphs of the functions of the dataset's stages."""
+        if self._iterator is None:
+            return []
+        return [graph for stage in pipeline.stages(self._job.dataset) for graph in pipeline.graphs_of(stage)]
 
     # ------------------------------------------------------------------ failing
 

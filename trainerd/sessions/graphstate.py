@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from trainerd.sessions.opkinds import unsound_iterators
@@ -114,6 +115,7 @@ class GraphState:
         self._abandoned: deque[dict[Any, Any]] = deque()
         self._lost: set[str] = set()  # the iterators whose position cannot be saved
         keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
+        self._keys = [*keys]
         with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
             self._owned = [tf.identity(owned(tensor)) for tensor in tensors]
             self._handles = [tf1.get_session_handle(tensor) for tensor in self._owned]
@@ -237,6 +239,14 @@ class GraphState:
         if self.writes_meta_graph:
             prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
 
+    def first_change(self, before: GraphSnapshot, after: GraphSnapshot) -> str | None:
+        """The key of the first variable whose value is not the same in two snapshots; None where all are."""
+        if not before.handles or not after.handles:
+            return None  # given back already, or the session keeps none
+        ones, others = (_run(each.session, self._kept, each.handles) for each in (before, after))
+        pairs = zip(self._keys, ones, others, strict=True)
+        return next((key for key, one, other in pairs if not np.array_equal(one, other)), None)
+
     @cached_property
     def meta_graph(self) -> Any:
         """The graph as a MetaGraphDef, with what restores it."""
@@ -286,6 +296,10 @@ class GraphSnapshot:
         """Write it, once, as `prefix.index`, `prefix.data-00000-of-00001` and `prefix.meta`. On any thread."""
         self.state.write(self, prefix)
         return {}
+
+    def first_change(self, later: GraphSnapshot) -> str | None:
+        """See `Snapshot`."""
+        return self.state.first_change(self, later)
 
     def release(self) -> None:
         """Have the session forget its tensors."""

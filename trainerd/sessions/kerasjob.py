@@ -119,6 +119,11 @@ class KerasJobSession(FunctionSession):
 
     has_epochs = True
 
+    @functools.cached_property
+    def calls_python(self) -> bool:
+        """Whether a step does; callbacks are called around each where one wants to be."""
+        return self._callbacks.wants_batches or super().calls_python
+
     @property
     def changes(self) -> int:
         """The step, and whether callbacks have changed the model at the end."""

@@ -39,6 +39,11 @@ def random_ops(graph: Any) -> list[str]:
     return sorted(kinds_of(graph) & _LOSE_THEIR_PLACE)
 
 
+def calls_python(graph: Any) -> bool:
+    """Whether a graph calls Python, and may wait for it for ever."""
+    return bool(kinds_of(graph) & _PYTHON)
+
+
 def require_kept(graph: Any, *, refuse: bool) -> None:
     """Say that a step has random ops whose state is lost at a pause, and that it calls Python.
 

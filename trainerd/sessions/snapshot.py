@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import xxhash
 
 from trainerd.sessions import bundle
 from trainerd.sessions.bundle import Form, Item
+from trainerd.sessions.hidden import is_of_metrics
 from trainerd.sessions.objectgraph import GRAPH_KEY, Entry, entries
 from trainerd.sessions.owned import owned
 
@@ -44,8 +46,25 @@ class TensorSnapshot:
         """Write `prefix.index` and `prefix.data-00000-of-00001`. May be called on any thread."""
         return bundle.write(prefix, self.items, moved, refuse_nan=self.refuse_nan)
 
+    def first_change(self, later: TensorSnapshot) -> str | None:
+        """See `Snapshot`. Metrics of Keras begin anew with what is measured; an input reads ahead by itself."""
+        for before, after in zip(self.items, later.items, strict=True):
+            name = before.key.split("/.ATTRIBUTES")[0]
+            if not (is_of_metrics(before.key) or name == "iterator") and not _are_same(before.tensor, after.tensor):
+                return name
+        return None
+
     def release(self) -> None:
         """Nothing: its tensors go when it goes."""
+
+
+def _are_same(one: tf.Tensor, other: tf.Tensor) -> bool:
+    """Whether two tensors are the same, bit for bit. Those that nothing was written to share their memory."""
+    ones, others = one.numpy(), other.numpy()
+    if not isinstance(ones, np.ndarray) or ones.dtype == object:
+        return bool(np.array_equal(ones, others))
+    is_shared = ones.__array_interface__["data"] == others.__array_interface__["data"]
+    return is_shared or bool(ones.tobytes() == others.tobytes())
 
 
 class Snapshotter:

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainerd.background import Background
@@ -18,7 +18,7 @@ from trainerd.checkpoints.store import CheckpointStore, NoRoomError
 from trainerd.errors import JobError, StorageError
 from trainerd.fingerprint import Fingerprint
 from trainerd.rundir import RunDirectory
-from trainerd.sessions.contract import Model
+from trainerd.sessions.contract import Savable
 from trainerd.state import Answer, LastCheckpoint, Phase
 from trainerd.supervisor.cadence import Cadence
 from trainerd.supervisor.flag import Flag, Request
@@ -41,6 +41,7 @@ class Save:
     Attributes:
       step, reason, ids: of which step, why, and who waits for it.
       changes: of the session, when its snapshot was taken.
+      unfinished: the services that are still to be done at its boundary.
       error: why it could not be made; None while it is under way, and where it was.
       done: set when it is over.
       progress, moved_at: what the store last said of it, and when that changed.
@@ -50,6 +51,7 @@ class Save:
     reason: str
     ids: list[str]
     changes: int = 0
+    unfinished: Sequence[str] = ()
     error: StorageError | UnsoundError | None = None
     done: threading.Event = field(default_factory=threading.Event)
     progress: object = None
@@ -103,6 +105,7 @@ class Checkpointing:
         self._now: Save | None = None
         self._next: Save | None = None  # asked for while another was under way; its snapshot is not taken yet
         self._unsound: Save | None = None
+        self._is_unfinished = False  # whether the last checkpoint has services that are still to be done
         self._changes = 0  # of the session when the last checkpoint's snapshot was taken
         self._failures = 0
         self._left_out: StorageError | None = None  # of a state that was not whole
@@ -118,7 +121,8 @@ class Checkpointing:
         return self._last.step if self._last else 0
 
     @property
-    def _is_busy(self) -> bool:
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written."""
         return self._now is not None and not self._now.done.is_set()
 
     @property
@@ -130,6 +134,7 @@ class Checkpointing:
         """The run goes on from this checkpoint."""
         self._last = catalogue.as_last(self._rundir, found)
         self._changes = found.step
+        self._is_unfinished = bool(found.unfinished)
         self._trained_before = found.trained_secs
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
 
@@ -144,12 +149,20 @@ class Checkpointing:
 
     # ------------------------------------------------------------------ on the loop's thread, at a boundary
 
-    def start(self, session: Model, reason: str, ids: list[str] | None = None) -> None:
+    def start(
+        self, session: Savable, reason: str, ids: list[str] | None = None, unfinished: Sequence[str] = ()
+    ) -> None:
         """Take a snapshot and go on; it is announced when it is durable.
 
         While another is under way none is taken. What was asked for by somebody then comes right after it, since
         they were promised a checkpoint that begins after they asked; what a schedule asked for is left out, as it is
         while one that failed waits to be tried again.
+
+        Args:
+          session: what is saved.
+          reason: why.
+          ids: of those who wait for an answer.
+          unfinished: the services that are still to be done at this boundary.
 
         Raises:
           JobError: the save before was of a state that must not be saved.
@@ -159,13 +172,13 @@ class Checkpointing:
             self.retry_at = math.inf
         if reason == "schedule" and self.retry_at < math.inf:
             return
-        if self._is_busy:
+        if self.is_busy:
             if reason not in ("schedule", "retry"):
                 waiting = self._next.ids if self._next else []
                 self._next = Save(0, reason, waiting + (ids or []))
             return
         step = session.step
-        if self._last is not None and self._last.step == step and self._changes == session.changes:
+        if self._is_saved(session, unfinished):
             log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
             self._answer(ids or [], step, None)
             return
@@ -174,13 +187,19 @@ class Checkpointing:
             return
         self._left_out = None
         self._needs, self.retry_at = 0, math.inf
-        self.cadence.begins(Mark(step, self._training_time()))
-        self._reporter.update(saving=step)
+        mark = Mark(step, self._training_time())
         changes, snapshot, now = session.changes, session.snapshot(), self._timer()
+        self.cadence.begins(mark)
+        self._reporter.update(saving=step)
         trained = self._trained_before + now - self._began_at
-        about = About(reason, self._reporter.state.metrics, trained, self.fingerprint)
-        self._now = save = Save(step, reason, ids or [], changes, moved_at=now)
+        about = About(reason, self._reporter.state.metrics, trained, self.fingerprint, unfinished)
+        self._now = save = Save(step, reason, ids or [], changes, unfinished, moved_at=now)
         self._writer.submit(lambda: self._write(save, snapshot, about))
+
+    def _is_saved(self, session: Savable, unfinished: Sequence[str]) -> bool:
+        """Whether the last checkpoint is of this state; and, where nothing is unfinished, says so."""
+        is_last = self._last is not None and self._last.step == session.step and self._changes == session.changes
+        return is_last and (bool(unfinished) or not self._is_unfinished)
 
     def _leave_out(self, step: int, ids: list[str]) -> None:
         why = (
@@ -191,17 +210,17 @@ class Checkpointing:
         self._left_out = StorageError(why)
         self._answer(ids, None, why)
 
-    def settle(self, session: Model) -> None:
+    def settle(self, session: Savable) -> None:
         """Look after the save that ended, if one did: the loop calls it at every boundary.
 
         Raises:
           JobError: it was of a state that must not be saved.
         """
-        if self.cadence.is_saving and not self._is_busy:
+        if self.cadence.is_saving and not self.is_busy:
             mark = Mark(session.step, self._training_time())
             self.cadence.ended(mark) if self._now and self._now.error is None else self.cadence.failed(mark)
         self._require_sound()
-        if self._next is not None and not self._is_busy:
+        if self._next is not None and not self.is_busy:
             waiting, self._next = self._next, None
             self.start(session, waiting.reason, waiting.ids)
 
@@ -224,13 +243,22 @@ class Checkpointing:
         else:
             self._reporter.unwarn(_HANGS)
 
-    def finish(self, session: Model, reason: str, *, is_last: bool = True) -> None:
+    def finish(
+        self,
+        session: Savable,
+        reason: str,
+        *,
+        is_last: bool = True,
+        ids: Sequence[str] = (),
+        unfinished: Sequence[str] = (),
+    ) -> None:
         """Make a checkpoint of this boundary and wait until it is durable.
 
         Args:
           session: the model.
           reason: why.
           is_last: whether none will follow: one that fails is not tried again.
+          ids, unfinished: see `start`.
 
         Raises:
           StorageError: it could not be made.
@@ -238,9 +266,10 @@ class Checkpointing:
         """
         with self._reporter.phase(Phase.SAVING), self._as_last() if is_last else contextlib.nullcontext():
             self.wait()
-            if self._next is not None or self.saved_step != session.step or self._changes != session.changes:
+            begins = not self._last and session.step == 0 == session.changes  # there is nothing to save
+            if self._next is not None or ids or not (begins or self._is_saved(session, unfinished)):
                 waiting, self._next = self._next, None
-                self.start(session, reason, waiting.ids if waiting else [])
+                self.start(session, reason, [*(waiting.ids if waiting else ()), *ids], unfinished)
                 self.wait()
             if self._left_out is not None:
                 raise self._left_out
@@ -265,7 +294,7 @@ class Checkpointing:
 
     def make_way(self) -> None:
         """Wait until another save can begin; not for one that hangs."""
-        if self._is_busy:
+        if self.is_busy:
             with self._reporter.phase(Phase.SAVING), contextlib.suppress(StorageError):
                 self.wait()
 
@@ -318,11 +347,11 @@ class Checkpointing:
             finally:  # whatever becomes of who is told: the loop may wait for this
                 save.done.set()
                 self._flag.raise_for(Request.TICK)
-        while not (self._is_closing or self._is_busy) and self.store.tidy():
+        while not (self._is_closing or self.is_busy) and self.store.tidy():
             pass  # until another save waits
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
-        self._last, self._changes = saved, save.changes
+        self._last, self._changes, self._is_unfinished = saved, save.changes, bool(save.unfinished)
         self._failures = self._needs = 0
         self._reporter.unwarn(_FAILED)
         log.info(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 class Request(enum.Enum):
@@ -21,6 +21,7 @@ class Flag:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._is_raised_anew = threading.Condition(self._lock)
         self._requests: set[Request] = set()
         self._mirror: Callable[[bool], None] = lambda raised: None
 
@@ -50,6 +51,22 @@ class Flag:
             self._requests.add(request)
             if len(self._requests) == 1:
                 self._mirror(True)
+            self._is_raised_anew.notify_all()
+
+    def wait_for(self, requests: Sequence[Request], seconds: float) -> bool:
+        """Wait until it is raised for one of these. Returns whether it is."""
+        with self._lock:
+            return self._is_raised_anew.wait_for(lambda: bool(self._requests.intersection(requests)), seconds)
+
+    def withdraw(self, request: Request) -> bool:
+        """Take one request alone. Returns whether it was there."""
+        with self._lock:
+            if request not in self._requests:
+                return False
+            self._requests.remove(request)
+            if not self._requests:
+                self._mirror(False)
+            return True
 
     def take(self) -> set[Request]:
         """Lower it and return what it was raised for. A request that comes later raises it anew."""

@@ -32,6 +32,7 @@ class Loop:
         self._session = session
         self._flag = flag
         self._reporter = reporter
+        self._is_recording = False
 
     def train(self) -> Outcome:
         """Run the loop until the run is paused or finished, and save.
@@ -45,8 +46,7 @@ class Loop:
         try:
             with self._upkeep.ticker:
                 outcome = self._reached() or self._loop()
-                self._session.end(finished=outcome.phase is Phase.FINISHED)
-                self._upkeep.finish(outcome)
+                self._upkeep.finish(outcome, lambda: self._session.end(finished=outcome.phase is Phase.FINISHED))
                 return outcome
         except JobError as error:
             self._upkeep.save_after_failure(sound=error.sound)
@@ -61,30 +61,44 @@ class Loop:
         while True:
             if (outcome := self._upkeep.serve(self._flag.take())) is not None:
                 return outcome
-            steps = self._session.run_until(self._upkeep.limit() if begun else before + 1)
+            with self._upkeep.stepping(calls_python=self._session.calls_python):
+                steps = self._session.run_until(self._limit(before, begun))
             if not begun and self._session.step > before:
                 self._begin(before, steps)
                 begun = True
             else:
                 self._record(steps)
             if steps.then is not None:
-                self._upkeep.recording.between(self._session, steps.then)
-                self._upkeep.check_names()
+                self._upkeep.between(steps.then)
             if (outcome := self._over(steps)) is not None:
                 return outcome
             self._upkeep.run_due()
             if (outcome := self._reached()) is not None:  # an evaluation may have met the target
                 return outcome
 
+    def _limit(self, before: int, begun: bool) -> int:
+        """The step to run to. Before the first, what another process has left undone at this boundary is done."""
+        if begun:
+            return self._upkeep.limit()
+        if not self._upkeep.owed:
+            return before + 1
+        self._record_from(before)
+        return before
+
     def _begin(self, before: int, steps: Steps) -> None:
         """The first step is done: this run really trains. Who is told finds its figures, and the line in the log."""
-        self._upkeep.recording.begin(self._session, before)
+        self._record_from(before)
         self._record(steps)
         self._reporter.hold(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", before + 1, extra={"event": "training"})
         self._reporter.update()
         if not self._session.has_evaluation and not self._session.has_epochs:
             self._upkeep.check_names()
+
+    def _record_from(self, step: int) -> None:
+        if not self._is_recording:
+            self._upkeep.recording.begin(self._session, step)
+            self._is_recording = True
 
     # ------------------------------------------------------------------ what is over
 

@@ -16,6 +16,7 @@ from trainerd.supervisor.reporter import Reporter
 
 log = logging.getLogger(__name__)
 
+EVALUATION, SUMMARIES, BETWEEN = "the evaluation", "the summaries", "the end of the epoch"
 _FAILED = "event files cannot be written"
 
 
@@ -48,6 +49,9 @@ class Events(Protocol):
         ...
 
 
+Section = Callable[[str], contextlib.AbstractContextManager[None]]
+
+
 class Recording:
     """Records one session's figures.
 
@@ -60,6 +64,7 @@ class Recording:
     Attributes:
       metrics_steps: steps between two points of the curves; 0 for none by steps.
       took: seconds that evaluations and summaries have taken of the loop.
+      section: entered around what may take long, with its name: a pause need not wait for its end.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Recording:
     ) -> None:
         self.metrics_steps = 0
         self.took = 0.0
+        self.section: Section = lambda name: contextlib.nullcontext()
         self._reporter = reporter
         self._events = events
         self._timer = timer
@@ -138,7 +144,7 @@ class Recording:
         """Have the job measure itself, once for each step at most."""
         if not session.has_evaluation or self._evaluated_step == session.step:
             return
-        with self._evaluating():
+        with self._evaluating(EVALUATION):
             figures = as_validation(session.evaluate())
         self._evaluated_step = session.step
         self._reporter.update(metrics=self._reporter.state.metrics | figures)
@@ -148,21 +154,21 @@ class Recording:
 
     def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do what it does at this boundary, such as the end of an epoch, and keep its figures."""
-        with self._evaluating():
+        with self._evaluating(BETWEEN):
             figures = then()
         self._reporter.update(metrics=self._reporter.state.metrics | dict(figures))
         self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
 
     def summarize(self, session: Model) -> None:
         """Write the summaries."""
-        with self._evaluating():
+        with self._evaluating(SUMMARIES):
             self._guard(lambda: self._events.summaries(session))
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def _evaluating(self, name: str) -> Iterator[None]:
         begun = self._timer()
         try:
-            with self._reporter.phase(Phase.EVALUATING):
+            with self._reporter.phase(Phase.EVALUATING), self.section(name):
                 yield
         finally:
             self.took += self._timer() - begun

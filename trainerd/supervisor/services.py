@@ -18,6 +18,7 @@ class Service:
       schedule: may be set again at any time.
       last: the boundary at which it was called last; at first, the one at which training began.
       from_step: before this step it is not due.
+      is_owed: whether it was due where this process began, and is not done yet.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Service:
     schedule: Schedule
     last: Mark
     from_step: int = 0
+    is_owed: bool = False
 
     @property
     def next_time(self) -> float:
@@ -38,9 +40,10 @@ class Service:
 
     def is_due(self, mark: Mark) -> bool:
         """Whether it is due at a boundary."""
-        return mark.step >= self.from_step and (mark.now >= self.next_time or mark.step >= self.next_step)
+        is_time = mark.now >= self.next_time or mark.step >= self.next_step
+        return self.is_owed or (mark.step >= self.from_step and is_time)
 
     def run(self, mark: Mark) -> None:
         """Do it."""
         self.action()
-        self.last = mark
+        self.last, self.is_owed = mark, False

@@ -5,10 +5,11 @@ Who runs the steps is not its business: the daemon's loop, or a script of the us
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from trainerd import fingerprint, lock
 from trainerd.background import Background
@@ -24,16 +25,20 @@ from trainerd.state import Phase
 from trainerd.supervisor import requests
 from trainerd.supervisor.checkpointing import Checkpointing
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.guard import Guard, HeldState
+from trainerd.supervisor.holding import Holding
 from trainerd.supervisor.outcome import Outcome
 from trainerd.supervisor.recording import Events, Recording
 from trainerd.supervisor.reporter import Reporter
 from trainerd.supervisor.schedule import Mark, Schedule
 from trainerd.supervisor.services import Service
 from trainerd.supervisor.ticker import Ticker
+from trainerd.supervisor.unchanged import StateCheck
 
 log = logging.getLogger(__name__)
 
 REPORT_SECS = 1.0
+AT_END = ("evaluate", "summary")  # the services that are run once more when a run has finished
 BUILT_OTHERWISE = (
     "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
     "constants depend on something that is another at each start, and what was learned may belong to other things now, "
@@ -62,6 +67,7 @@ class Upkeep:
       checkpointing: makes the checkpoints.
       recording: keeps the figures.
       ticker: raises the flag by the clock and for files; started and stopped by who runs the steps.
+      holding: holds the state while what may take long is under way; None where pauses wait for its end.
     """
 
     def __init__(
@@ -84,12 +90,32 @@ class Upkeep:
             rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recording.took
         )
         self.ticker = Ticker(flag, rundir, timer=timer)
+        self.holding: Holding | None = None
         self._session = session
         self._rundir = rundir
         self._reporter = reporter
         self._reload = reload
         self._timer = timer
         self._services: list[Service] = []
+        self._owed: tuple[str, ...] = ()  # the services that the process before left undone where this one begins
+        self._unfinished: tuple[str, ...] = ()  # those that are due where something is done that may take long
+
+    def guarded_by(self, guard: Guard) -> None:
+        """Have pauses and saves that come while something takes long served at once."""
+        check = StateCheck(refuse=self.config.deterministic)
+        self.holding = Holding(self._session, guard, check, timer=self._timer)
+        self.recording.section = lambda name: self.section(name)
+
+    def section(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Around what may take long at a boundary."""
+        return self.holding.section(name, self._unfinished) if self.holding else contextlib.nullcontext()
+
+    def stepping(self, *, calls_python: bool) -> contextlib.AbstractContextManager[None]:
+        """Around steps, which may wait for ever where they call Python."""
+        patience = self.config.watchdog.pause_secs
+        if self.holding is None or not calls_python or not patience:
+            return contextlib.nullcontext()
+        return self.holding.stepping(patience)
 
     # ------------------------------------------------------------------ the beginning
 
@@ -124,6 +150,7 @@ class Upkeep:
     def resumed(self, found: Manifest) -> None:
         """The session has been restored from this checkpoint."""
         self.store.resumed(found.step)
+        self._owed = found.unfinished
         self.checkpointing.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
 
@@ -174,15 +201,50 @@ class Upkeep:
         if Request.RELOAD in taken:
             self._apply(self._reload())
         if Request.PAUSE in taken:
-            lock.require_in_place(self._rundir)
-            requests.consume(self._rundir.pause)
-            if ids := requests.consume_save(self._rundir):
-                self.checkpointing.start(self._session, "pause", ids)
+            if ids := self._accept_pause():
+                self.checkpointing.start(self._session, "pause", ids, self.owed)
             return Outcome(Phase.PAUSED, "paused on request")
         if Request.SAVE in taken:
-            self.checkpointing.start(self._session, "request", requests.consume_save(self._rundir))
+            self.checkpointing.start(self._session, "request", requests.consume_save(self._rundir), self.owed)
         self.ticker.set_due(min(self.checkpointing.retry_at, *(service.next_time for service in self._services)))
         return None
+
+    def _accept_pause(self) -> list[str]:
+        """A pause is served now. The ids of those who wait for the checkpoint."""
+        lock.require_in_place(self._rundir)
+        requests.consume(self._rundir.pause)
+        return requests.consume_save(self._rundir)
+
+    # ------------------------------------------------------------------ served by the guard, on its thread
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self.checkpointing.is_busy
+
+    def save_held(self, held: HeldState) -> None:
+        """Begin to make a checkpoint of a held state, for those who asked for one."""
+        ids = requests.consume_save(self._rundir)
+        with contextlib.suppress(JobError):  # of an earlier state, which the loop will say
+            self.checkpointing.start(held, "request", ids, held.unfinished)
+
+    def pause_held(self, held: HeldState) -> Outcome:
+        """Make a checkpoint of a held state, and wait until it is durable.
+
+        Raises:
+          JobError: the state must not be saved.
+          StorageError: it could not be.
+        """
+        log.info("pausing at step %d, while %s is under way", held.step, held.what, extra={"event": "pausing"})
+        ids = self._accept_pause()
+        with self._reporter.phase(Phase.PAUSING):
+            self.checkpointing.finish(held, "pause", ids=ids, unfinished=held.unfinished)
+        self._reporter.hold(step=held.step)
+        if held.patience:
+            why = f"{held.what} did not end for {held.patience:g} s, and was abandoned"
+        else:
+            why = f"{held.what} of step {held.step} was abandoned, and is made again at the next start"
+        return Outcome(Phase.PAUSED, f"paused on request; {why}")
 
     def apply(self, config: Config) -> None:
         """Take over what may change without a stop."""
@@ -196,23 +258,32 @@ class Upkeep:
 
     # ------------------------------------------------------------------ the end
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome, end: Callable[[], None]) -> None:
         """Evaluate what is finished, save, and say so.
+
+        Args:
+          outcome: how the run has ended.
+          end: tells the session, which may take long where the run is finished.
 
         Raises:
           JobError: the state must not be saved.
           StorageError: it could not be.
         """
         session, finished = self._session, outcome.phase is Phase.FINISHED
+        is_new = session.step > self.checkpointing.saved_step or bool(finished and self.owed)
+        self._unfinished = AT_END if finished and is_new else ()
+        with self.section("the end of training") if finished else contextlib.nullcontext():
+            end()
         if not finished:
             self._reporter.update(phase=Phase.PAUSING)
-        if session.step > self.checkpointing.saved_step:
+        if is_new:
             self.recording.write_metrics()
             if finished:
                 self.recording.evaluate(session)
                 if self.config.summary.save_summaries_secs:
                     self.recording.summarize(session)
-        self.checkpointing.finish(session, FINISH if finished else "pause")
+        owed = () if finished else self.owed
+        self.checkpointing.finish(session, FINISH if finished else "pause", unfinished=owed)
         self.recording.report()
 
     def save_after_failure(self, *, sound: bool) -> None:
@@ -241,7 +312,9 @@ class Upkeep:
         }
         mark = Mark(session.step, self._timer())
         self.checkpointing.begin(mark)
-        self._services = [Service(name, action, Schedule(), mark) for name, action in actions.items()]
+        self._services = [
+            Service(name, action, Schedule(), mark, is_owed=name in self._owed) for name, action in actions.items()
+        ]
         self._set_schedules()
 
     def _set_schedules(self) -> None:
@@ -271,11 +344,26 @@ class Upkeep:
     def run_due(self) -> None:
         """Run the services that are due at this boundary."""
         mark = Mark(self._session.step, self._timer())
-        for service in self._services:
-            if service.is_due(mark):
-                service.run(mark)
+        due = [service for service in self._services if service.is_due(mark)]
+        for number, service in enumerate(due):
+            self._unfinished = tuple(each.name for each in due[number:])
+            service.run(mark)
+        self._unfinished = ()
         if mark.now >= self.checkpointing.retry_at:
             self.checkpointing.start(self._session, "retry")
+
+    @property
+    def owed(self) -> tuple[str, ...]:
+        """The services that were due where this process began, and are not done yet."""
+        return tuple(service.name for service in self._services if service.is_owed)
+
+    def between(self, then: Callable[[], Mapping[str, float]]) -> None:
+        """Have the session do what it does at this boundary before the services do."""
+        mark = Mark(self._session.step, self._timer())
+        self._unfinished = tuple(service.name for service in self._services if service.is_due(mark))
+        self.recording.between(self._session, then)
+        self._unfinished = ()
+        self.check_names()
 
     def add(self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False) -> None:
         """Have another service run on a schedule, which begins now, or with the next step."""
