@@ -95,6 +95,69 @@ def lottery() -> trainerd.Job:
     return trainerd.Job(lambda: {"loss": w.assign(0.9 * w + tf.random.normal([]))}, state={"w": w})
 
 
+def take_long() -> None:
+    """Print, and wait for ever where the test wants that."""
+    print("evaluating", flush=True)
+    while (HERE / "long").exists():
+        time.sleep(0.01)
+
+
+def evaluated() -> trainerd.Job:
+    """`exact`, with an evaluation that may take long."""
+    job = exact()
+
+    def evaluate() -> dict[str, float]:
+        take_long()
+        return {"w": float(tf.reduce_sum(job.state["w"]))}
+
+    return dataclasses.replace(job, evaluate=evaluate)
+
+
+def summarized() -> trainerd.Job:
+    """`exact`, with summaries that may take long."""
+    return dataclasses.replace(exact(), summaries=take_long)
+
+
+def keras_evaluated() -> trainerd.KerasJob:
+    """A callback may take long at the end of an epoch."""
+    import keras
+
+    job = keras_model()
+    slow = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: take_long() if epoch == 2 else None)
+    return dataclasses.replace(job, callbacks=[job.callbacks[0], slow])
+
+
+def graph_evaluated() -> trainerd.GraphJob:
+    """`graph`, with an evaluation that may take long."""
+
+    def evaluate(session: Any) -> dict[str, float]:
+        take_long()
+        return {"one": 1.0}
+
+    return dataclasses.replace(graph(), evaluate=evaluate)
+
+
+def fed_by_workers() -> trainerd.Job:
+    """Each step takes a number that processes of the job's own have put into a queue."""
+    import multiprocessing
+
+    fork = multiprocessing.get_context("fork")
+    numbers = fork.Queue(1)
+
+    def fill() -> None:
+        while True:
+            numbers.put(1.0)
+
+    for _ in range(2):
+        fork.Process(target=fill).start()
+    w = tf.Variable(0.0, dtype=tf.float64)
+
+    def train_step() -> dict[str, tf.Tensor]:
+        return {"w": w.assign_add(tf.py_function(numbers.get, [], tf.float64))}
+
+    return trainerd.Job(train_step, state={"w": w})
+
+
 def unsorted() -> trainerd.Job:
     """Its embedding's rows are numbered by the order of a set, which is another at each start."""
     words = "the quick brown fox jumps over the lazy dog and goes on".split()

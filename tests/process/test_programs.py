@@ -138,13 +138,16 @@ def test_a_program_that_has_finished_is_not_paused_any_more(start: Start, projec
     assert state is not None and state.phase is Phase.FINISHED and state.step == 20
 
 
-def test_a_pause_does_not_cut_the_evaluation_of_a_job_short(start: Start, project: Path) -> None:
-    write_config(project, entry="jobs:job_with_sessions", more="[evaluate]\nevaluate_secs = 0\nevaluate_steps = 1\n")
+def test_an_evaluation_in_a_session_of_its_own_is_abandoned_and_made_again(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:job_with_sessions", more="[evaluate]\nevaluate_secs = 0\nevaluate_steps = 5\n")
     run = start("run")
     run.until_printed("evaluating")
     assert run.pause() == 0, run.text
     state = read_state(run.rundir.state)
-    assert state is not None and state.phase is Phase.PAUSED and state.metrics.get("val_figure") == 1.0, run.text
+    assert state is not None and state.phase is Phase.PAUSED and "val_figure" not in state.metrics, run.text
+    again = start("run", "--max-steps", "5")
+    assert again.end() == 0 and again.text.count("evaluating") == 1, again.text
+    assert manifest.read(run.rundir.manifest(5)).metrics["val_figure"] == 1.0
 
 
 def test_an_error_of_the_program_is_shown_and_its_last_step_saved(start: Start, project: Path) -> None:

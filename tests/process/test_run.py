@@ -234,4 +234,3 @@ def test_a_kill_leaves_the_run_directory_free_though_the_jobs_own_processes_live
     again = start("run")
     again.until_training()
     assert again.pause() == 0
-    os.killpg(run.pid, signal.SIGKILL)

@@ -7,9 +7,11 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 PATIENCE_SECS = 10.0
+LOOK_SECS = 0.25  # between two looks at what a process waits for
 AT_EXIT_SECS = 2.0  # for what is registered with atexit, where the process ends on another thread than the main one
 
 
@@ -52,7 +54,7 @@ def end_soon(code: int) -> None:
     """Where threads or processes of the job's are left that Python waits for at its end, see to it that it does end.
 
     They have `PATIENCE_SECS` to end by themselves. Then the processes are terminated, and the threads left where they
-    are.
+    are. A process that only waits for a queue, which nobody fills any more, is terminated at once.
 
     Args:
       code: what this process exits with.
@@ -62,7 +64,13 @@ def end_soon(code: int) -> None:
 
 
 def _end(code: int) -> None:
-    time.sleep(PATIENCE_SECS)
+    deadline = time.monotonic() + PATIENCE_SECS
+    while (_threads() or _processes()) and time.monotonic() < deadline:
+        waiting = [process for process in _processes() if waits_for_queue(process.pid)]
+        time.sleep(LOOK_SECS)
+        for process in waiting:
+            if waits_for_queue(process.pid):  # still
+                process.terminate()
     threads = _threads()
     names = [each.name for each in [*threads, *_processes()]]
     if not names:  # something else takes its time, such as what the job has registered with atexit
@@ -78,6 +86,15 @@ def _end(code: int) -> None:
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def waits_for_queue(pid: int) -> bool:
+    """Whether a process does nothing but wait for a pipe or a lock, of which a `multiprocessing.Queue` is made."""
+    try:
+        waits = [(task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return False
+    return all("futex" in each or "pipe" in each for each in waits)
 
 
 def _threads() -> list[threading.Thread]:

@@ -29,7 +29,7 @@ from trainerd.sessions.blame import FAILURES, job_traceback
 from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
 from trainerd.supervisor import opened, requests
-from trainerd.supervisor.children import undone_in_children
+from trainerd.supervisor.children import ends_with_parent, undone_in_children
 from trainerd.supervisor.flag import Request
 from trainerd.supervisor.guard import Guard
 from trainerd.supervisor.listeners import DaemonFlag, daemon_listens, renew_handlers
@@ -131,6 +131,7 @@ class TrainerProcess:
                 terminal=self._terminal,
             ),
             undone_in_children(held.close),
+            undone_in_children(ends_with_parent(os.getpid())),
             daemon_listens(self._flag),
         ):
             return self._live(leftover)

@@ -7,10 +7,14 @@ would count once for each worker, and with the lock's file it would hold the run
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_libc = ctypes.CDLL(None, use_errno=True)
 
 _undo: list[Callable[[], None]] = []
 _thread = threading.local()
@@ -26,10 +30,28 @@ def undone_in_children(undo: Callable[[], None]) -> Iterator[None]:
         _undo.remove(undo)
 
 
+def ends_with_parent(parent: int) -> Callable[[], None]:
+    """What has a child end when its parent does, however that ends: a worker waits for ever for one that was killed.
+
+    Linux sends the signal when the thread ends that has made the child. So those of other threads than the main one,
+    which may end long before the process, are left alone.
+
+    Args:
+      parent: the process that makes children.
+    """
+
+    def end_with_it() -> None:
+        if _thread.is_main and _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0 and os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)  # it has ended in between
+
+    return end_with_it
+
+
 # A signal that reaches the child before it has undone everything would be heard by the trainer: it has to wait.
 
 
 def _before() -> None:
+    _thread.is_main = threading.current_thread() is threading.main_thread()
     _thread.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 

@@ -14,7 +14,8 @@ from trainerd.supervisor.guard import Guard, HeldState
 from trainerd.supervisor.recording import EVALUATION, SUMMARIES
 from trainerd.supervisor.unchanged import StateCheck
 
-SHARE = 0.01  # of the time, that taking states may cost
+SHARE = 0.01  # of the time, that taking states may cost, beside these seconds
+ALLOWANCE_SECS = 0.2
 COPIED_PER_SEC = 4e9  # bytes, by a step that writes to what is held
 
 
@@ -49,7 +50,7 @@ class Holding:
           unfinished: the services that are to be done again where a pause cuts it short.
         """
         begun = self._timer()
-        if self._spent > SHARE * (begun - self._began_at):
+        if self._spent > ALLOWANCE_SECS + SHARE * (begun - self._began_at):
             yield
             return
         held = self._take(name, unfinished)
@@ -77,13 +78,14 @@ class Holding:
             yield
 
     def _take_of_steps(self, patience: float) -> None:
-        if self._of_steps is not None:
-            self._of_steps.release()
-        begun = self._timer()
+        begun, before = self._timer(), self._of_steps
         self._of_steps = held = self._take(f"the step after {self._session.step}", ())
         held.patience = patience
         now = self._timer()
-        self._next_at = now + (now - begun + held.taken.size / COPIED_PER_SEC) / SHARE
+        taking = 0.0 if before is None else now - begun  # the first takes longer
+        self._next_at = now + (taking + held.taken.size / COPIED_PER_SEC) / SHARE
+        if before is not None:
+            before.release()
 
     def _take(self, name: str, unfinished: tuple[str, ...]) -> HeldState:
         model = self._session
