@@ -137,6 +137,12 @@ def graph_evaluated() -> trainerd.GraphJob:
     return dataclasses.replace(graph(), evaluate=evaluate)
 
 
+def measured_with_noise() -> trainerd.Job:
+    """Its evaluation draws from the generator of the training."""
+    job = exact()
+    return dataclasses.replace(job, evaluate=lambda: {"noise": float(job.state["random"].normal([]))})
+
+
 def fed_by_workers() -> trainerd.Job:
     """Each step takes a number that processes of the job's own have put into a queue."""
     import multiprocessing

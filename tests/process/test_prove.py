@@ -67,3 +67,15 @@ def test_a_dataset_that_begins_anew_is_found(start: Start, project: Path) -> Non
     write_config(project, entry="jobs:exact", more='input_position = "restart"\n')
     prove = start("prove", "--steps", "40", "--interruptions", "1")
     assert prove.end(120) == 70 and "another batch" in prove.text, prove.text
+
+
+def test_an_evaluation_that_changes_the_state_is_named(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:measured_with_noise")
+    for command in (["check"], ["prove", "--steps", "20", "--interruptions", "1"]):
+        done = start(*command)
+        assert done.end(120) == 0, done.text
+        named = "warning: the evaluation changes the state: the variable 'random/_state_var' is another after it"
+        assert named in done.text, done.text
+    write_config(project, entry="jobs:measured_with_noise", more="deterministic = true\nseed = 1\n")
+    refused = start("check")
+    assert refused.end(120) == 70 and "deterministic = true, and the evaluation changes" in refused.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from trainerd.state import Phase, State
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.loop import Loop
 from trainerd.supervisor.outcome import Outcome
+from trainerd.supervisor.rehearsal import measured
 from trainerd.supervisor.reporter import Reporter
 from trainerd.supervisor.upkeep import Upkeep
 
@@ -224,3 +226,15 @@ def test_random_ops_that_lose_their_place_are_told(caplog: pytest.LogCaptureFixt
     assert "RandomStandardNormal" in caplog.text
     with pytest.raises(EntryError, match="deterministic = true"):
         GraphJobSession(dropping(), repeats=True)
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_an_evaluation_that_changes_the_graphs_variables_is_told_of(
+    caplog: pytest.LogCaptureFixture, changes: bool
+) -> None:
+    job = graph_job()
+    loss = job.metrics["loss"]
+    fetches = [loss, job.train_op] if changes else [loss]
+    looking = replace(job, evaluate=lambda session: {"loss": session.run(fetches)[0]})
+    list(measured(GraphJobSession(looking), refuse=False))
+    assert ("the evaluation changes the state: the variable 'beta1_power'" in caplog.text) == changes

@@ -386,7 +386,7 @@ def test_a_step_that_returns_the_wrong_thing(step: Callable[..., object], messag
     [
         (trainerd.Job(lambda b: None, dataset=[1, 2, 3]), "dataset is a list"),
         (trainerd.Job(lambda: None, state={"global_step": tf.Variable(1)}), "trainerd's own"),
-        (trainerd.Job(lambda: None, state={"a": object()}), "cannot be saved"),
+        (trainerd.Job(lambda: None, state={"a": object()}), "that can be saved"),
     ],
 )
 def test_a_job_that_is_wrong(job: trainerd.Job, message: str) -> None:

@@ -109,7 +109,7 @@ def test_a_verdict_says_what_the_evidence_shows_and_advises_what_is_not_done(
     config = configs.parse({"entry": "a:b", "logdir": "x"})
     evidence = Evidence(difference, 20, whole, builds, "Range > Batch", ["beware"])
     found = verdict(evidence, config)
-    assert re.search(words, found, re.DOTALL) and ("beware" in found) != builds
+    assert re.search(words, found, re.DOTALL) and ("warnings above" in found) != builds
     advises = evidence.is_of_each_start and not builds
     assert ("Set `deterministic = true` and a `seed`" in found) == advises
     set_already = verdict(evidence, replace(config, deterministic=True, seed=1))

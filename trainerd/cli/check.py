@@ -50,7 +50,7 @@ def command(config_path: Path | None) -> None:
         from trainerd.sessions import load
     session = load.open_session(config)
     say(f"job: {config.entry}: builds and traces")
-    for line in rehearse(session, config.parsed_target(), config.parsed_best()):
+    for line in rehearse(session, config.parsed_target(), config.parsed_best(), refuse=config.deterministic):
         say(line)
     verdict = "It works; mind the warning above" if warnings.count else "All is well"
     say(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import multiprocessing
 import os
 import signal
@@ -28,30 +29,44 @@ from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
+from trainerd.supervisor.flag import Flag
+from trainerd.supervisor.rehearsal import measured
 
 _HASH_SEED = "PYTHONHASHSEED"
 _SPAWN = multiprocessing.get_context("spawn")  # a new interpreter
 _numbers = itertools.count(1)
 
 
-def begin(config: Config) -> None:
+def begin(config: Config) -> list[str]:
     """Make the checkpoint at which every run of a proof begins: the state before the first step.
+
+    Returns:
+      What the job is warned of: what no checkpoint holds, and an evaluation that changes the state.
 
     Raises:
       ProofError: the job cannot be had; with its own error.
     """
     rundir = RunDirectory(config.rundir)
     rundir.create()
-    in_a_process(functools.partial(_begin, config), rundir.path / "output", config.folder)
+    warnings = rundir.path / "warnings"
+    in_a_process(functools.partial(_begin, config, warnings), rundir.path / "output", config.folder)
+    return warnings.read_text(encoding="utf-8").splitlines()
 
 
-def _begin(config: Config) -> None:
+def _begin(config: Config, warnings: Path) -> None:
+    handler = logging.FileHandler(warnings, encoding="utf-8")
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("trainerd").addHandler(handler)
     quiet.hush_tensorflow()
     from trainerd.proof import traced
 
-    rundir = RunDirectory(config.rundir)
-    session = traced.open_session(config, rundir.path / "trace", None)
-    CheckpointStore(rundir).publish(session.snapshot(), About("begin", fingerprint=session.fingerprint()))
+    session = traced.open_untraced(config)
+    store = CheckpointStore(RunDirectory(config.rundir))
+    store.publish(session.snapshot(), About("begin", fingerprint=session.fingerprint()))
+    session.bind(Flag())
+    session.run_until(session.step + 1)
+    for _ in measured(session, refuse=config.deterministic):
+        pass
 
 
 def live(config: Config, interruption: Interruption | None) -> int:

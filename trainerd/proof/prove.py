@@ -44,6 +44,7 @@ class Proof:
         self._seed = seed
         self._variables = 0
         self._done = 0  # interruptions
+        self._warnings: list[str] = []
         self._interrupted_at = 0  # the step of the first one
         self._end = steps  # the dataset may have fewer
 
@@ -56,7 +57,8 @@ class Proof:
         Raises:
           ProofError: an interrupted run was not the run that was not; where the first difference is.
         """
-        begin(self._config("begin"))
+        self._warnings = begin(self._config("begin"))
+        yield from (f"warning: {text}" for text in self._warnings)
         yield "began: the state before the first step is saved, and both runs start from it"
         yield self._without_a_stop("whole")
         yield from self._interrupted("broken")
@@ -160,17 +162,12 @@ class Proof:
             self._difference("whole", "again"),
             builds_otherwise(differences(whole, broken)),
             whole.get("input.pipeline", ""),
-            self._warnings("whole"),
+            self._warnings,
         )
 
     def _fingerprint(self, name: str) -> Fingerprint:
         newest = catalogue.newest(RunDirectory(self._path(name)))
         return newest.fingerprint if newest is not None else {}
-
-    def _warnings(self, name: str) -> list[str]:
-        """What a run's log has warned of."""
-        lines = RunDirectory(self._path(name)).log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [line.split("WARNING", 1)[1].strip() for line in lines if " WARNING " in line]
 
 
 def _compare(one: Path, other: Path, answer: Path) -> None:

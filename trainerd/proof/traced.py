@@ -33,6 +33,11 @@ def open_session(config: Config, trace: Path, interruption: Interruption | None)
     return TracedSession(load.open_session(config, with_digest), Trace(trace), interruption)
 
 
+def open_untraced(config: Config) -> Session:
+    """Build the same session, of which nothing is written."""
+    return load.open_session(config, with_digest)
+
+
 def with_digest(job: Job) -> Job:
     """A job whose steps tell which batch they were given, in columns beside their metrics."""
 

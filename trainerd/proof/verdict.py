@@ -24,7 +24,7 @@ class Evidence:
       between_whole_runs: the first difference between two that were not; None where they are the same.
       builds_otherwise: whether the two did not build the same.
       pipeline: the stages of the input.
-      warnings: what the job was warned of, in its order.
+      warnings: what the job was warned of.
     """
 
     difference: Difference
@@ -84,4 +84,4 @@ def _cause(evidence: Evidence, config: Config) -> str:
 
 
 def _warned(evidence: Evidence) -> str:
-    return "".join(f"\nThe job was warned: {text}" for text in evidence.warnings)
+    return "\nThe warnings above may say what." if evidence.warnings else ""

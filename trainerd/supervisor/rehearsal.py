@@ -16,16 +16,20 @@ from trainerd.errors import ConfigError, DataError, JobError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.contract import Session
 from trainerd.supervisor.flag import Flag
-from trainerd.supervisor.recording import as_validation
+from trainerd.supervisor.recording import EVALUATION, SUMMARIES, as_validation
+from trainerd.supervisor.unchanged import unchanged
 from trainerd.target import Target
 
 
-def rehearse(session: Session, target: Target | None = None, best: Best | None = None) -> Iterator[str]:
+def rehearse(
+    session: Session, target: Target | None = None, best: Best | None = None, *, refuse: bool = False
+) -> Iterator[str]:
     """Run two steps, evaluate, save, and restore.
 
     Args:
       session: what would be trained.
       target, best: whose metrics there must be.
+      refuse: whether an evaluation, or summaries, must not change the state.
 
     Yields:
       A line for each thing that worked.
@@ -35,16 +39,31 @@ def rehearse(session: Session, target: Target | None = None, best: Best | None =
     """
     session.bind(Flag())
     metrics = yield from _steps(session)
-    if session.has_evaluation:
-        figures = session.evaluate()
+    for figures in measured(session, refuse=refuse):
         metrics |= as_validation(figures)
         yield f"evaluate: {_figures(figures)}"
     for key, wanted in (("target", target), ("checkpoint.best", best)):
         if wanted is not None and (mistake := wanted.mistake(metrics)):
             raise ConfigError(f"{key}: {mistake}")
-    session.write_summaries()
     with tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch:
         yield from _save_and_restore(session, RunDirectory(Path(scratch)))
+
+
+def measured(session: Session, *, refuse: bool) -> Iterator[dict[str, float]]:
+    """Have the job write its summaries and measure itself; warn of what changes the state.
+
+    Yields:
+      The figures, where it measures itself.
+
+    Raises:
+      JobError: the job failed; or it has changed the state, and `refuse` says that this is an error.
+    """
+    with unchanged(SUMMARIES, session, refuse=refuse):
+        session.write_summaries()
+    if session.has_evaluation:
+        with unchanged(EVALUATION, session, refuse=refuse):
+            figures = session.evaluate()
+        yield figures
 
 
 def _steps(session: Session) -> Generator[str, None, dict[str, float]]:

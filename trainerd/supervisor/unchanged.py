@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.errors import JobError
@@ -41,6 +43,17 @@ class StateCheck:
             return
         self._looked_at.add(what)
         require_unchanged(what, before, session, refuse=self._refuse)
+
+
+@contextlib.contextmanager
+def unchanged(what: str, session: Model, *, refuse: bool) -> Iterator[None]:
+    """Look whether the block changes the state; see `require_unchanged`."""
+    before = session.snapshot()
+    try:
+        yield
+        require_unchanged(what, before, session, refuse=refuse)
+    finally:
+        before.release()
 
 
 def require_unchanged(what: str, before: Snapshot, session: Model, *, refuse: bool) -> None:
