@@ -320,3 +320,62 @@ def test_a_model_of_several_replicas_is_refused_with_supervised_data(
         supervise.set_model(model)
         supervise.data(shuffled())
         supervise.on_train_begin()
+
+
+# ---------------------------------------------------------------------- while it is validated
+
+
+class InTest(keras.callbacks.Callback):  # type: ignore[misc]
+    """Does something after so many batches of validations."""
+
+    def __init__(self, batches: int, number: int) -> None:
+        super().__init__()
+        self.left, self.number = batches, number
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), self.number)
+            time.sleep(0.1)  # the signal's thread raises the flag
+        assert not (self.left < 0 and self.number == signal.SIGTERM), "the validation goes on after a pause"
+
+
+def validated(folder: Path, *before: Any, epochs: int = 4) -> tuple[keras.Model, list[float]]:
+    """A model whose rate follows a validation of six batches with averaged weights; and each validation's figure."""
+    seen: list[float] = []
+    model = a_model()
+    model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", metrics=["mae"])
+    plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5)
+    swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=False)
+    notes = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs["val_loss"]))
+    supervise = trainerd.keras.Supervise(str(folder), callbacks=[plateau])
+    data = supervise.data(reshuffled())
+    callbacks = [plateau, swap, notes, *before, supervise]
+    options: dict[str, Any] = {"validation_batch_size": 10, "verbose": 0, "shuffle": False}
+    model.fit(data, epochs=epochs, validation_data=(X, Y), callbacks=callbacks, **options)
+    return model, seen
+
+
+@pytest.mark.parametrize("batches", [1, 3, 8, 24])
+def test_a_pause_waits_for_no_validation_which_is_made_again(tmp_path: Path, batches: int) -> None:
+    whole, expected = validated(tmp_path / "whole")
+    with pytest.raises(trainerd.keras.Paused):
+        validated(tmp_path / "parts", InTest(batches, signal.SIGTERM))
+    epoch = (batches - 1) // 6
+    assert saved(tmp_path / "parts")[0] == (6 * (epoch + 1), "pause")
+    parts, seen = validated(tmp_path / "parts")
+    assert_same(whole, parts)
+    assert seen == expected[epoch:]
+
+
+def test_a_save_in_a_validation_is_of_the_step_before_it_and_changes_nothing(tmp_path: Path) -> None:
+    whole, expected = validated(tmp_path / "whole")
+    again, seen = validated(tmp_path / "parts", InTest(8, signal.SIGUSR1))
+    assert_same(whole, again)
+    assert seen == expected and (12, "request") in saved(tmp_path / "parts")
+    for path in (tmp_path / "parts").glob("model.ckpt-24*"):
+        path.unlink()
+    (tmp_path / "parts" / "checkpoint").unlink()
+    resumed, rest = validated(tmp_path / "parts")
+    assert_same(whole, resumed)
+    assert rest == expected[1:]

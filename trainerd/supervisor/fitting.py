@@ -23,6 +23,7 @@ from trainerd.state import Phase
 from trainerd.supervisor.custody import Keep, Loop
 from trainerd.supervisor.fitdata import MANY, FitData
 from trainerd.supervisor.fitstep import NotedStep, is_below, running_fit, runs_on
+from trainerd.supervisor.flag import Request
 from trainerd.supervisor.lendable import Lendable
 from trainerd.supervisor.opened import left_by_error
 from trainerd.supervisor.outcome import Paused
@@ -200,6 +201,11 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def on_test_begin(self, logs: Any = None) -> None:
         """An epoch is at its end, which is done again where it is not done to its own end."""
         self._is_within = self._at_last is None  # others were told before us
+        self._serve_in_validation()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """A validation may take long, and nobody who pauses waits for its end."""
+        self._serve_in_validation()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """A boundary."""
@@ -410,6 +416,24 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             custody.save(None)
             self._leave(None)
             raise Paused
+
+    def _serve_in_validation(self) -> None:
+        """Save, or pause, as the state was after the epoch's last batch. A validation that is cut short is made again.
+
+        Raises:
+          Paused: see `_at_boundary`.
+        """
+        if self._custody is None or self._at_last is None:
+            return
+        flag = self._care.care.boundary.flag
+        if flag.wants(Request.PAUSE):
+            self._go_back()
+            self._at_boundary()
+        elif flag.wants(Request.SAVE):
+            measured = Values(self._custody.model.variables())
+            self._at_last[1].put_back()
+            self._at_boundary()
+            measured.put_back()
 
     def _count(self, custody: StepCustody) -> None:
         """Tell of the steps since the last time."""
