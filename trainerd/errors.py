@@ -11,11 +11,15 @@ class TrainerdError(Exception):
 
     Attributes:
       exit_code: what the process exits with; each class owns its own.
+      cause: the job's own error that led to it, in a line; empty where none did.
+      phase: what the run was doing; empty where that is not known.
       was_shown: whether the person has seen it already, in the log that goes to the terminal.
     """
 
     exit_code = 70
     was_shown = False
+    cause = ""
+    phase = ""
     summary = "an error of trainerd's own"
 
 
@@ -54,16 +58,27 @@ class JobError(TrainerdError):
       step: the last step that was completed.
       sound: whether the state is that of a boundary, so that it may be saved.
       details: the job's own traceback, or an empty string.
+      failed_at: the step that failed; the last one that was completed where what comes after it did.
     """
 
     exit_code = 70
     summary = "the job failed while it trained"
 
-    def __init__(self, message: str, *, step: int, sound: bool, details: str = "") -> None:
+    def __init__(
+        self, message: str, *, step: int, sound: bool, details: str = "", failed_at: int | None = None
+    ) -> None:
         super().__init__(message)
         self.step = step
+        self.failed_at = step if failed_at is None else failed_at
         self.sound = sound
         self.details = details
+
+
+class RepeatedFailureError(TrainerdError):
+    """The job has failed at the same step again and again, and has made no checkpoint in between."""
+
+    exit_code = 65
+    summary = "the job failed at the same step again and again, with no checkpoint in between"
 
 
 class ProofError(TrainerdError):
@@ -106,7 +121,15 @@ def exit_code_of(error: BaseException) -> int:
 def full_message(error: TrainerdError) -> str:
     """An error for a person: its message, and the job's own traceback where it has one."""
     details = error.details if isinstance(error, JobError) else ""
-    return f"{error}\n{details}" if details else str(error)
+    lines = [headline(error), *str(error).splitlines()[1:], *([details] if details else [])]
+    return "\n".join(lines)
+
+
+def headline(error: BaseException) -> str:
+    """An error in one line: its message's first, and the job's own error that led to it."""
+    first = str(error).partition("\n")[0] or type(error).__name__
+    cause = error.cause if isinstance(error, TrainerdError) else ""
+    return f"{first.rstrip(':')}: {cause}" if cause else first
 
 
 def every_class() -> list[type[TrainerdError]]:

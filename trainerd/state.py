@@ -72,6 +72,30 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """How a run failed last, as long as no checkpoint was made since.
+
+    Attributes:
+      step: the step that failed.
+      phase: what the run was doing.
+      error: the first line of the error, and of the job's own that led to it.
+      times: how often it has failed at that step, one start after the other.
+      at: when, in seconds since 1970 (UTC).
+    """
+
+    step: int
+    phase: str
+    error: str
+    times: int
+    at: float
+
+    def __str__(self) -> str:
+        """How often, where that was more than once."""
+        times = f"{self.times} times" if self.times > 1 else "once"
+        return f"failed {times} at step {self.step}"
+
+
+@dataclass(frozen=True)
 class State:
     """One moment of a run.
 
@@ -89,6 +113,7 @@ class State:
       memory_bytes: the resident memory of the process.
       warnings: what a person should look at.
       error, exit_code: why the run failed, and what the process exits with; None otherwise.
+      failure: how the run failed last, in this start or an earlier one; None where a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
       answer: the reply to the last request that had an id.
       at: when this was written, in seconds since 1970 (UTC).
@@ -109,6 +134,7 @@ class State:
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
     exit_code: int | None = None
+    failure: Failure | None = None
     logdir: str = ""
     job: str = ""
     answer: Answer | None = None

@@ -250,3 +250,19 @@ def test_another_batch_size_behind_a_saved_position_is_refused_unless_accepted(
     assert first_steps(accepted.text) == [11] and "changed since step 10: config.entry" in accepted.text
     assert not accepted.rundir.accept_changes.exists()
     assert start("run", "--max-steps", "30").end() == 0
+
+
+def test_a_job_that_fails_at_the_same_step_again_and_again_is_not_started_for_ever(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:raises_in_step", more="[checkpoint]\nsave_model_steps = 2\n")
+    for times in range(1, 11):
+        run = start("run")
+        assert run.end() == (70 if times < 10 else 65), run.text
+        failure, error = run.state.failure, run.state.error
+        assert failure is not None and error is not None and "\n" not in error
+        assert (failure.step, failure.phase, failure.times) == (30, "training", times)
+        cause = "the job failed in step 30: InvalidArgumentError: assertion failed: [p is too large]"
+        assert error.startswith(cause) and cause in run.text and "my_own_train_step" in run.text
+        assert (f"(failed {times} times at step 30)" in error) == (times > 1)
+    assert "Mend the job or its data, or go back to an older checkpoint" in run.text
+    status = start("status")
+    assert status.end() == 0 and "failed 10 times at step 30, while training" in status.text

@@ -253,6 +253,7 @@ def test_exit_codes_are_those_of_the_design() -> None:
         "EntryError": 69,
         "NotRunningError": 69,
         "JobError": 70,
+        "RepeatedFailureError": 65,
         "ProofError": 70,
         "StorageError": 74,
         "InUseError": 75,

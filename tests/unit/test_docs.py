@@ -31,7 +31,7 @@ from trainerd.daemon import logs
 from trainerd.errors import every_class
 from trainerd.job import GraphJob, Job, KerasJob
 from trainerd.rundir import RunDirectory
-from trainerd.state import Answer, LastCheckpoint, Phase, State
+from trainerd.state import Answer, Failure, LastCheckpoint, Phase, State
 from trainerd.supervisor.signals import HANDLED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -228,6 +228,7 @@ def test_signals_are_those_that_are_handled() -> None:
     [
         ("state.json", [f.name for f in dataclasses.fields(State)]),
         ("last_checkpoint", [f.name for f in dataclasses.fields(LastCheckpoint)]),
+        ("failure", [f.name for f in dataclasses.fields(Failure)]),
         ("answer", [f.name for f in dataclasses.fields(Answer)]),
         ("phase", [str(phase) for phase in Phase]),
     ],

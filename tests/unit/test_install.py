@@ -93,7 +93,8 @@ def test_the_template_is_the_unit_for_another_place() -> None:
 def test_what_a_start_cannot_mend_is_not_tried_again() -> None:
     from trainerd import errors
 
-    codes = {error.exit_code for error in (errors.UsageError, errors.DataError, errors.InUseError, errors.ConfigError)}
+    final = (errors.UsageError, errors.DataError, errors.RepeatedFailureError, errors.InUseError, errors.ConfigError)
+    codes = {error.exit_code for error in final}
     assert {int(code) for code in value((UNITS / BOTH[0]).read_text(), "RestartPreventExitStatus").split()} == codes
 
 

@@ -102,6 +102,8 @@ def text(state: State, running: bool) -> str:
     rows += [("warning", warning) for warning in state.warnings]
     if state.error:
         rows.append(("error", state.error))
+    if state.failure is not None:
+        rows.append(("failure", f"{state.failure}, while {state.failure.phase}"))
     rows += [("job", state.job), ("logdir", state.logdir)]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

@@ -15,17 +15,25 @@ from trainerd import config as configs
 from trainerd import lock
 from trainerd.checkpoints import catalogue
 from trainerd.config import Config
-from trainerd.daemon import logs, quiet
+from trainerd.daemon import failures, logs, quiet
 from trainerd.daemon.collection import uncollected
 from trainerd.daemon.ending import end_now
 from trainerd.daemon.host import DaemonHost
 from trainerd.daemon.systemd import Notifier
 from trainerd.daemon.watchdog import Watchdog, interval_from_environment
-from trainerd.errors import ConfigError, JobError, TrainerdError, exit_code_of, full_message
+from trainerd.errors import (
+    ConfigError,
+    EntryError,
+    JobError,
+    TrainerdError,
+    exit_code_of,
+    full_message,
+    headline,
+)
 from trainerd.forked import ended_in_children
 from trainerd.job import Program
 from trainerd.rundir import RunDirectory
-from trainerd.sessions.blame import FAILURES, job_traceback
+from trainerd.sessions.blame import FAILURES, in_a_line, job_traceback
 from trainerd.sessions.contract import Session
 from trainerd.state import Phase, State
 from trainerd.supervisor import opened, requests
@@ -110,7 +118,7 @@ class TrainerProcess:
             last = catalogue.as_last(self._rundir, before)
             self._is_unfinished = bool(before.unfinished)
             state = replace(state, step=before.step, metrics=dict(before.metrics), last_checkpoint=last)
-        state = replace(state, max_steps=self._config.max_steps)
+        state = replace(state, max_steps=self._config.max_steps, failure=failures.before(self._rundir))
         self._notifier = Notifier()
         self._state_file = StateFile(self._rundir)
         self._watchdog: Watchdog | None = None
@@ -146,8 +154,7 @@ class TrainerProcess:
             ):
                 outcome = self._load_and_train()
         except TrainerdError as error:
-            self._fail(error)
-            raise
+            raise self._failed(error) from error.__cause__
         except BaseException as error:
             self._fail(error)
             log.exception("an error of trainerd's own")
@@ -251,7 +258,8 @@ class TrainerProcess:
             return self._paused(host)
         if host.error is not None:
             step, details = self._reporter.state.step, job_traceback(host.error)
-            raise JobError(f"the program's session failed at step {step}", step=step, sound=True, details=details)
+            message = f"the program's session failed at step {step}"
+            raise JobError(message, step=step, sound=True, details=details) from host.error
         is_asked = host.outcome is None and self._flag.wants(Request.PAUSE)
         if is_asked or (self._flag.was_heard and not host.is_at_end):
             return self._paused(host)
@@ -321,6 +329,16 @@ class TrainerProcess:
         if self._watchdog is not None:
             self._watchdog.beat(time.monotonic())
 
+    def _failed(self, error: TrainerdError) -> TrainerdError:
+        """Say why the run ended. Returns the error that it ends with: another one, where it came again and again."""
+        if isinstance(error, JobError | EntryError):
+            error.cause = in_a_line(error.__cause__) if error.__cause__ is not None else ""
+            self._reporter.hold(failure=failures.count(self._reporter.state, error, time.time()))
+            if failures.is_too_often(self._reporter.state):
+                error = failures.too_often(self._reporter.state, full_message(error))
+        self._fail(error)
+        return error
+
     def _fail(self, error: BaseException) -> None:
         """Say why the run ended. Nothing here may hide the error itself."""
         logs.be_heard()
@@ -330,6 +348,5 @@ class TrainerProcess:
         with contextlib.suppress(TrainerdError):
             if isinstance(error, JobError):
                 self._reporter.hold(step=error.step)
-            self._reporter.update(
-                phase=Phase.FAILED, error=str(error) or type(error).__name__, exit_code=exit_code_of(error)
-            )
+            told = failures.told(self._reporter.state, headline(error))
+            self._reporter.update(phase=Phase.FAILED, error=told, exit_code=exit_code_of(error))

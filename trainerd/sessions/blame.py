@@ -12,6 +12,10 @@ _EXAMPLES = str(Path(_OURS, "examples"))
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib", "scripts")})
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>.+)$')
 
+_SAYS_WHERE = re.compile(r'Graph execution error:$|Detected at node |File "|Traceback |<stack traces unavailable>')
+_NAMES_ERROR = re.compile(r"\w+(Error|Exception|Interrupt|Exit|Iteration): ")
+_LINE = 300  # characters
+
 FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what the daemon exits with
 
 
@@ -44,6 +48,15 @@ def _chain(error: BaseException) -> list[BaseException]:
         chain.append(current)
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return chain[::-1]
+
+
+def in_a_line(error: BaseException) -> str:
+    """An exception's type and what its message says first, without where TensorFlow's ops were made."""
+    lines = (re.sub(r"^\{\{.*?\}\}\s*", "", line).strip() for line in own_message(str(error)).splitlines())
+    text = next((line for line in lines if line and not _SAYS_WHERE.match(line)), "")
+    if _NAMES_ERROR.match(text):  # of Python that an op has called
+        return text[:_LINE]
+    return f"{type(error).__name__}: {text}"[:_LINE] if text else type(error).__name__
 
 
 def own_message(message: str) -> str:

@@ -253,7 +253,8 @@ class FunctionSession:
         done = self.step
         sound = self._loop.is_between_steps()
         what = "the dataset failed to give the batch of" if sound else "the job failed in"
-        return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=job_traceback(error))
+        details = job_traceback(error)
+        return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=details, failed_at=done + 1)
 
     def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:
         try:

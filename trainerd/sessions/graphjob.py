@@ -117,7 +117,11 @@ class GraphJobSession(GraphSession):
         except FAILURES as error:
             done = self.step
             raise JobError(
-                f"the job failed in step {done + 1}", step=done, sound=False, details=job_traceback(error)
+                f"the job failed in step {done + 1}",
+                step=done,
+                sound=False,
+                details=job_traceback(error),
+                failed_at=done + 1,
             ) from error
         if rows and self.step != before + len(rows):
             raise JobError(
@@ -210,6 +214,7 @@ class GraphJobSession(GraphSession):
                 step=step,
                 sound=True,
                 details=job_traceback(error),
+                failed_at=step + 1,
             ) from error
 
     def _make(self, prefix: Path | None) -> None:

@@ -362,7 +362,7 @@ class Checkpointing:
             saved.path,
             extra={"event": "checkpoint", "step": saved.step, "reason": saved.reason},
         )
-        self._reporter.hold(last_checkpoint=saved, saving=None)
+        self._reporter.hold(last_checkpoint=saved, saving=None, failure=None)
         self._answer(save.ids, saved.step, None)
 
     def _fail(self, save: Save, error: StorageError) -> None:

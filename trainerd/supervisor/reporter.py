@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from trainerd.errors import TrainerdError
 from trainerd.state import Phase, State
 
 Observer = Callable[[State], None]
@@ -63,6 +64,9 @@ class Reporter:
         self.update(phase=phase)
         try:
             yield
+        except TrainerdError as error:
+            error.phase = error.phase or str(phase)
+            raise
         finally:
             self.update(phase=before)
 

@@ -1,0 +1,86 @@
+"""How often a job has failed at one step, and what its error says in a line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from trainerd.daemon import failures
+from trainerd.errors import EntryError, JobError, full_message, headline
+from trainerd.rundir import RunDirectory
+from trainerd.sessions.blame import in_a_line
+from trainerd.state import Failure, Phase, State
+
+OF_AN_OP = """Graph execution error:
+
+Detected at node Reshape defined at (most recent call last):
+  File "/home/me/job.py", line 13, in train_step
+
+Input to reshape is a tensor with 5 values, but the requested shape has 4
+\t [[{{node Reshape}}]] [Op:__inference_run_399]"""
+OF_PYTHON = """Graph execution error:
+
+Detected at node EagerPyFunc defined at (most recent call last):
+<stack traces unavailable>
+ValueError: boom: my message
+second line
+Traceback (most recent call last):"""
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("bad\nand more"), "ValueError: bad"),
+        (ValueError(), "ValueError"),
+        (SystemExit(3), "SystemExit: 3"),
+        (
+            RuntimeError(OF_AN_OP),
+            "RuntimeError: Input to reshape is a tensor with 5 values, but the requested shape has 4",
+        ),
+        (RuntimeError(OF_PYTHON), "ValueError: boom: my message"),
+        (OSError("{{function_node x}} CheckNumerics is stateful."), "OSError: CheckNumerics is stateful."),
+        (ValueError("x" * 1000), f"ValueError: {'x' * 288}"),
+    ],
+)
+def test_an_error_in_a_line(error: BaseException, line: str) -> None:
+    assert in_a_line(error) == line
+
+
+def test_a_message_has_the_jobs_error_in_its_first_line() -> None:
+    error = JobError("the job failed in step 5", step=4, sound=False, details="Traceback:\n  mine", failed_at=5)
+    error.cause = "ValueError: bad"
+    assert headline(error) == "the job failed in step 5: ValueError: bad"
+    assert full_message(error) == "the job failed in step 5: ValueError: bad\nTraceback:\n  mine"
+    loading = EntryError("entry = 'a:b' does not import:\nTraceback:\n  mine")
+    loading.cause = "ImportError: no"
+    assert full_message(loading) == "entry = 'a:b' does not import: ImportError: no\nTraceback:\n  mine"
+
+
+def failed(state: State, step: int) -> State:
+    error = JobError("it failed", step=step - 1, sound=False, failed_at=step)
+    return replace(state, failure=failures.count(state, error, 1.0))
+
+
+def test_failures_are_counted_at_one_step_and_while_no_checkpoint_is_made() -> None:
+    state = State(phase=Phase.TRAINING)
+    for times in range(1, failures.MANY + 1):
+        assert not failures.is_too_often(state)
+        state = failed(state, 5)
+        assert state.failure is not None and state.failure.times == times
+    assert failures.is_too_often(state)
+    assert "It has failed 10 times at step 5" in str(failures.too_often(state, "it failed\nwith more"))
+    state = failed(state, 6)
+    assert state.failure == Failure(6, "training", "it failed", 1, 1.0)
+    assert failures.told(state, "it failed") == "it failed"
+    assert failures.told(failed(state, 6), "it failed") == "it failed (failed 2 times at step 6)"
+
+
+def test_an_earlier_start_has_left_its_failure_in_the_state(rundir: RunDirectory) -> None:
+    assert failures.before(rundir) is None
+    state = failed(State(), 5)
+    state.write(rundir.state)
+    assert failures.before(rundir) == state.failure
+    rundir.state.unlink()
+    rundir.state.mkdir()
+    assert failures.before(rundir) is None
