@@ -48,11 +48,25 @@ class Held:
     def __init__(self, path: Path, file: FileIO) -> None:
         self._path = path
         self._file = file
+        self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name = b""  # what this process has written into it
 
-    def fileno(self) -> int:
-        """The file's descriptor, which a daemon keeps."""
-        return self._file.fileno()
+    @property
+    def descriptors(self) -> list[int]:
+        """What a daemon keeps open: the lock's file, and its folder."""
+        return [self._file.fileno(), self._folder]
+
+    def find_folder(self) -> Path | None:
+        """Where the folder is now that the lock was taken in; None where it was removed."""
+        for path in (self._path.parent, Path(f"/proc/self/fd/{self._folder}").readlink()):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(path.stat(), os.fstat(self._folder)):
+                    return path
+        return None
+
+    def follow(self, folder: Path) -> None:
+        """The folder is there now."""
+        self._path = folder / self._path.name
 
     @property
     def is_open(self) -> bool:
@@ -94,6 +108,8 @@ class Held:
 
     def close(self) -> None:
         """Give it back, where no other process has inherited it."""
+        if not self._file.closed:
+            os.close(self._folder)
         self._file.close()
 
 
@@ -124,8 +140,28 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
         try:
             yield held
         finally:
-            if _held.get(rundir.lock) is held:
-                del _held[rundir.lock]
+            for path in [path for path, each in _held.items() if each is held]:
+                del _held[path]
+
+
+def keep_up(rundir: RunDirectory) -> bool:
+    """Have a run directory that this process holds be where it is now, if somebody has moved it.
+
+    Returns:
+      Whether it is anywhere: it may have been removed, and nothing has taken its place.
+    """
+    held = _held.get(rundir.lock)
+    if held is None or not held.is_open:
+        return True
+    where = held.find_folder()
+    if where is None:
+        return rundir.path.is_dir()
+    if where != rundir.path:
+        del _held[rundir.lock]
+        held.follow(where)
+        rundir.path = where
+        _held[rundir.lock] = held
+    return True
 
 
 def was_removed(rundir: RunDirectory) -> bool:
@@ -144,16 +180,36 @@ def is_in_place(rundir: RunDirectory) -> bool:
 
 
 def require_in_place(rundir: RunDirectory) -> None:
-    """See that it `is_in_place`.
+    """See that it `is_in_place`, wherever it was moved.
 
     Raises:
-      StorageError: it is not.
+      StorageError: it is not; or it was removed.
     """
+    if not keep_up(rundir):
+        raise StorageError(removed(rundir))
     if not is_in_place(rundir):
         raise StorageError(
             f"{rundir.path} is another run's now: its lock names another process. It was moved, removed or replaced "
             "while this process trained in it. Nothing is written into it any more. Pause a run before you do that."
         )
+
+
+def removed(rundir: RunDirectory) -> str:
+    """What to say where a run directory is gone."""
+    return (
+        f"{rundir.path} was removed while a process trains in it: nothing can be saved. Make that folder anew, and "
+        "the next save goes into it."
+    )
+
+
+def find_removed(rundir: RunDirectory) -> int | None:
+    """The pid of a process that trains in a run directory which was removed; None where there is none to be seen."""
+    gone = f"{rundir.lock} (deleted)"
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it is another user's, or has ended
+            if any(str(entry.readlink()) == gone for entry in (process / "fd").iterdir()):
+                return int(process.name)
+    return None
 
 
 def read_holder(rundir: RunDirectory) -> Holder | None:

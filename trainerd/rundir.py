@@ -16,12 +16,12 @@ CHECKPOINT_BASENAME = "model.ckpt"
 _STEP = "(?:0|[1-9][0-9]*)"  # as a file's name has it: one name for a step
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunDirectory:
     """All that one run leaves on disk, under one folder (`logdir`).
 
     Args:
-      path: the folder, absolute.
+      path: the folder, absolute. Where it is moved while this process trains in it, `lock.keep_up` sets another.
       basename: the first part of every checkpoint's name.
       given: the folder as a program names it; left out, its path.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -13,7 +14,7 @@ import pytest
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved, wait_for
 from trainerd.rundir import RunDirectory
-from trainerd.state import Phase
+from trainerd.state import Phase, read_state
 
 
 @pytest.mark.parametrize(
@@ -266,3 +267,33 @@ def test_a_job_that_fails_at_the_same_step_again_and_again_is_not_started_for_ev
     assert "Mend the job or its data, or go back to an older checkpoint" in run.text
     status = start("status")
     assert status.end() == 0 and "failed 10 times at step 30, while training" in status.text
+
+
+def test_a_run_directory_that_is_moved_in_flight_is_saved_where_it_is(start: Start, project: Path) -> None:
+    more = "[checkpoint]\nsave_model_secs = 0.2\n[summary]\nmetrics_secs = 0.1\n"
+    write_config(project, entry="jobs:exact", more=more)
+    run = start("run")
+    run.until_training(step=10)
+    run.rundir.path.rename(project / "moved")
+    moved = RunDirectory(project / "moved")
+    run.until_printed(f"the run directory was moved: it is {re.escape(str(moved.path))} now")
+    wait_for(lambda: (found := read_state(moved.state)) and found.warnings, "its state in the new place")
+    status = start("status", "--logdir", "moved")
+    assert status.end() == 0 and "moved: it is" in status.text, status.text
+    run.until_printed(rf"saved step \d+ \(schedule\) in .*: {re.escape(str(moved.path))}")
+    assert run.pause() == 0, run.text
+    assert not run.rundir.path.exists(), "nothing is made where it was"
+    assert "--logdir" in run.text and "paused on request" in moved.log.read_text()
+    again = start("run", "--logdir", "moved", "--max-steps", "1", rundir=moved.path)
+    assert again.end() == 0 and saved(moved), again.text
+
+
+def test_a_run_directory_that_is_removed_in_flight_is_told_of(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:exact")
+    run = start("run")
+    run.until_training(step=10)
+    shutil.rmtree(run.rundir.path)
+    run.until_printed("was removed while a process trains in it: nothing can be saved")
+    status = start("status")
+    assert status.end() == 0 and "was removed while" in status.text and f"pid {run.pid}" in status.text
+    assert run.pause() == 74 and "Make that folder anew" in run.text

@@ -7,10 +7,12 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.unit.conftest import Cli
 from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
@@ -19,6 +21,8 @@ from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSnapshot
 from trainerd.state import State, read_state
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.place import Place
+from trainerd.supervisor.reporter import Reporter
 from trainerd.supervisor.statefile import StateFile
 from trainerd.supervisor.ticker import Ticker
 
@@ -85,14 +89,20 @@ def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: 
         pass
 
 
-def test_who_was_moved_away_writes_nothing_into_what_has_taken_its_place(rundir: RunDirectory, tmp_path: Path) -> None:
+def test_who_was_removed_writes_nothing_into_what_has_taken_its_place(rundir: RunDirectory) -> None:
     flag = Flag()
     ticker, state_file, store = Ticker(flag, rundir), StateFile(rundir), CheckpointStore(rundir)
     with lock.hold(rundir) as held:
         held.name_holder(os.getpid())
-        for change in (lambda: None, lambda: rundir.path.rename(tmp_path / "moved"), rundir.create, rundir.lock.touch):
+        changes: list[Callable[[], None]] = [
+            lambda: None,
+            lambda: shutil.rmtree(rundir.path),
+            rundir.create,
+            rundir.lock.touch,
+        ]
+        for change in changes:
             change()
-            assert lock.is_in_place(rundir)
+            assert lock.is_in_place(rundir) and lock.keep_up(rundir) == rundir.path.exists()
         rundir.lock.write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
         rundir.pause.touch()
         with pytest.raises(StorageError, match="is another run's now"):
@@ -102,6 +112,59 @@ def test_who_was_moved_away_writes_nothing_into_what_has_taken_its_place(rundir:
         assert flag.wants(Request.PAUSE)  # nothing can be saved any more: it ends, and says so
     assert sorted(path.name for path in rundir.path.iterdir()) == [rundir.lock.name, rundir.pause.name]
     assert lock.is_in_place(rundir)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_run_directory_that_is_moved_is_followed(
+    rundir: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_replaced: bool
+) -> None:
+    flag, states, old, new = Flag(), list[State](), rundir.path, tmp_path / "an other" / "place"
+    new.parent.mkdir()
+    ticker, store = Ticker(flag, rundir), CheckpointStore(rundir)
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        place = Place(rundir, Reporter(State(logdir=str(old)), [states.append]))
+        old.rename(new)
+        if is_replaced:
+            old.mkdir()
+            (old / "lock").write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
+        saved = store.publish(FakeSnapshot(1, 1.0), About("request"))
+        assert saved.path == str(new / "model.ckpt-1") and rundir.steps() == [1]
+        place.look()
+        place.look()
+        assert f"the run directory was moved: it is {new} now" in caplog.text and len(caplog.records) == 1
+        assert states[-1].logdir == str(new) and str(new) in states[-1].warnings[0]
+        (new / "pause").touch()
+        ticker.poll()
+        assert flag.wants(Request.PAUSE)
+        with pytest.raises(InUseError), lock.hold(RunDirectory(new)):
+            pass
+    assert sorted(path.name for path in old.parent.glob("run/*")) == (["lock"] if is_replaced else [])
+    with lock.hold(RunDirectory(new)):
+        pass
+
+
+def test_a_run_directory_that_is_removed_is_told_of_at_once_and_may_be_made_again(
+    rundir: RunDirectory, cli: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
+    states, store = list[State](), CheckpointStore(rundir)
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        place = Place(rundir, Reporter(State(), [states.append]))
+        shutil.rmtree(rundir.path)
+        place.look()
+        assert "was removed while a process trains in it" in caplog.text and "removed" in states[-1].warnings[0]
+        with pytest.raises(StorageError, match=r"was removed while.* Make that folder anew"):
+            store.publish(FakeSnapshot(1, 1.0), About("request"))
+        code, text = cli("status", "--logdir", str(rundir.path))
+        assert code == 0 and f"pid {os.getpid()}" in text and "was removed while" in text
+        rundir.create()
+        place.look()
+        assert states[-1].warnings == []
+        store.publish(FakeSnapshot(2, 1.0), About("request"))
+    assert rundir.steps() == [2]
+    shutil.rmtree(rundir.path)
+    assert cli("status", "--logdir", str(rundir.path))[0] == 69
 
 
 def test_a_lock_or_a_state_that_may_not_be_read_does_not_pass_for_none(

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,9 @@ class FakeEvents:
         self.summaries_at.append(session.step)
 
     def flush(self) -> None:
+        return
+
+    def moved(self, logdir: Path) -> None:
         return
 
     def close(self) -> None:

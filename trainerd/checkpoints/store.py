@@ -111,8 +111,8 @@ class CheckpointStore:
           UnsoundError: the snapshot must not be saved.
         """
         step, started, at = snapshot.step, self._timer(), self._clock()
-        staging = self._staging = self._rundir.staging(step)
         lock.require_in_place(self._rundir)
+        staging = self._staging = self._rundir.staging(step)
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
             self._enter("room")
             self._make_room(snapshot)

@@ -39,8 +39,17 @@ def command(config_path: Path | None) -> None:
 
     The run directory is not touched.
     """
-    warnings = _Warnings()
-    logging.getLogger("trainerd").addHandler(warnings)
+    warnings, logger = _Warnings(), logging.getLogger("trainerd")
+    logger.addHandler(warnings)
+    try:
+        _check(config_path)
+    finally:
+        logger.removeHandler(warnings)
+    verdict = "It works; mind the warning above" if warnings.count else "All is well"
+    say(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")
+
+
+def _check(config_path: Path | None) -> None:
     config = options.load_config(config_path)
     say(f"config: {config.path or 'the digits job that ships'}: no mistakes")
     say(f"logdir: {config.rundir}")
@@ -52,5 +61,3 @@ def command(config_path: Path | None) -> None:
     say(f"job: {config.entry}: builds and traces")
     for line in rehearse(session, config.parsed_target(), config.parsed_best(), refuse=config.deterministic):
         say(line)
-    verdict = "It works; mind the warning above" if warnings.count else "All is well"
-    say(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")

@@ -35,7 +35,10 @@ def command(
             stack.close()  # the display
             if check_journal_stream():
                 return  # Nobody types what is next into a journal.
-            for line in summary(outcome, process.state, written, config_path, logdir):
+            where = Path(process.state.logdir)  # it may have been moved
+            for line in summary(
+                outcome, process.state, written, config_path, logdir if where == config.rundir else where
+            ):
                 say(line)
 
         options_of_terminal: dict[str, Any] = {}

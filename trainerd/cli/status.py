@@ -13,7 +13,7 @@ from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.files import free_bytes, storage
-from trainerd.lock import read_holder
+from trainerd.lock import find_removed, read_holder, removed
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase, State, read_state
 from trainerd.text import figure, seconds, size
@@ -51,6 +51,8 @@ def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
     """
     state = read_state(rundir.state)
     running = read_holder(rundir) is not None
+    if state is None and not running and (pid := find_removed(rundir)) is not None:
+        return State(Phase.TRAINING, pid, warnings=[removed(rundir)], logdir=str(rundir.path)), True
     if state is None and not running:
         from trainerd.checkpoints import catalogue  # half as slow again, and seldom wanted
         from trainerd.checkpoints.manifest import FINISH

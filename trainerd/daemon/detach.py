@@ -109,7 +109,7 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: 
             detach_process=True,
             umask=umask,
             working_directory=str(config.folder),
-            files_preserve=[held, writer],
+            files_preserve=[*held.descriptors, writer],
             signal_map={},
         )
         context.open()

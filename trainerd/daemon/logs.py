@@ -208,6 +208,13 @@ def logging_to(
         ours.setLevel(before)
 
 
+def follow(path: Path) -> None:
+    """The log is there now: a new file is made there where it is rotated."""
+    for handler in _hung:
+        if isinstance(handler, LogFile):
+            handler.baseFilename = str(path)
+
+
 def be_heard() -> None:
     """See to it that trainerd's records are logged: a job that sets up logging of its own may have silenced them.
 

@@ -44,6 +44,7 @@ from trainerd.supervisor.listeners import DaemonFlag, daemon_listens, renew_hand
 from trainerd.supervisor.loop import Loop
 from trainerd.supervisor.outcome import Outcome, Paused, reached
 from trainerd.supervisor.periodic import called_every
+from trainerd.supervisor.place import Place
 from trainerd.supervisor.reporter import Observer, Reporter
 from trainerd.supervisor.statefile import StateFile
 from trainerd.supervisor.upkeep import Upkeep
@@ -129,6 +130,7 @@ class TrainerProcess:
             *self._observers,
         ]
         self._reporter = Reporter(state, observers)
+        self._place = Place(self._rundir, self._reporter, lambda: logs.follow(self._rundir.log))
         with (
             contextlib.closing(self._notifier),
             logs.logging_to(
@@ -320,6 +322,7 @@ class TrainerProcess:
             self._watchdog.observe(state, time.monotonic())
 
     def _look_at_disk(self) -> None:
+        self._place.look()
         self._state_file.flush()
         if self._flag.has_program and requests.is_asked(self._rundir.pause):  # it may have no session now that looks
             self._flag.raise_for(Request.PAUSE)

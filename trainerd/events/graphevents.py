@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -76,6 +77,9 @@ class GraphEvents:
     def flush(self) -> None:
         """Show what was written so far to readers."""
         self._add(lambda: self._writer.flush())
+
+    def moved(self, logdir: Path) -> None:
+        """Nothing: the program shares the writer, which stays with the file that it has open."""
 
     def close(self) -> None:
         """Show the rest; who made the writer closes it."""

@@ -101,6 +101,11 @@ class EventWriter:
 
         self._in_background(write)
 
+    def moved(self, logdir: Path) -> None:
+        """The run directory is there now: a new file goes on with the curves."""
+        self._logdir = logdir
+        self._background.submit(self._leave_file)
+
     def flush(self) -> None:
         """Show what was written so far to readers."""
         self._in_background(EventFile.flush)
@@ -148,13 +153,16 @@ class EventWriter:
             raise StorageError(f"cannot write for TensorBoard: {type(error).__name__}: {error}") from error
         self._failures = 0
 
-    def _give_up(self) -> None:
-        """Drop the file, and try another after a pause that doubles."""
+    def _leave_file(self) -> None:
         if self._file is not None:
             self._step = self._file.flushed_step
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(StorageError):  # TensorFlow looks for it where it was
                 self._file.close()
         self._file = None
+
+    def _give_up(self) -> None:
+        """Drop the file, and try another after a pause that doubles."""
+        self._leave_file()
         remove_empty(self._logdir)
         self._retry_at = self._timer() + min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures, 10))
         self._failures += 1

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from trainerd.errors import StorageError
@@ -42,6 +43,10 @@ class Events(Protocol):
 
     def flush(self) -> None:
         """Show what was written so far to readers."""
+        ...
+
+    def moved(self, logdir: Path) -> None:
+        """The run directory is there now."""
         ...
 
     def close(self) -> None:
@@ -172,6 +177,10 @@ class Recording:
                 yield
         finally:
             self.took += self._timer() - begun
+
+    def moved(self, logdir: Path) -> None:
+        """The run directory is there now: the curves go on in it."""
+        self._guard(lambda: self._events.moved(logdir))
 
     def close(self) -> None:
         """Write what is left."""

@@ -123,5 +123,8 @@ class NoEvents:
     def flush(self) -> None:
         """Nothing."""
 
+    def moved(self, logdir: Path) -> None:
+        """Nothing."""
+
     def close(self) -> None:
         """Nothing."""

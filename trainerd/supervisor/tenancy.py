@@ -20,6 +20,7 @@ from trainerd.supervisor.children import undone_in_children
 from trainerd.supervisor.flag import Flag
 from trainerd.supervisor.outcome import Outcome, Paused
 from trainerd.supervisor.periodic import called_every
+from trainerd.supervisor.place import Place
 from trainerd.supervisor.reporter import Observer, Reporter
 from trainerd.supervisor.statefile import StateFile
 
@@ -51,7 +52,13 @@ def tenancy(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) 
         reporter = Reporter(
             State(**holder.__dict__, logdir=str(rundir.path), job=job), [state_file.observe, *observers]
         )
-        with called_every(FLUSH_SECS, state_file.flush, name="state"):
+        place = Place(rundir, reporter)
+
+        def look() -> None:
+            place.look()
+            state_file.flush()
+
+        with called_every(FLUSH_SECS, look, name="state"):
             yield reporter
 
 

@@ -93,6 +93,7 @@ class Upkeep:
         self.holding: Holding | None = None
         self._session = session
         self._rundir = rundir
+        self._was_at = rundir.path
         self._reporter = reporter
         self._reload = reload
         self._timer = timer
@@ -196,6 +197,9 @@ class Upkeep:
     def serve(self, taken: set[Request]) -> Outcome | None:
         """Serve what the flag was raised for. The outcome where that ends the run."""
         self.checkpointing.settle(self._session)
+        if self._rundir.path != self._was_at:
+            self._was_at = self._rundir.path
+            self.recording.moved(self._was_at)
         if self.config.checkpoint.save_model_secs == "auto":
             self._set_schedules()  # what was just measured may have changed them
         if Request.RELOAD in taken:
