@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 
@@ -33,10 +34,11 @@ def service(machine: Machine, request: pytest.FixtureRequest) -> Iterator[NewSer
     """Makes an installed service of the test's own: an instance with the test's name."""
     made: list[Service] = []
 
-    def make(*arguments: str, **settings: str) -> Service:
+    def make(*arguments: str, name: str = "", **settings: str) -> Service:
         """Configure and install one; `arguments` go to `configure`, `settings` into a drop-in."""
-        name = re.sub(r"\W+", "-", request.node.name.removeprefix("test_"))
-        new = Service(machine, name)
+        words = re.sub(r"\W+", "-", request.node.name.removeprefix("test_"))
+        short = f"{words[:14]}-{hashlib.sha256(words.encode()).hexdigest()[:6]}"
+        new = Service(machine, name or short)
         made.append(new)
         new.configure(*arguments)
         new.install()

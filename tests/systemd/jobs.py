@@ -5,9 +5,13 @@ They are told by files in the run directory, the only place where a test outside
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -81,3 +85,57 @@ def hangs_in_save() -> trainerd.Job:
     """A save in which no byte gets written."""
     p = tf.Variable([0.0])
     return trainerd.Job(lambda: _count(p), state={"p": p, "hanging": _Hanging()})
+
+
+def probing() -> trainerd.Job:
+    """Writes down where it may write, and whether it may signal the process whose number is in the file `victim`."""
+    memory = os.statvfs("/dev/shm")
+    found: dict[str, Any] = {"writable": sorted(_writable("/")), "shm": memory.f_blocks * memory.f_frsize}
+    found["seen"] = sorted(os.listdir("/dev/shm"))
+    Path(f"/dev/shm/of-{STATE.name}").write_text("mine")
+    try:
+        os.kill(int((STATE / "victim").read_text()), 0)
+        found["signal"] = "heard"
+    except OSError as error:
+        found["signal"] = type(error).__name__
+    (STATE / "found.json").write_text(json.dumps(found))
+    p = tf.Variable([0.0])
+    return trainerd.Job(lambda: _count(p), state={"p": p})
+
+
+def _writable(root: str) -> Iterator[str]:
+    for folder, below, _ in os.walk(root):
+        probe = Path(folder, f".probe-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            probe.touch(exist_ok=False)
+            probe.unlink()
+            below.clear()
+            yield folder
+        if folder == "/":
+            below[:] = [name for name in below if name not in ("proc", "sys")]
+
+
+def evaluates_for_long() -> trainerd.Job:
+    """Its evaluation takes a minute."""
+    p = tf.Variable([0.0])
+
+    def evaluate() -> dict[str, float]:
+        time.sleep(60)
+        return {"p": float(p[0])}
+
+    return trainerd.Job(lambda: _count(p), state={"p": p}, evaluate=evaluate)
+
+
+def fails() -> trainerd.Job:
+    """Raises in its fifth step."""
+    p = tf.Variable([0.0])
+
+    def look(now: tf.Tensor) -> None:
+        if now[0] >= 5:
+            raise ValueError("my own mistake")
+
+    def train_step() -> dict[str, tf.Tensor]:
+        tf.py_function(look, [p.assign_add([1.0])], [])
+        return {"p": p[0]}
+
+    return trainerd.Job(train_step, state={"p": p})

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,3 +140,36 @@ def slow_writes(service: Service, seconds: float) -> Iterator[None]:
 def _is_traced(pid: int) -> bool:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return all("TracerPid:\t0\n" not in (task / "status").read_text() for task in tasks)
+
+
+def test_a_stop_waits_for_no_evaluation(service: NewService) -> None:
+    """An evaluation of a minute, and ten seconds of grace."""
+    every = "[evaluate]\nevaluate_secs = 0\nevaluate_steps = 1000\n"
+    one = service("jobs:evaluates_for_long", every, TimeoutStopSec="10s")
+    one.systemctl("start")
+    wait_for("an evaluation", lambda: one.state.phase is Phase.EVALUATING)
+    begun = time.monotonic()
+    one.systemctl("stop")
+    assert time.monotonic() - begun < 10
+    assert (one.show("Result"), one.show("ExecMainStatus")) == ("success", "0")
+    assert one.state.phase is Phase.PAUSED and one.saved_steps == [1000]
+    [paused] = one.journal("EVENT=paused")
+    assert "the evaluation of step 1000 was abandoned" in paused["MESSAGE"]
+
+
+def test_a_job_that_fails_at_one_step_shows_its_cause_and_is_given_up(service: NewService) -> None:
+    """However slowly: without the limit of systemd's own."""
+    one = service("jobs:fails", RestartSec=SOON)
+    one.machine.write(f"/etc/systemd/system/{one.unit}.service.d/limit.conf", "[Unit]\nStartLimitIntervalSec=0\n")
+    one.machine.run("systemctl", "daemon-reload")
+    one.systemctl("start", check=False)
+    cause = "the job failed in step 5: ValueError: my own mistake"
+    wait_for("its cause in `systemctl status`", lambda: cause in one.systemctl("status", check=False).stdout)
+
+    def given_up() -> bool:
+        return one.show("SubState") == "failed"
+
+    wait_for("the last start", given_up, seconds=180)
+    assert (one.show("ExecMainStatus"), one.show("NRestarts")) == ("65", "9")
+    assert "failed 10 times at step 5" in one.systemctl("status", check=False).stdout
+    assert one.journal("EVENT=failed")[-1]["MESSAGE"].startswith(cause)

@@ -104,8 +104,11 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
       UsageError: the options do not go together, or not with this Python.
       ConfigError: the config is missing or wrong, or the service could not use it.
     """
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
-        raise UsageError(f"--name {name!r}: a name has letters, digits, `-`, `_` and `.` only, and begins with no `-`.")
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,21}", name):
+        raise UsageError(
+            f"--name {name!r}: a name has letters, digits, `-` and `_` only, begins with no `-`, and has 22 characters "
+            "at most: each run has a user of its own, trainerd-NAME."
+        )
     found = _find_config(user, name, config_path)
     config = _load(found, user, name)
     if not user:
