@@ -143,6 +143,32 @@ def measured_with_noise() -> trainerd.Job:
     return dataclasses.replace(job, evaluate=lambda: {"noise": float(job.state["random"].normal([]))})
 
 
+def evaluated_often() -> trainerd.Job:
+    """`exact`, with evaluations of up to a fifth of a second that are written down when they end."""
+    job = exact()
+
+    def evaluate() -> dict[str, float]:
+        figure = float(tf.reduce_sum(job.state["w"]))
+        time.sleep((figure % 1.0) / 5)
+        with Path("evaluations").open("a") as file:
+            file.write(f"{figure!r}\n")
+        return {"w": figure}
+
+    return dataclasses.replace(job, evaluate=evaluate)
+
+
+def on_a_slow_disk() -> trainerd.Job:
+    """`counter`, where an fsync takes three milliseconds."""
+    real = os.fsync
+
+    def slow(descriptor: Any) -> None:
+        time.sleep(0.003)
+        real(descriptor)
+
+    os.fsync = slow  # type: ignore[assignment]
+    return counter()
+
+
 def fed_by_workers() -> trainerd.Job:
     """Each step takes a number that processes of the job's own have put into a queue."""
     import multiprocessing

@@ -16,14 +16,18 @@ import pytest
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved
 from tests.torture.conftest import Tell, amount
+from tests.unit.test_planted import READ, WRITTEN
+from trainerd import lock
 from trainerd.checkpoints import catalogue, manifest, restore
 from trainerd.checkpoints.manifest import About, DamagedError
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
+from trainerd.cli import main
 from trainerd.errors import DataError, StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSession, FakeSnapshot
 from trainerd.state import read_state
+from trainerd.text import printable
 
 STEPS = (10, 20, 30, 40)
 
@@ -273,3 +277,34 @@ def test_a_run_goes_on_among_ten_thousand_entries_and_a_folder_named_checkpoint(
     again = start("run", "--max-steps", "20")
     assert again.end() in (0, 74), again.text
     assert saved(run)[0] >= 10
+
+
+COMMANDS = (["status"], ["status", "--json"], ["logs"], ["pin", "30"], ["unpin", "30"], ["pause"], ["save"])
+
+
+def test_planted_files_are_neither_followed_nor_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], record_property: Tell
+) -> None:
+    """What a job may leave in its run directory for root to type a command at."""
+    tries, chance = amount(20, 1000), random.Random(7)
+    read = ["state.json", "trainerd.log", "checkpoint", "model.ckpt-40.json"]
+    written = ["pause", "save", "model.ckpt-30.pin"]
+    for number in range(tries):
+        rundir = make(tmp_path / str(number) / "run")
+        (rundir.path.parent / "precious").write_text("of another")
+        rundir.log.write_text("\x1b]0;a line\x07\n")
+        with lock.hold(rundir) as held:
+            held.name_holder(os.getpid())
+            for name in chance.sample([*read, *written], chance.randint(1, 3)):
+                (rundir.path / name).unlink(missing_ok=True)
+                chance.choice(READ if name in read else WRITTEN)(rundir.path / name)
+            for command in COMMANDS:
+                begun = time.monotonic()
+                with pytest.raises(SystemExit) as ended:
+                    main([*command, "--logdir", str(rundir.path)])
+                printed = "".join(capsys.readouterr())
+                assert ended.value.code in (0, 64, 69, 74) and "Traceback" not in printed
+                assert time.monotonic() - begun < 2 and printable(printed) == printed and "of another" not in printed
+        assert (rundir.path.parent / "precious").read_text() == "of another"
+        assert not (rundir.path.parent / "nologin").exists()
+    record_property("run directories with planted files", tries)
