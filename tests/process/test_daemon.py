@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,12 +87,12 @@ def test_a_daemons_life(project: Path, rundir: RunDirectory) -> None:
     trainerd(project, "pause", "--wait")
 
 
-def test_a_run_that_was_moved_away_ends_where_another_has_begun(project: Path, rundir: RunDirectory) -> None:
+def test_a_run_that_was_removed_ends_where_another_has_begun(project: Path, rundir: RunDirectory) -> None:
     write_config(project)
     first = subprocess.Popen([*COMMAND, "run"], cwd=project, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: (state := read_state(rundir.state)) and state.phase is Phase.TRAINING, "the first to train")
-        rundir.path.rename(project / "moved")
+        shutil.rmtree(rundir.path)
         trainerd(project, "start")
         second = read_holder(rundir)
         assert second is not None and second.pid != first.pid

@@ -180,7 +180,7 @@ class Checkpointing:
         step = session.step
         if self._is_saved(session, unfinished):
             log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
-            self._answer(ids or [], step, None)
+            self.answer(ids or [], step, None)
             return
         if not session.is_whole:
             self._leave_out(step, ids or [])
@@ -208,7 +208,7 @@ class Checkpointing:
         )
         log.warning("%s", why, extra={"event": "save-failed", "step": step})
         self._left_out = StorageError(why)
-        self._answer(ids, None, why)
+        self.answer(ids, None, why)
 
     def settle(self, session: Savable) -> None:
         """Look after the save that ended, if one did: the loop calls it at every boundary.
@@ -334,7 +334,7 @@ class Checkpointing:
         except UnsoundError as error:
             save.error = error
             self._unsound = save
-            self._answer(save.ids, None, str(error))
+            self.answer(save.ids, None, str(error))
         except StorageError as error:
             self._fail(save, error)
         except Exception as error:
@@ -363,7 +363,7 @@ class Checkpointing:
             extra={"event": "checkpoint", "step": saved.step, "reason": saved.reason},
         )
         self._reporter.hold(last_checkpoint=saved, saving=None, failure=None)
-        self._answer(save.ids, saved.step, None)
+        self.answer(save.ids, saved.step, None)
 
     def _fail(self, save: Save, error: StorageError) -> None:
         """Say so at once, and have it tried again after a pause that doubles."""
@@ -375,9 +375,9 @@ class Checkpointing:
         log.error("%s: %s%s", _FAILED, error, again, extra={"event": "save-failed", "step": save.step})
         self._reporter.unwarn(_FAILED)  # of an earlier step
         self._reporter.warn(f"{_FAILED}: {error}{again}")
-        self._answer(save.ids, None, str(error))
+        self.answer(save.ids, None, str(error))
 
-    def _answer(self, ids: list[str], step: int | None, error: str | None) -> None:
+    def answer(self, ids: list[str], step: int | None, error: str | None) -> None:
         """Tell those who wait."""
         if ids:
             self._reporter.update(answer=Answer(ids, step, error))

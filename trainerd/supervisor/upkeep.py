@@ -38,7 +38,6 @@ from trainerd.supervisor.unchanged import StateCheck
 log = logging.getLogger(__name__)
 
 REPORT_SECS = 1.0
-AT_END = ("evaluate", "summary")  # the services that are run once more when a run has finished
 BUILT_OTHERWISE = (
     "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
     "constants depend on something that is another at each start, and what was learned may belong to other things now, "
@@ -229,8 +228,10 @@ class Upkeep:
     def save_held(self, held: HeldState) -> None:
         """Begin to make a checkpoint of a held state, for those who asked for one."""
         ids = requests.consume_save(self._rundir)
-        with contextlib.suppress(JobError):  # of an earlier state, which the loop will say
+        try:
             self.checkpointing.start(held, "request", ids, held.unfinished)
+        except (JobError, StorageError) as error:
+            self.checkpointing.answer(ids, None, str(error))
 
     def pause_held(self, held: HeldState) -> Outcome:
         """Make a checkpoint of a held state, and wait until it is durable.
@@ -275,7 +276,7 @@ class Upkeep:
         """
         session, finished = self._session, outcome.phase is Phase.FINISHED
         is_new = session.step > self.checkpointing.saved_step or bool(finished and self.owed)
-        self._unfinished = AT_END if finished and is_new else ()
+        self._unfinished = self._at_end() if finished and is_new else ()
         with self.section("the end of training") if finished else contextlib.nullcontext():
             end()
         if not finished:
@@ -289,6 +290,10 @@ class Upkeep:
         owed = () if finished else self.owed
         self.checkpointing.finish(session, FINISH if finished else "pause", unfinished=owed)
         self.recording.report()
+
+    def _at_end(self) -> tuple[str, ...]:
+        """The services that are run once more when a run has finished."""
+        return ("evaluate", "summary") if self.config.summary.save_summaries_secs else ("evaluate",)
 
     def save_after_failure(self, *, sound: bool) -> None:
         """Save what is sound. What is wrong with that must not hide the error that ends the run."""
