@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shlex
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
@@ -48,7 +49,7 @@ class Held:
     def __init__(self, path: Path, file: FileIO) -> None:
         self._path = path
         self._file = file
-        self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = os.open(path.parent, _FOLDER)
         self._name = b""  # what this process has written into it
 
     @property
@@ -67,6 +68,23 @@ class Held:
     def follow(self, folder: Path) -> None:
         """The folder is there now."""
         self._path = folder / self._path.name
+
+    def settle_in(self, folder: Path) -> bool:
+        """Take the lock in a folder that was made in the place of the one that was removed.
+
+        Returns:
+          Whether the folder is there; another process may hold its lock, which `is_in_place` tells.
+        """
+        path = folder / self._path.name
+        with contextlib.suppress(OSError), open(path, "a+b", buffering=0, opener=_open_lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_size == 0 and self._name:
+                file.write(self._name)
+                os.dup2(file.fileno(), self._file.fileno(), inheritable=False)
+                os.dup2(descriptor := os.open(folder, _FOLDER), self._folder, inheritable=False)
+                os.close(descriptor)
+                self._path = path
+        return folder.is_dir()
 
     @property
     def is_open(self) -> bool:
@@ -114,6 +132,12 @@ class Held:
 
 
 _held: dict[Path, Held] = {}  # by this process
+_following = threading.Lock()
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def _open_lock(path: str, flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
 
 
 @contextlib.contextmanager
@@ -127,7 +151,7 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
     if (own := _held.get(rundir.lock)) is not None and own.is_open:
         raise InUseError(_in_use(rundir, os.getpid()))
     with storage(f"make {rundir.lock}"):
-        descriptor = os.open(rundir.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        descriptor = _open_lock(str(rundir.lock), 0)
     held = Held(rundir.lock, FileIO(descriptor, "r+"))
     with contextlib.closing(held):
         with storage(f"lock {rundir.lock}"):
@@ -153,14 +177,13 @@ def keep_up(rundir: RunDirectory) -> bool:
     held = _held.get(rundir.lock)
     if held is None or not held.is_open:
         return True
-    where = held.find_folder()
-    if where is None:
-        return rundir.path.is_dir()
-    if where != rundir.path:
-        del _held[rundir.lock]
+    with _following:
+        where = held.find_folder()
+        if where is None:
+            return rundir.path.is_dir() and held.settle_in(rundir.path)
         held.follow(where)
+        _held[where / rundir.lock.name] = held  # and under the names that it had: others may know it by those
         rundir.path = where
-        _held[rundir.lock] = held
     return True
 
 
@@ -204,7 +227,7 @@ def removed(rundir: RunDirectory) -> str:
 
 def find_removed(rundir: RunDirectory) -> int | None:
     """The pid of a process that trains in a run directory which was removed; None where there is none to be seen."""
-    gone = f"{rundir.lock} (deleted)"
+    gone = f"{os.path.realpath(rundir.path)}/{rundir.lock.name} (deleted)"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it is another user's, or has ended
             if any(str(entry.readlink()) == gone for entry in (process / "fd").iterdir()):

@@ -48,10 +48,10 @@ def open_to_append(path: Path) -> int:
     """A descriptor of a regular file, made where it is not there, that what is written is appended to.
 
     Raises:
-      OSError: as `read_regular`; EMLINK for a file that has another name too.
+      OSError: as `read_regular`; EMLINK for a file that has another name too, in another user's folder.
     """
     descriptor = _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    if os.fstat(descriptor).st_nlink > 1:
+    if os.fstat(descriptor).st_nlink > 1 and path.parent.stat().st_uid != os.geteuid():
         os.close(descriptor)
         raise OSError(errno.EMLINK, "it is a link to a file that has another name", str(path))
     return descriptor

@@ -283,7 +283,7 @@ COMMANDS = (["status"], ["status", "--json"], ["logs"], ["pin", "30"], ["unpin",
 
 
 def test_planted_files_are_neither_followed_nor_waited_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], record_property: Tell
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], record_property: Tell, as_root: None
 ) -> None:
     """What a job may leave in its run directory for root to type a command at."""
     tries, chance = amount(20, 1000), random.Random(7)
@@ -293,6 +293,7 @@ def test_planted_files_are_neither_followed_nor_waited_for(
         rundir = make(tmp_path / str(number) / "run")
         (rundir.path.parent / "precious").write_text("of another")
         rundir.log.write_text("\x1b]0;a line\x07\n")
+        os.chown(rundir.path, 12345, 12345)
         with lock.hold(rundir) as held:
             held.name_holder(os.getpid())
             for name in chance.sample([*read, *written], chance.randint(1, 3)):

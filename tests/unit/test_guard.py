@@ -11,7 +11,7 @@ import pytest
 from tests.unit.conftest import FakeTime
 from tests.unit.test_loop import Run, full_disk, saved
 from trainerd.checkpoints import manifest
-from trainerd.errors import JobError
+from trainerd.errors import JobError, StorageError
 from trainerd.rundir import RunDirectory
 from trainerd.sessions.fake import FakeSession
 from trainerd.state import Phase
@@ -31,12 +31,13 @@ class Guarded:
     meanwhile: Callable[[int], None] = lambda step: None
     evaluated: list[int] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    failed: list[BaseException] = field(default_factory=list)
     timer: FakeTime = field(default_factory=FakeTime)
 
     def __post_init__(self) -> None:
         self.session = FakeSession(figures=self._evaluate)
         self.run = Run(self.rundir, self.keys, self.session, timer=self.timer)
-        self.guard = Guard(self.run.flag, self.run.upkeep, self.end, timer=self.timer)
+        self.guard = Guard(self.run.flag, self.run.upkeep, self.end, self.failed.append, timer=self.timer)
         self.run.upkeep.guarded_by(self.guard)
 
     def end(self, outcome: Outcome) -> None:
@@ -207,6 +208,48 @@ def test_a_step_that_does_not_end_is_abandoned_after_a_while(rundir: RunDirector
     assert saved(rundir)[0][0] == 10, "the newest boundary"
 
 
+def test_a_step_that_does_not_end_takes_nothing_back_that_is_on_disk(rundir: RunDirectory) -> None:
+    """Where holding the state is dear, a checkpoint of a schedule may be newer than what is held."""
+    one = Guarded(rundir, {"checkpoint": {"save_model_steps": 10}, "watchdog": {"pause_secs": 60}})
+    one.session.calls_python = True  # and no time passes, so that the first state is held for good
+
+    def hang(step: int) -> None:
+        if step == 16:
+            one.ask(Request.PAUSE)
+            one.timer.now += 60
+            one.guard.look()
+            raise JobError("the workers are gone", step=15, sound=False)
+
+    one.session._on_step = hang
+    with pytest.raises(JobError):
+        one.train()
+    assert one.outcomes and saved(rundir) == [(10, "schedule")]
+
+
+def test_a_step_that_does_not_end_fails_the_pause_where_nothing_can_be_saved(rundir: RunDirectory) -> None:
+    one = Guarded(rundir, {"checkpoint": {"save_model_secs": 0}, "watchdog": {"pause_secs": 60}})
+    one.session.calls_python = True
+    space_is_back = full_disk()
+
+    def hang(step: int) -> None:
+        one.timer.now += 1
+        if step == 16:
+            one.run.flag.raise_for(Request.TICK)
+        if step == 17:
+            one.ask(Request.PAUSE)
+            one.timer.now += 60
+            one.guard.look()
+            raise JobError("the workers are gone", step=16, sound=False)
+
+    one.session._on_step = hang
+    try:
+        with pytest.raises(JobError):
+            one.train()
+    finally:
+        space_is_back()
+    assert not one.outcomes and isinstance(one.failed[0], StorageError)
+
+
 @pytest.mark.parametrize(("calls_python", "secs"), [(False, 60), (True, 0)])
 def test_a_step_that_may_only_be_long_is_waited_for(rundir: RunDirectory, calls_python: bool, secs: int) -> None:
     one = Guarded(rundir, {**KEYS, "watchdog": {"pause_secs": secs}})
@@ -278,7 +321,7 @@ def test_the_guards_thread_looks_when_something_is_asked_for(rundir: RunDirector
     """With real threads: the evaluation waits until the pause in it was served."""
     done = threading.Event()
     one = Guarded(rundir)
-    one.guard = Guard(one.run.flag, one.run.upkeep, lambda outcome: done.set())
+    one.guard = Guard(one.run.flag, one.run.upkeep, lambda outcome: done.set(), one.failed.append)
     one.run.upkeep.guarded_by(one.guard)
 
     def pause(step: int) -> None:

@@ -8,18 +8,20 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Cli
+from tests.unit.conftest import Cli, WriterByHand
 from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import InUseError, StorageError
 from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSnapshot
+from trainerd.sessions.fake import FakeSession, FakeSnapshot
 from trainerd.state import State, read_state
+from trainerd.supervisor.checkpointing import Checkpointing
 from trainerd.supervisor.flag import Flag, Request
 from trainerd.supervisor.place import Place
 from trainerd.supervisor.reporter import Reporter
@@ -144,6 +146,44 @@ def test_a_run_directory_that_is_moved_is_followed(
         pass
 
 
+def test_all_that_know_a_run_directory_follow_it(rundir: RunDirectory, tmp_path: Path) -> None:
+    """A daemon and its program have each their own."""
+    another, new = RunDirectory(rundir.path), tmp_path / "moved"
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        rundir.path.rename(new)
+        for each in (another, rundir, another):
+            assert lock.keep_up(each) and each.path == new
+        new.rename(tmp_path / "again")
+        for each in (rundir, another):
+            assert lock.keep_up(each) and each.path == tmp_path / "again"
+
+
+def test_a_run_directory_that_is_moved_in_the_middle_of_a_save_is_saved_into(
+    rundir: RunDirectory, tmp_path: Path
+) -> None:
+    @dataclass(frozen=True)
+    class Moving(FakeSnapshot):
+        def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+            if prefix.is_relative_to(old):
+                old.rename(new)
+            return super().write(new / prefix.relative_to(prefix.parents[1]), moved)
+
+    class Session(FakeSession):
+        def snapshot(self) -> FakeSnapshot:
+            return Moving(self.step, self.value)
+
+    old, new, session = rundir.path, tmp_path / "moved", Session()
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        reporter = Reporter(State(), [])
+        saving = Checkpointing(rundir, CheckpointStore(rundir), reporter, Flag(), writer=WriterByHand())
+        session.step = 7
+        saving.finish(session, "pause")
+        assert reporter.state.last_checkpoint is not None
+        assert reporter.state.last_checkpoint.path == str(new / "model.ckpt-7") and not reporter.state.warnings
+
+
 def test_a_run_directory_that_is_removed_is_told_of_at_once_and_may_be_made_again(
     rundir: RunDirectory, cli: Cli, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,7 +201,11 @@ def test_a_run_directory_that_is_removed_is_told_of_at_once_and_may_be_made_agai
         rundir.create()
         place.look()
         assert states[-1].warnings == []
+        holder = lock.read_holder(rundir)
+        assert holder is not None and holder.pid == os.getpid(), "commands find it again"
         store.publish(FakeSnapshot(2, 1.0), About("request"))
+        with pytest.raises(InUseError), lock.hold(RunDirectory(rundir.path)):
+            pass
     assert rundir.steps() == [2]
     shutil.rmtree(rundir.path)
     assert cli("status", "--logdir", str(rundir.path))[0] == 69

@@ -89,6 +89,8 @@ class CheckpointStore:
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
+        if policy != self._keeper.policy:
+            self._given_up = []  # the next save decides anew
         self._keeper.policy = policy
 
     def resumed(self, step: int) -> None:

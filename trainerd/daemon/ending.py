@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
+
 PATIENCE_SECS = 10.0
 LOOK_SECS = 0.25  # between two looks at what a process waits for
 AT_EXIT_SECS = 2.0  # for what is registered with atexit, where the process ends on another thread than the main one
@@ -89,10 +91,15 @@ def _end(code: int) -> None:
 
 
 def waits_for_queue(pid: int) -> bool:
-    """Whether a process does nothing but wait for a pipe or a lock, of which a `multiprocessing.Queue` is made."""
+    """Whether a process does nothing but wait for a pipe or a lock, of which a `multiprocessing.Queue` is made.
+
+    One that has processes of its own may wait for them.
+    """
     try:
+        if psutil.Process(pid).children():
+            return False
         waits = [(task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
+    except (OSError, psutil.Error):
         return False
     return all("futex" in each or "pipe" in each for each in waits)
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from trainerd import lock
 from trainerd.config import Config
 from trainerd.errors import EntryError
 from trainerd.rundir import RunDirectory
@@ -58,6 +59,9 @@ class DaemonHost:
         Raises:
           Paused: the program had a session already, and was asked to pause in it or since: there is nothing to add.
         """
+        if rundir is not None:
+            lock.keep_up(rundir)
+        lock.keep_up(self._rundir)
         if rundir is None or rundir.path != self._rundir.path:
             raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):

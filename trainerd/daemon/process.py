@@ -215,7 +215,7 @@ class TrainerProcess:
             upkeep.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
-        with Guard(self._flag, upkeep, lambda outcome: self._abandon(upkeep, outcome)) as guard:
+        with Guard(self._flag, upkeep, lambda outcome: self._abandon(upkeep, outcome), self._give_up) as guard:
             upkeep.guarded_by(guard)
             return Loop(upkeep, session, flag=self._flag, reporter=self._reporter).train()
 
@@ -229,6 +229,13 @@ class TrainerProcess:
             self._ended(outcome)
         finally:
             end_now(0)
+
+    def _give_up(self, error: BaseException) -> NoReturn:
+        """End the process where a step never ends, and the state before it cannot be saved."""
+        try:
+            self._fail(error)
+        finally:
+            end_now(exit_code_of(error))
 
     def _run_program(self, program: Program) -> Outcome:
         """Have a function write its own loop, with a Supervisor of this run.
@@ -338,6 +345,7 @@ class TrainerProcess:
             error.cause = in_a_line(error.__cause__) if error.__cause__ is not None else ""
             self._reporter.hold(failure=failures.count(self._reporter.state, error, time.time()))
             if failures.is_too_often(self._reporter.state):
+                self._reporter.hold(step=error.step if isinstance(error, JobError) else self._reporter.state.step)
                 error = failures.too_often(self._reporter.state, full_message(error))
         self._fail(error)
         return error
@@ -351,5 +359,7 @@ class TrainerProcess:
         with contextlib.suppress(TrainerdError):
             if isinstance(error, JobError):
                 self._reporter.hold(step=error.step)
-            told = failures.told(self._reporter.state, headline(error))
+            told = headline(error)
+            if isinstance(error, JobError | EntryError):
+                told = failures.told(self._reporter.state, told)
             self._reporter.update(phase=Phase.FAILED, error=told, exit_code=exit_code_of(error))

@@ -12,7 +12,8 @@ _MANY = 10_000  # entries: of a folder above with more, such as one of all runs,
 def mirrored(folder: Path, root: Path) -> Path:
     """Make a folder in which relative paths lead to what they lead to in another one.
 
-    Every folder from the root of the file system down to it is made anew below `root`, with links to what is in it.
+    Every folder from the root of the file system down to it is made anew below `root`, with links to what is in it, and
+    so are the folders within it, as far as there are not too many files: who walks through it follows no links.
 
     Args:
       folder: the other, absolute.
@@ -24,20 +25,37 @@ def mirrored(folder: Path, root: Path) -> Path:
     place = root
     place.mkdir()
     for above, below in zip(reversed(folder.parents), folder.parts[1:], strict=True):
-        _link(above, place, without=below, limit=_MANY)
+        names = [name for name in _names(above) if name != below]
+        _link(above, place, names if len(names) <= _MANY else [])
         place /= below
         place.mkdir()
-    _link(folder, place)
+    _mirror(folder, place, _MANY)
     return place
 
 
-def _link(source: Path, place: Path, *, without: str = "", limit: int | None = None) -> None:
+def _mirror(source: Path, place: Path, left: int) -> int:
+    """Make a folder's entries. Returns how many more there may be, of folders that are made anew."""
+    names = _names(source)
+    inner = [name for name in names if (source / name).is_dir() and not (source / name).is_symlink()]
+    left -= len(names)
+    if left < 0:
+        inner = []
+    _link(source, place, [name for name in names if name not in set(inner)])
+    for name in inner:
+        (place / name).mkdir()
+        left = _mirror(source / name, place / name, left)
+    return left
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        names = [name for name in os.listdir(source) if name != without]
+        names = os.listdir(folder)
     except PermissionError:  # a folder that may only be gone through
-        return
-    if limit is not None and len(names) > limit:
-        return
+        return []
     random.shuffle(names)
+    return names
+
+
+def _link(source: Path, place: Path, names: list[str]) -> None:
     for name in names:
         (place / name).symlink_to(source / name)

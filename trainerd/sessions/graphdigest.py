@@ -35,7 +35,7 @@ def digest_of(graphs: Iterable[Any], fetches: Sequence[Any] | None = None) -> st
             definition = tf.compat.v1.graph_util.extract_sub_graph(definition, names)
         for node in definition.node:
             _add_node(digest, node)
-        for function in sorted(definition.library.function, key=lambda function: str(function.signature.name)):
+        for function in sorted(definition.library.function, key=lambda function: _in_order(function.signature.name)):
             for node in function.node_def:
                 _add_node(digest, node)
         for outside, _ in getattr(graph, "captures", ()):
@@ -49,6 +49,11 @@ def add_array(digest: Any, values: NDArray[Any]) -> None:
     array = np.ravel(values)
     for part in (array[:LOOKED_AT], array[-LOOKED_AT:]):
         digest.update(repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes())
+
+
+def _in_order(name: str) -> list[Any]:
+    """A name with its numbers as numbers: TensorFlow's count may be at 999 or at 1000."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _add_node(digest: Any, node: Any) -> None:

@@ -245,7 +245,7 @@ class GraphState:
             return None  # given back already, or the session keeps none
         ones, others = (_run(each.session, self._kept, each.handles) for each in (before, after))
         pairs = zip(self._keys, ones, others, strict=True)
-        return next((key for key, one, other in pairs if not np.array_equal(one, other)), None)
+        return next((key for key, one, other in pairs if not _are_same(np.asarray(one), np.asarray(other))), None)
 
     @cached_property
     def meta_graph(self) -> Any:
@@ -305,6 +305,11 @@ class GraphSnapshot:
         """Have the session forget its tensors."""
         with contextlib.suppress(RuntimeError, tf.errors.OpError):  # it is closed, and has forgotten them
             self.state.forget(self)
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same, bit for bit: a NaN is, too."""
+    return bool(np.array_equal(one, other) if one.dtype == object else one.tobytes() == other.tobytes())
 
 
 def _changes(op: Any) -> bool:

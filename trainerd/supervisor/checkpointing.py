@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from trainerd import lock
 from trainerd.background import Background
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import About, Manifest
@@ -186,9 +187,9 @@ class Checkpointing:
             self._leave_out(step, ids or [])
             return
         self._left_out = None
-        self._needs, self.retry_at = 0, math.inf
         mark = Mark(step, self._training_time())
         changes, snapshot, now = session.changes, session.snapshot(), self._timer()
+        self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(mark)
         self._reporter.update(saving=step)
         trained = self._trained_before + now - self._began_at
@@ -330,7 +331,7 @@ class Checkpointing:
 
     def _write(self, save: Save, snapshot: Snapshot, about: About) -> None:
         try:
-            self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))
+            self._publish(save, snapshot, about)
         except UnsoundError as error:
             save.error = error
             self._unsound = save
@@ -349,6 +350,15 @@ class Checkpointing:
                 self._flag.raise_for(Request.TICK)
         while not (self._is_closing or self.is_busy) and self.store.tidy():
             pass  # until another save waits
+
+    def _publish(self, save: Save, snapshot: Snapshot, about: About) -> None:
+        place = self._rundir.path
+        try:
+            self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))
+        except StorageError:
+            if not lock.keep_up(self._rundir) or self._rundir.path == place:
+                raise
+            self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))  # it was moved meanwhile
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         self._last, self._changes, self._is_unfinished = saved, save.changes, bool(save.unfinished)

@@ -95,6 +95,7 @@ class Guard:
       flag: what the requests raise.
       server: makes the checkpoints.
       end: ends the process after a pause; does not return.
+      fail: ends it where the pause of a step that never ends could not be saved; does not return.
       timer: seconds on a clock that is never set.
     """
 
@@ -103,12 +104,14 @@ class Guard:
         flag: Flag,
         server: Server,
         end: Callable[[Outcome], None],
+        fail: Callable[[BaseException], None],
         *,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flag = flag
         self._server = server
         self._end = end
+        self._fail = fail
         self._timer = timer
         self._held: HeldState | None = None
         self._asked_at: float | None = None  # for a pause that was not served yet
@@ -150,16 +153,23 @@ class Guard:
                 is_long = self._asked_at is not None and self._timer() - self._asked_at >= held.patience
                 if is_long and self._flag.withdraw(Request.PAUSE):
                     self._pause(held)
-                elif not held.patience and not self._server.is_saving and self._flag.withdraw(Request.SAVE):
+                elif self._can_save(held) and self._flag.withdraw(Request.SAVE):
                     self._server.save_held(held)
         return any(map(self._flag.wants, _SERVED))
+
+    def _can_save(self, held: HeldState) -> bool:
+        return not (held.patience or self._server.is_saving)
 
     def _pause(self, held: HeldState) -> None:
         """The loop's thread cannot go on meanwhile. Where this fails, the loop pauses at its next boundary."""
         try:
             outcome = self._server.pause_held(held)
-        except TrainerdError as error:
-            log.error("%s The pause waits for the end of %s.", error, held.what, extra={"event": "save-failed"})
+        except Exception as error:
+            is_ours = isinstance(error, TrainerdError)
+            text = "%s The pause waits for the end of %s."
+            log.error(text, error, held.what, extra={"event": "save-failed"}, exc_info=not is_ours)
+            if held.patience:  # of a step that does not end
+                self._fail(error)
             self._held = None
             self._flag.raise_for(Request.PAUSE)
             return

@@ -241,10 +241,14 @@ class Upkeep:
           StorageError: it could not be.
         """
         log.info("pausing at step %d, while %s is under way", held.step, held.what, extra={"event": "pausing"})
-        ids = self._accept_pause()
+        ids, saving = self._accept_pause(), self.checkpointing
         with self._reporter.phase(Phase.PAUSING):
-            self.checkpointing.finish(held, "pause", ids=ids, unfinished=held.unfinished)
-        self._reporter.hold(step=held.step)
+            saving.wait()
+            if held.patience and saving.saved_step > held.step:  # what is on disk is newer
+                saving.answer(ids, saving.saved_step, None)
+            else:
+                saving.finish(held, "pause", ids=ids, unfinished=held.unfinished)
+        self._reporter.hold(step=saving.saved_step)
         if held.patience:
             why = f"{held.what} did not end for {held.patience:g} s, and was abandoned"
         else:
