@@ -93,8 +93,9 @@ class WatchdogConfig:
     pause_secs: Seconds = _key(
         60.0,
         "s",
-        "How long a pause waits for a step that calls Python, such as one that waits for worker processes. After that "
-        "the step is abandoned, and the newest whole state is saved. 0: for ever.",
+        "How long a pause waits for a step that calls Python, such as one that waits for worker processes, and for a "
+        "program that does not end its loop and runs no step. After that the newest whole state is saved, and the "
+        "process ends. 0: for ever.",
     )
 
 

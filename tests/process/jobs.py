@@ -421,6 +421,45 @@ def steps_program(supervisor: Any) -> None:
             time.sleep(0.001)
 
 
+def _from_one_process() -> Any:
+    """A queue that a process of the job's own fills."""
+    import multiprocessing
+
+    fork = multiprocessing.get_context("fork")
+    numbers = fork.Queue(1)
+
+    def fill() -> None:
+        while True:
+            numbers.put(1.0)
+
+    fork.Process(target=fill).start()
+    return numbers
+
+
+def program_whose_step_waits(supervisor: Any) -> None:
+    """A loop of its own, whose step takes a number out of a queue; it looks seldom whether to stop, or often."""
+    numbers, w = _from_one_process(), tf.Variable(0.0, dtype=tf.float64)
+    step = tf.function(lambda: {"w": w.assign_add(tf.py_function(numbers.get, [], tf.float64))})
+    supervisor.configure(checkpoint=tf.train.Checkpoint(w=w))
+    with supervisor.managed_session() as session:
+        while not supervisor.should_stop():
+            for _ in range(10 if (HERE / "looks-often").exists() else 100_000):
+                session.run(step)
+                time.sleep(0.001)
+
+
+def program_that_waits_for_its_input(supervisor: Any) -> None:
+    """A loop of its own over a graph, which takes a number out of a queue between two steps."""
+    tf1, numbers = tf.compat.v1, _from_one_process()
+    with tf.Graph().as_default():
+        w, x = tf1.get_variable("w", initializer=tf.constant(0.0, tf.float64)), tf1.placeholder(tf.float64, [])
+        train_op = tf1.group(w.assign_add(x), tf1.train.get_or_create_global_step().assign_add(1))
+        with supervisor.managed_session() as session:
+            while not supervisor.should_stop():
+                session.run(train_op, {x: numbers.get()})
+                time.sleep(0.001)
+
+
 def graph_program(supervisor: Any) -> None:
     """The seed's loop over the seed's graph."""
     tf1 = tf.compat.v1

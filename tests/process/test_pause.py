@@ -110,6 +110,39 @@ def test_a_step_whose_workers_are_gone_is_abandoned(start: Start, project: Path)
     assert again.end() == 0, again.text
 
 
+@pytest.mark.parametrize(
+    ("entry", "pauses_first"),
+    [
+        ("program_whose_step_waits", False),
+        ("program_whose_step_waits", True),
+        ("program_that_waits_for_its_input", False),
+    ],
+)
+def test_a_program_that_never_looks_again_is_abandoned(
+    start: Start, project: Path, entry: str, pauses_first: bool
+) -> None:
+    """In its step, or between two; asked before its worker is gone, as by a Ctrl-C, or after."""
+    write_config(project, entry=f"jobs:{entry}", more="[watchdog]\npause_secs = 2\n")
+    run = start("run")
+    run.until_training(step=10)
+    worker = psutil.Process(run.pid).children()[0]
+    if pauses_first:
+        worker.suspend()
+        run.signal(signal.SIGINT)
+        worker.kill()
+    else:
+        worker.kill()
+        wait_for(lambda: _stands_still(run), "a step that does not end")
+        run.signal(signal.SIGINT)
+    assert run.end(30) == 0, run.text
+    last = saved(run.rundir)[0]
+    assert last >= 10 and "did not end for 2 s, and was abandoned" in run.text
+    (project / "looks-often").touch()
+    again = start("run", "--max-steps", str(last + 10))
+    assert again.end() == 0, again.text
+    assert f"restored step {last}" in again.text and saved(run.rundir)[0] == last + 10
+
+
 def _stands_still(run: Trainer) -> int | None:
     before = run.state.step
     time.sleep(1.5)  # more than a report takes

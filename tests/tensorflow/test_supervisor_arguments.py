@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -29,6 +30,7 @@ from tests.tensorflow.graphs import (
 from trainerd.errors import DataError, InUseError
 from trainerd.state import Phase
 from trainerd.supervisor.tenancy import Tenant
+from trainerd.supervisor.upkeep import Upkeep
 
 tf1 = tf.compat.v1
 
@@ -406,8 +408,9 @@ def test_who_watches_sees_a_checkpoint_get_written(tmp_path: Path) -> None:
     watched = list[Callable[[], object]]()
 
     class Watching(Tenant):
-        def looks_at(self, progress: Callable[[], object]) -> None:
-            watched.append(progress)
+        def looked_after(self, upkeep: Upkeep) -> contextlib.AbstractContextManager[None]:
+            watched.append(upkeep.store.progress)
+            return super().looked_after(upkeep)
 
     found = counter()
     sv = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path), save_model_secs=0, host=Watching())

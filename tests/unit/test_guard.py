@@ -265,6 +265,22 @@ def test_a_step_that_may_only_be_long_is_waited_for(rundir: RunDirectory, calls_
     assert one.train().phase is Phase.PAUSED and not one.outcomes
 
 
+def test_a_loop_that_was_told_to_end_is_abandoned_once_it_stands_still(rundir: RunDirectory) -> None:
+    """A user's own loop may go on for a while: it is not cut off as long as steps come."""
+    one = Guarded(rundir, {"watchdog": {"pause_secs": 60}})
+    for _ in range(4):
+        one.session.run_until(one.session.step + 1)
+        for _ in range(5):  # the loop is at a boundary, whether a step was run or not
+            with one.run.upkeep.stepping(is_ending=True):
+                one.timer.now += 11
+                one.guard.look()
+        assert not one.outcomes
+    with one.run.upkeep.stepping(is_ending=True):
+        one.timer.now += 5
+        one.guard.look()
+    assert "what follows step 4 did not end for 60 s" in one.outcomes[0].why and saved(rundir) == [(4, "pause")]
+
+
 def test_states_are_held_as_often_as_their_cost_allows(rundir: RunDirectory) -> None:
     """A tenth of a second for each, and a hundredth of a second between two evaluations: one in a thousand."""
     one = Guarded(rundir, {"max_steps": 3000, "evaluate": {"evaluate_steps": 1}, "checkpoint": {"save_model_secs": 0}})

@@ -12,9 +12,11 @@ from trainerd.errors import EntryError
 from trainerd.rundir import RunDirectory
 from trainerd.state import Phase
 from trainerd.supervisor.flag import Flag, Request
+from trainerd.supervisor.guard import Guard
 from trainerd.supervisor.listeners import lent_session_listens
 from trainerd.supervisor.outcome import Outcome, Paused
 from trainerd.supervisor.reporter import Observer, Reporter
+from trainerd.supervisor.upkeep import Upkeep
 
 
 class DaemonHost:
@@ -25,6 +27,8 @@ class DaemonHost:
       rundir: which the daemon holds.
       flag, reporter: the daemon's.
       reload: reads the config again; None where it is wrong.
+      end: ends the process where the program does not after a pause; does not return.
+      fail: ends it where that pause could not be saved; does not return.
 
     Attributes:
       outcome: how the program's last session ended; None where there was none, or it failed.
@@ -41,6 +45,8 @@ class DaemonHost:
         flag: Flag,
         reporter: Reporter,
         reload: Callable[[], Config | None],
+        end: Callable[[Upkeep, Outcome], None],
+        fail: Callable[[BaseException], None],
     ) -> None:
         self.flag = flag
         self.outcome: Outcome | None = None
@@ -51,6 +57,8 @@ class DaemonHost:
         self._rundir = rundir
         self._reporter = reporter
         self._reload = reload
+        self._end = end
+        self._fail = fail
 
     @contextlib.contextmanager
     def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter]:
@@ -82,9 +90,13 @@ class DaemonHost:
         """Whether the run is where its config has it end: another start trains nothing."""
         return self.outcome is not None and self.outcome.phase is Phase.FINISHED and not self.outcome.by_job
 
-    def looks_at(self, progress: Callable[[], object]) -> None:
-        """Have the watchdog look at it."""
-        self.progress = progress
+    @contextlib.contextmanager
+    def looked_after(self, upkeep: Upkeep) -> Iterator[None]:
+        """Have the watchdog look at its saves, and end the process where a pause waits for the program for ever."""
+        self.progress = upkeep.store.progress
+        with Guard(self.flag, upkeep, lambda outcome: self._end(upkeep, outcome), self._fail) as guard:
+            upkeep.guarded_by(guard, in_services=False)
+            yield
 
     def reload(self) -> Config | None:
         """The config, read again."""

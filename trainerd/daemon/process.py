@@ -246,7 +246,15 @@ class TrainerProcess:
         from trainerd.supervisor.lent import LentSupervisor
 
         config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
-        host = DaemonHost(config, self._rundir, flag=self._flag, reporter=self._reporter, reload=self._reload)
+        host = DaemonHost(
+            config,
+            self._rundir,
+            flag=self._flag,
+            reporter=self._reporter,
+            reload=self._reload,
+            end=self._abandon,
+            fail=self._give_up,
+        )
         self._flag.has_program = True
         assert self._watchdog is not None
         self._watchdog.save_progress = lambda: host.progress()

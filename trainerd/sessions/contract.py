@@ -83,6 +83,11 @@ class Model(Savable, Protocol):
         """Whether `evaluate` gives figures."""
         ...
 
+    @property
+    def calls_python(self) -> bool:
+        """Whether a step, or its input, calls Python: what that waits for may never come."""
+        ...
+
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model.
 
@@ -126,11 +131,6 @@ class Session(Model, Protocol):
     @property
     def has_epochs(self) -> bool:
         """Whether there are figures that come at the end of an epoch."""
-        ...
-
-    @property
-    def calls_python(self) -> bool:
-        """Whether a step, or its input, calls Python: what that waits for may never come."""
         ...
 
     def bind(self, flag: StopFlag) -> None:

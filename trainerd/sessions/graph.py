@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Set
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import trainerd
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.errors import DataError
 from trainerd.sessions.graphstate import GraphSnapshot, GraphState, IteratorPosition
-from trainerd.sessions.randomness import random_ops
+from trainerd.sessions.randomness import calls_python, random_ops
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -106,6 +107,12 @@ class GraphSession:
     def is_waiting(self) -> bool:
         """Whether an input was moved that the program may yet initialize."""
         return bool(self._waiting)
+
+    @cached_property
+    def calls_python(self) -> bool:
+        """Whether the graph does, or its queues are filled by threads."""
+        graph = self._state.graph
+        return calls_python(graph) or bool(graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
 
     @property
     def changes(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from trainerd.sessions.contract import Steps, StopFlag
 from trainerd.sessions.graph import GraphSession
 from trainerd.sessions.graphdigest import digest_of
 from trainerd.sessions.graphstate import GraphSnapshot, GraphState
-from trainerd.sessions.randomness import calls_python, require_kept
+from trainerd.sessions.randomness import require_kept
 
 tf1 = tf.compat.v1
 
@@ -78,11 +77,6 @@ class GraphJobSession(GraphSession):
     def has_evaluation(self) -> bool:  # type: ignore[override]
         """Whether the job has an `evaluate`."""
         return self._job.evaluate is not None
-
-    @cached_property
-    def calls_python(self) -> bool:
-        """Whether the graph does, or its queues are filled by threads."""
-        return calls_python(self._job.graph) or bool(self._job.graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
 
     @property
     def step(self) -> int:

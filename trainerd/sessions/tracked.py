@@ -69,7 +69,7 @@ class TrackedModel:
       EntryError: it is no `tf.train.Checkpoint`, or its root is another object.
     """
 
-    has_evaluation = False
+    has_evaluation = calls_python = False
 
     def __init__(
         self, checkpoint: Any, global_step: tf.Variable, summaries: Callable[[], object] | None = None

@@ -129,6 +129,7 @@ class Custody(ABC):
         self._host = host or Tenant()
         self._flag = self._host.flag
         self._stack = contextlib.ExitStack()
+        self._steps = contextlib.ExitStack()  # entered between two boundaries
         self._upkeep: Upkeep | None = None
         self._care: Care | None = None
         self._found: Manifest | None = None
@@ -189,7 +190,7 @@ class Custody(ABC):
                     events=self._events,
                     reload=self._host.reload,
                 )
-                self._host.looks_at(self._upkeep.store.progress)
+                stack.enter_context(self._host.looked_after(self._upkeep))
                 stack.callback(self._gone)
             self._stack = stack  # a session that is taken in the block adds to it
             yield
@@ -394,6 +395,7 @@ class Custody(ABC):
         if self._upkeep is None or self._model is None or self._care is None:
             return
         with self._care.boundary.lock:
+            self._steps.close()
             if self._step_name is not None:
                 self._upkeep.recording.begin(self._model, self._model.step)
             self._upkeep.apply(self._host.settled(self._config(secs, steps), services=True))
@@ -484,6 +486,7 @@ class Custody(ABC):
 
     def _serve(self, taken: set[Request]) -> None:
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
+        self._steps.close()
         try:
             if Request.PAUSE in taken:
                 if self._rundir is not None:
@@ -509,6 +512,9 @@ class Custody(ABC):
                 self._saves_end = True  # at once: who asked may not wait for the program to look
                 self._upkeep.checkpointing.start(self._model, _reason(self.outcome))
             self._be_back_at(self._upkeep.limit())
+            if saves:
+                is_paused = self.outcome is not None and self.outcome.phase is Phase.PAUSED
+                self._steps.enter_context(self._upkeep.stepping(is_ending=is_paused))
         except Exception as error:
             self._stop(error)
 
@@ -529,6 +535,7 @@ class Custody(ABC):
         assert self._upkeep is not None and self._model is not None
         assert self._care is not None and self._rundir is not None
         with self._care.boundary.lock:
+            self._steps.close()
             step = self._model.step
             self._record(step)
             self._upkeep.checkpointing.finish(self._model, reason, is_last=False)
@@ -552,6 +559,7 @@ class Custody(ABC):
         if not self._is_kept or self._is_over or self._is_parted:  # there was never a session, or it is closed
             return
         with self._care.boundary.lock:
+            self._steps.close()
             is_torn = self._care.failed(error) and self._care.failed_at == self._model.changes
             if self._has_failed(error) or (is_torn and not is_clean(error)):
                 with contextlib.suppress(tf.errors.OpError, RuntimeError):  # it must not hide the error itself
@@ -621,6 +629,7 @@ class Custody(ABC):
         self._is_over = True
 
     def _gone(self) -> None:
+        self._steps.close()
         if self._upkeep is not None:
             self._upkeep.checkpointing.close()
         if self._care is not None:

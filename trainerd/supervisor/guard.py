@@ -37,6 +37,7 @@ class HeldState:
       taken: the snapshot.
       unfinished: the services that were due at the boundary, and are not done.
       patience: for how many seconds a pause waits for the loop to come to its next boundary.
+      paused_at: where a pause was served already and the loop does not end, since when, on the guard's clock.
       is_spent: whether a checkpoint was made of it.
     """
 
@@ -47,6 +48,7 @@ class HeldState:
     taken: Snapshot
     unfinished: tuple[str, ...] = ()
     patience: float = 0.0
+    paused_at: float | None = None
     is_spent: bool = field(default=False)
 
     def snapshot(self) -> Snapshot:
@@ -150,8 +152,9 @@ class Guard:
             elif self._asked_at is None:
                 self._asked_at = self._timer()
             if held is not None and not self._closed.is_set():
-                is_long = self._asked_at is not None and self._timer() - self._asked_at >= held.patience
-                if is_long and self._flag.withdraw(Request.PAUSE):
+                asked_at = self._asked_at if held.paused_at is None else held.paused_at
+                is_long = asked_at is not None and self._timer() - asked_at >= held.patience
+                if is_long and (held.paused_at is not None or self._flag.withdraw(Request.PAUSE)):
                     self._pause(held)
                 elif self._can_save(held) and self._flag.withdraw(Request.SAVE):
                     self._server.save_held(held)
@@ -178,7 +181,8 @@ class Guard:
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                waits = self._flag.wait_for(_SERVED, IDLE_SECS) and self.look()
+                self._flag.wait_for(_SERVED, IDLE_SECS)
+                waits = self.look()
             except Exception:
                 log.exception("an error of trainerd's own, in what serves a pause")  # the loop serves it, then
                 waits = True

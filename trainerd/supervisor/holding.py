@@ -71,21 +71,36 @@ class Holding:
         Args:
           patience: for how many seconds a pause waits for their end.
         """
-        if self._of_steps is None or self._of_steps.is_spent or self._timer() >= self._next_at:
-            self._take_of_steps(patience)
-        assert self._of_steps is not None
-        with self._guard.holding(self._of_steps):
+        held = self._of_steps
+        if held is None or held.is_spent or self._timer() >= self._next_at:
+            held = self._take_of_steps(f"the step after {self._session.step}", patience)
+        with self._guard.holding(held):
             yield
 
-    def _take_of_steps(self, patience: float) -> None:
+    @contextlib.contextmanager
+    def ending(self, patience: float) -> Iterator[None]:
+        """A loop that was told to end, and may never do so, runs in the block.
+
+        Args:
+          patience: for how many seconds it may stay at one step.
+        """
+        held = self._of_steps
+        if held is None or held.is_spent or held.paused_at is None or held.changes != self._session.changes:
+            held = self._take_of_steps(f"what follows step {self._session.step}", patience)
+            held.paused_at = self._timer()
+        with self._guard.holding(held):
+            yield
+
+    def _take_of_steps(self, what: str, patience: float) -> HeldState:
         begun, before = self._timer(), self._of_steps
-        self._of_steps = held = self._take(f"the step after {self._session.step}", ())
+        self._of_steps = held = self._take(what, ())
         held.patience = patience
         now = self._timer()
         taking = 0.0 if before is None else now - begun  # the first takes longer
         self._next_at = now + (taking + held.taken.size / COPIED_PER_SEC) / SHARE
         if before is not None:
             before.release()
+        return held
 
     def _take(self, name: str, unfinished: tuple[str, ...]) -> HeldState:
         model = self._session

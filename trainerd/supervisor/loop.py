@@ -61,7 +61,7 @@ class Loop:
         while True:
             if (outcome := self._upkeep.serve(self._flag.take())) is not None:
                 return outcome
-            with self._upkeep.stepping(calls_python=self._session.calls_python):
+            with self._upkeep.stepping():
                 steps = self._session.run_until(self._limit(before, begun))
             if not begun and self._session.step > before:
                 self._begin(before, steps)

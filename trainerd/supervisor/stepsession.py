@@ -13,7 +13,7 @@ import tensorflow as tf
 from trainerd.sessions.contract import Steps
 from trainerd.sessions.graphloop import GraphLoop
 from trainerd.sessions.metrics import as_dict
-from trainerd.sessions.randomness import require_kept
+from trainerd.sessions.randomness import calls_python, require_kept
 from trainerd.sessions.remembered import LIMIT
 from trainerd.sessions.tracked import TrackedModel
 from trainerd.supervisor.care import Care
@@ -194,6 +194,7 @@ class StepSession:
     def _traced(self, function: _Function, traced: Any) -> None:
         if not function.is_traced:
             require_kept(traced.graph, refuse=False)
+            self._model.calls_python |= calls_python(traced.graph)
             self._model.variables_made()
             self._model.settle()
             self._model.warn_of_forgotten(traced.graph)

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from trainerd.supervisor.periodic import called_every
 from trainerd.supervisor.place import Place
 from trainerd.supervisor.reporter import Observer, Reporter
 from trainerd.supervisor.statefile import StateFile
+from trainerd.supervisor.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,8 @@ class Host(Protocol):
         """
         ...
 
-    def looks_at(self, progress: Callable[[], object]) -> None:
-        """A session begins, whose checkpoints make progress while this value changes."""
+    def looked_after(self, upkeep: Upkeep) -> contextlib.AbstractContextManager[None]:
+        """A session has these services while the block runs."""
         ...
 
     def reload(self) -> Config | None:
@@ -129,8 +130,9 @@ class Tenant:
         """What the program asks for."""
         return config
 
-    def looks_at(self, progress: Callable[[], object]) -> None:
+    def looked_after(self, upkeep: Upkeep) -> contextlib.AbstractContextManager[None]:
         """Nobody watches this process."""
+        return contextlib.nullcontext()
 
     def reload(self) -> Config | None:
         """Nothing: there is no file to read."""

@@ -100,22 +100,34 @@ class Upkeep:
         self._owed: tuple[str, ...] = ()  # the services that the process before left undone where this one begins
         self._unfinished: tuple[str, ...] = ()  # those that are due where something is done that may take long
 
-    def guarded_by(self, guard: Guard) -> None:
-        """Have pauses and saves that come while something takes long served at once."""
+    def guarded_by(self, guard: Guard, *, in_services: bool = True) -> None:
+        """Have pauses and saves that come while something takes long served at once.
+
+        Args:
+          guard: serves them.
+          in_services: whether a service may be abandoned for that, and not only a step.
+        """
         check = StateCheck(refuse=self.config.deterministic)
         self.holding = Holding(self._session, guard, check, timer=self._timer)
-        self.recording.section = lambda name: self.section(name)
+        if in_services:
+            self.recording.section = lambda name: self.section(name)
 
     def section(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Around what may take long at a boundary."""
         return self.holding.section(name, self._unfinished) if self.holding else contextlib.nullcontext()
 
-    def stepping(self, *, calls_python: bool) -> contextlib.AbstractContextManager[None]:
-        """Around steps, which may wait for ever where they call Python."""
+    def stepping(self, *, is_ending: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Around steps, which may wait for ever where they call Python.
+
+        Args:
+          is_ending: whether the loop was told to end.
+        """
         patience = self.config.watchdog.pause_secs
-        if self.holding is None or not calls_python or not patience:
+        if self.holding is None or not patience:
             return contextlib.nullcontext()
-        return self.holding.stepping(patience)
+        if is_ending:
+            return self.holding.ending(patience)
+        return self.holding.stepping(patience) if self._session.calls_python else contextlib.nullcontext()
 
     # ------------------------------------------------------------------ the beginning
 
