@@ -51,6 +51,7 @@ class Held:
         self._file = file
         self._folder = os.open(path.parent, _FOLDER)
         self._name = b""  # what this process has written into it
+        self._has_settled = False  # in another folder than the one that it was taken in
 
     @property
     def descriptors(self) -> list[int]:
@@ -83,7 +84,7 @@ class Held:
                 os.dup2(file.fileno(), self._file.fileno(), inheritable=False)
                 os.dup2(descriptor := os.open(folder, _FOLDER), self._folder, inheritable=False)
                 os.close(descriptor)
-                self._path = path
+                self._path, self._has_settled = path, True
         return folder.is_dir()
 
     @property
@@ -107,9 +108,9 @@ class Held:
         return holder
 
     def was_removed(self) -> bool:
-        """Whether its file is no longer what has its name."""
+        """Whether the folder that it was taken in is gone, or its file is no longer what has its name."""
         try:
-            return not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
+            return self._has_settled or not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
         except OSError as error:
             return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
@@ -188,7 +189,7 @@ def keep_up(rundir: RunDirectory) -> bool:
 
 
 def was_removed(rundir: RunDirectory) -> bool:
-    """Whether this process holds a lock whose file is no longer there, or is another one by now."""
+    """Whether this process holds a lock whose file is no longer there, or is another one than when it was taken."""
     held = _held.get(rundir.lock)
     return held is not None and held.is_open and held.was_removed()
 

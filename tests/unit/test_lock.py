@@ -48,6 +48,8 @@ def test_a_process_holds_a_place_once_even_where_the_folder_was_removed(rundir: 
         shutil.rmtree(rundir.path)
         rundir.create()
         assert lock.was_removed(rundir)
+        assert lock.keep_up(rundir) and lock.is_in_place(rundir)
+        assert lock.was_removed(rundir), "whose checkpoints are not in what it holds now"
         with pytest.raises(InUseError, match="That is this process"), lock.hold(rundir):
             pass
         rundir.lock.touch()
