@@ -32,7 +32,7 @@ run: .venv/.run
 	@$(BIN)/trainerd run
 
 test: .venv/.test
-	$(PYTEST) -n auto tests/unit tests/process tests/tensorflow tests/torture
+	$(PYTEST) -n auto tests/unit tests/process tests/tensorflow tests/torture tests/old_runs
 
 torture: .venv/.test
 	TORTURE=long $(PYTEST) tests/torture

@@ -131,6 +131,19 @@ def saved(rundir: RunDirectory) -> list[int]:
     return steps
 
 
+def variables(prefix: Path) -> dict[str, str]:
+    """The bytes of every variable of a checkpoint, read by a process that may import TensorFlow."""
+    code = (
+        "import json, sys, tensorflow as tf\n"
+        "reader = tf.train.load_checkpoint(sys.argv[1])\n"
+        "types = reader.get_variable_to_dtype_map()\n"
+        "names = [n for n, t in types.items() if t.is_numpy_compatible and t not in (tf.string, tf.variant)]\n"
+        "print(json.dumps({n: reader.get_tensor(n).tobytes().hex() for n in names}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(prefix)], check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
 def first_steps(text: str) -> list[int]:
     """The first step of each start that a log tells of."""
     return [int(n) for n in re.findall(r"training(?:; the first step was| from step) (\d+)", text)]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import Trainer, first_steps, saved, wait_for
+from tests.process.trainers import Trainer, first_steps, saved, variables, wait_for
 from tests.torture.conftest import Tell, amount
 from tests.torture.disks import Disk, power
 
@@ -24,19 +21,6 @@ MORE = "[checkpoint]\nsave_model_secs = 0.05\nkeep_last = 3\n"
 def announced(text: str) -> list[int]:
     """The steps that a log announces as saved."""
     return [int(n) for n in re.findall(r"saved step (\d+)", text)]
-
-
-def variables(prefix: Path) -> dict[str, str]:
-    """The bytes of every variable of a checkpoint, read by a process that may import TensorFlow."""
-    code = (
-        "import json, sys, tensorflow as tf\n"
-        "reader = tf.train.load_checkpoint(sys.argv[1])\n"
-        "types = reader.get_variable_to_dtype_map()\n"
-        "names = [n for n, t in types.items() if t.is_numpy_compatible and t not in (tf.string, tf.variant)]\n"
-        "print(json.dumps({n: reader.get_tensor(n).tobytes().hex() for n in names}))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(prefix)], check=True, capture_output=True, text=True)
-    return dict(json.loads(done.stdout))
 
 
 def until_it_trains(run: Trainer) -> None:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import saved, wait_for
+from tests.process.trainers import saved, variables, wait_for
 from tests.torture.conftest import Tell, amount
-from tests.torture.test_kills import announced, until_it_trains, variables
+from tests.torture.test_kills import announced, until_it_trains
 from trainerd.checkpoints import manifest
 from trainerd.rundir import RunDirectory
 

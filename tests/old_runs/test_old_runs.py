@@ -1,0 +1,25 @@
+"""What earlier versions of trainerd have paused, this one goes on with, to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.old_runs.make import RUNS, command, digests, prepare
+from trainerd.rundir import RunDirectory
+
+
+@pytest.mark.parametrize("kept", sorted(RUNS.glob("*/*")), ids=lambda path: "-".join(path.parts[-2:]))
+def test_an_old_run_goes_on(tmp_path: Path, kept: Path) -> None:
+    kind, rundir = kept.name, RunDirectory(tmp_path / "run")
+    prepare(tmp_path, kind)
+    shutil.copytree(kept, rundir.path, ignore=shutil.ignore_patterns("ends.json"))
+    step, ends = max(rundir.steps()), json.loads((kept / "ends.json").read_text())
+    done = subprocess.run(command(kind, ends["end"]), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"restored step {step} (pause)" in done.stderr
+    assert max(rundir.steps()) >= ends["end"] and digests(rundir) == ends["variables"]
