@@ -35,9 +35,13 @@ class NotedStep:
 def running_fit() -> FrameType | None:
     """The frame of the `fit` that calls this; None where a program calls callbacks in a loop of its own."""
     frame = inspect.currentframe()
-    while frame is not None and not (frame.f_code.co_name == "fit" and "keras" in frame.f_globals.get("__name__", "")):
+    while frame is not None and not _is_fit(frame):
         frame = frame.f_back
     return frame
+
+
+def _is_fit(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "fit" and frame.f_globals.get("__name__", "").split(".")[0] == "keras"
 
 
 def runs_on(thread: threading.Thread, fit: FrameType | None) -> bool:
