@@ -14,10 +14,10 @@ from trainerd.errors import TrainerdError
 if TYPE_CHECKING:
     from trainerd import hooks as hooks
     from trainerd import keras as keras
-    from trainerd.job import GraphJob, Job, KerasJob
-    from trainerd.supervisor.creators import ChiefSessionCreator, WorkerSessionCreator
-    from trainerd.supervisor.monitored import MonitoredSession, SingularMonitoredSession
-    from trainerd.supervisor.monitoredtraining import MonitoredTrainingSession
+    from trainerd.job.definition import GraphJob, Job, KerasJob
+    from trainerd.monitored.graph_session import MonitoredSession, SingularMonitoredSession
+    from trainerd.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
+    from trainerd.monitored.training_session import MonitoredTrainingSession
     from trainerd.supervisor.supervisor import Supervisor
 
 __version__ = "0.1.0"
@@ -38,15 +38,15 @@ __all__ = [
 _LATER = {
     "hooks": "trainerd.hooks",
     "keras": "trainerd.keras",
-    "GraphJob": "trainerd.job",
-    "Job": "trainerd.job",
-    "KerasJob": "trainerd.job",
-    "ChiefSessionCreator": "trainerd.supervisor.creators",
-    "MonitoredSession": "trainerd.supervisor.monitored",
-    "MonitoredTrainingSession": "trainerd.supervisor.monitoredtraining",
-    "SingularMonitoredSession": "trainerd.supervisor.monitored",
+    "GraphJob": "trainerd.job.definition",
+    "Job": "trainerd.job.definition",
+    "KerasJob": "trainerd.job.definition",
+    "ChiefSessionCreator": "trainerd.monitored.session_creators",
+    "MonitoredSession": "trainerd.monitored.graph_session",
+    "MonitoredTrainingSession": "trainerd.monitored.training_session",
+    "SingularMonitoredSession": "trainerd.monitored.graph_session",
     "Supervisor": "trainerd.supervisor.supervisor",
-    "WorkerSessionCreator": "trainerd.supervisor.creators",
+    "WorkerSessionCreator": "trainerd.monitored.session_creators",
 }
 
 

@@ -5,7 +5,7 @@ For a Keras model under the daemon's own loop there is `trainerd.KerasJob`.
 
 from __future__ import annotations
 
-from trainerd.supervisor.fitting import Supervise
-from trainerd.supervisor.outcome import Paused
+from trainerd.loop.outcome import Paused
+from trainerd.sessions.keras.supervise import Supervise
 
 __all__ = ["Paused", "Supervise"]

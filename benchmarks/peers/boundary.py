@@ -10,9 +10,9 @@ import time
 
 from benchmarks import jobs
 from benchmarks.peers.contract import say
-from trainerd.sessions.function import FunctionSession
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.signals import SignalThread, handled
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.signals.handlers import SignalThread, handled
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 FAR = 2**62
 

@@ -16,14 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 import trainerd
-from trainerd.background import Background
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.function import FunctionSession
-from trainerd.supervisor.flag import Flag
+from trainerd.loop.flag import Flag
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.system.threads import Background
 
 PARTS = 8
 SECS_PER_MIB = 0.0025  # of training around each save: enough for it to be over

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.process.trainers import variables
 from trainerd.checkpoints import manifest
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.old_runs.make import RUNS, command, digests, prepare
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 
 @pytest.mark.parametrize("kept", sorted(RUNS.glob("*/*")), ids=lambda path: "-".join(path.parts[-2:]))

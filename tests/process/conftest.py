@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.process.trainers import Forkserver, Trainer
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 Start = Callable[..., Trainer]
 

@@ -308,7 +308,7 @@ class _Slow(tf.train.experimental.PythonState):  # type: ignore[misc]
 
 def slow_save() -> trainerd.Job:
     """A state that takes its time to be written and restored."""
-    from trainerd.sessions.snapshot import TensorSnapshot
+    from trainerd.checkpoints.format.snapshotter import TensorSnapshot
 
     write = TensorSnapshot.write
 

@@ -19,9 +19,9 @@ import pytest
 
 from tests.process.conftest import write_config
 from tests.process.trainers import first_steps, saved, wait_for
-from trainerd.lock import read_holder
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, read_state
+from trainerd.rundir.lock import read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 COMMAND = [sys.executable, "-m", "trainerd"]
 

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from tests.process.trainers import Forkserver, Trainer
-from trainerd.lock import read_holder
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.lock import read_holder
+from trainerd.rundir.paths import RunDirectory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

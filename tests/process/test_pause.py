@@ -13,8 +13,8 @@ import pytest
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, saved, wait_for
 from trainerd.checkpoints import manifest
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, read_state
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 GRACE_SECS = 10.0  # of an evaluation that takes for ever
 EVERY = "max_steps = 40\n[evaluate]\nevaluate_secs = 0\nevaluate_steps = 20\n"

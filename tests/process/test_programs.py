@@ -12,8 +12,8 @@ import tensorflow as tf
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved
 from trainerd.checkpoints import manifest
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, read_state
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 PROGRAMS = ["jobs:steps_program", "jobs:graph_program"]
 

@@ -14,8 +14,8 @@ import pytest
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved, wait_for
 from trainerd.checkpoints import manifest
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, read_state
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 
 def test_it_trains_to_its_end_and_says_what_is_next(start: Start, project: Path) -> None:

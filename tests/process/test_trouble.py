@@ -13,8 +13,8 @@ import pytest
 
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved, wait_for
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, read_state
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import psutil
 
 from trainerd.checkpoints import catalogue, manifest
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, State, read_state
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State, read_state
 
 DEADLINE_SECS = 90.0
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.systemd.machine import TRAINERD, Machine, wait_for
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, State, read_state
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State, read_state
 
 COUNTER = "trainerd.examples.counter:job"
 

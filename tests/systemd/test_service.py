@@ -9,7 +9,7 @@ import pytest
 from tests.systemd.conftest import NewService
 from tests.systemd.machine import TRAINERD, Machine, wait_for
 from tests.systemd.service import COUNTER, Service
-from trainerd.state import Phase
+from trainerd.rundir.state import Phase
 
 
 @pytest.fixture

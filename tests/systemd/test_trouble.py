@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.systemd.conftest import NewService
 from tests.systemd.machine import wait_for
 from tests.systemd.service import Service
-from trainerd.state import Phase
+from trainerd.rundir.state import Phase
 
 SOON = "100ms"
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.checkpoints import catalogue, manifest
-from trainerd.rundir import RunDirectory
-from trainerd.state import State, read_state
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import State, read_state
 
 tf1 = tf.compat.v1
 

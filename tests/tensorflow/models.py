@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 import trainerd
-from trainerd.sessions.kerasjob import KerasJobSession
-from trainerd.supervisor.flag import Flag
+from trainerd.loop.flag import Flag
+from trainerd.sessions.keras.job_session import KerasJobSession
 
 RANDOM = np.random.default_rng(1)
 X = RANDOM.normal(size=(60, 4)).astype(np.float32)

@@ -11,9 +11,9 @@ import tensorflow as tf
 import xxhash
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
+from trainerd.checkpoints.format import bundle_writer, sstable
+from trainerd.checkpoints.format.bundle_writer import Item, write
 from trainerd.checkpoints.snapshot import UnsoundError
-from trainerd.sessions import bundle, sstable
-from trainerd.sessions.bundle import Item, write
 
 DTYPES = [
     *(tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128),
@@ -24,8 +24,8 @@ DTYPES = [
 
 @pytest.fixture
 def all_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "LARGE", 0)
-    monkeypatch.setattr(bundle, "_WORTHWHILE", 0)
+    monkeypatch.setattr(bundle_writer, "LARGE", 0)
+    monkeypatch.setattr(bundle_writer, "_WORTHWHILE", 0)
 
 
 def some(dtype: tf.DType, *shape: int) -> tf.Tensor:
@@ -96,7 +96,7 @@ def test_the_index_says_what_savev2_says(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     items = mixed()
     ours = sstable.read(written(tmp_path / "ours", items).with_name("model.ckpt-7.index").read_bytes())
-    bundle._save(tmp_path / "theirs" / "a", with_graph(items), lambda size: None, False)
+    bundle_writer._save(tmp_path / "theirs" / "a", with_graph(items), lambda size: None, False)
     theirs = sstable.read((tmp_path / "theirs" / "a.index").read_bytes())
     assert ours.keys() == theirs.keys() and ours[b""] == theirs[b""]
     for key in ours.keys() - {b""}:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainerd.sessions.callables import Callables
-from trainerd.sessions.remembered import LIMIT
+from trainerd.sessions.tf1.callables import Callables
+from trainerd.sessions.tf1.remembered import LIMIT
 
 tf1 = tf.compat.v1
 Pair = collections.namedtuple("Pair", ["a", "b"])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainerd.data import shuffled_indices
 from trainerd.errors import EntryError
+from trainerd.sessions.input.shuffled_indices import shuffled_indices
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000, 4097])

@@ -18,12 +18,12 @@ import tensorflow as tf
 
 from tests.tensorflow.boards import LOADERS, Points, serving
 from tests.tensorflow.chromium import poll
-from trainerd.background import Background
 from trainerd.errors import StorageError
-from trainerd.events.eventfile import EventFile
-from trainerd.events.history import read_events
+from trainerd.events.event_file import EventFile
+from trainerd.events.purge import read_events
 from trainerd.events.writer import MAX_RETRY_SECS, EventWriter
-from trainerd.sessions.fake import FakeSession
+from trainerd.loop.fake import FakeSession
+from trainerd.system.threads import Background
 
 
 class StandIn(FakeSession):

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tests.tensorflow.boards import LOADERS, Board, serving
 from tests.tensorflow.chromium import poll
 from trainerd.checkpoints import manifest
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 # ---------------------------------------------------------------- one run, killed and resumed again and again
 

@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from trainerd.data import shuffled_indices
+from trainerd.checkpoints.contents.keras_variables import optimizer_kinds
+from trainerd.config.fingerprint import differences
 from trainerd.errors import DataError, EntryError
-from trainerd.fingerprint import differences
-from trainerd.sessions.function import FunctionSession
-from trainerd.sessions.hidden import optimizer_kinds
-from trainerd.sessions.pipeline import describe, describe_elements, fingerprint
+from trainerd.sessions.input.pipeline import describe, describe_elements, fingerprint
+from trainerd.sessions.input.shuffled_indices import shuffled_indices
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 RANGE = "Range(start=0, stop=100, step=1)"
 

@@ -29,7 +29,7 @@ from tests.tensorflow.models import (
     unknown,
 )
 from trainerd.errors import DataError, InUseError, UsageError
-from trainerd.state import Phase
+from trainerd.rundir.state import Phase
 
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras counts on a whole epoch
 

@@ -17,7 +17,7 @@ import trainerd
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import At, Once, X, Y, a_model, assert_same, endless, fit, reshuffled, terminate, unknown
 from trainerd.errors import UsageError
-from trainerd.state import Phase
+from trainerd.rundir.state import Phase
 
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras counts on a whole epoch
 

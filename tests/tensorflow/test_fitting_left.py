@@ -21,7 +21,7 @@ import trainerd
 from tests.tensorflow.graphs import saved, state
 from tests.tensorflow.models import At, Once, X, Y, a_model, assert_same, reshuffled, terminate
 from trainerd.errors import InUseError
-from trainerd.state import Phase
+from trainerd.rundir.state import Phase
 
 
 @pytest.mark.parametrize("is_removed", [False, True])

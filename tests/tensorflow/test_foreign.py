@@ -12,9 +12,9 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import counter
-from trainerd.checkpoints import statefile
+from trainerd.checkpoints import checkpoint_state
 from trainerd.errors import DataError
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1
 
@@ -231,4 +231,4 @@ def test_names_in_other_alphabets_are_understood(tmp_path: Path) -> None:
         state = tf1.train.generate_checkpoint_state_proto(str(folder), named)
         path = folder / "checkpoint"
         path.write_text(str(state))
-        assert statefile.named(path) == "mine-5"
+        assert checkpoint_state.named(path) == "mine-5"

@@ -13,8 +13,8 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.models import X
 from trainerd.errors import DataError, EntryError
-from trainerd.sessions import checkpoint
-from trainerd.sessions.function import FunctionSession
+from trainerd.sessions.input import saveable
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 # ---------------------------------------------------------------------- inputs of a program
 
@@ -25,8 +25,8 @@ def supervised(logdir: Path, dataset: tf.data.Dataset) -> list[int]:
     def step() -> tf.Tensor:
         return count.assign(tf.size(next(iterator), tf.int64))
 
-    checkpoint = tf.train.Checkpoint(count=count, iterator=iterator)
-    with trainerd.Supervisor(checkpoint=checkpoint, logdir=str(logdir)).managed_session() as session:
+    saveable = tf.train.Checkpoint(count=count, iterator=iterator)
+    with trainerd.Supervisor(checkpoint=saveable, logdir=str(logdir)).managed_session() as session:
         return [int(session.run(step)) for _ in range(2)]
 
 
@@ -60,8 +60,8 @@ def test_what_is_read_later_is_tried_at_once_and_with_the_options_of_the_whole(
     many = tf.data.Dataset.range(2)
     for _ in range(100):
         many = many.concatenate(tf.data.Dataset.range(2))
-    tries, save = list[Any](), checkpoint._try
-    monkeypatch.setattr(checkpoint, "_try", lambda *arguments: tries.append(save(*arguments)))
+    tries, save = list[Any](), saveable._try
+    monkeypatch.setattr(saveable, "_try", lambda *arguments: tries.append(save(*arguments)))
     assert supervised(tmp_path / "many", many.batch(2)) == [2, 2]
     assert len(tries) == 2
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import saved, shuffled, supervised
 from trainerd.errors import EntryError
-from trainerd.sessions.checkpoint import require_saveable
+from trainerd.sessions.input.saveable import require_saveable
 
 tf1 = tf.compat.v1
 

@@ -13,18 +13,18 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import scalars
-from trainerd import config as configs
+from trainerd.config import parse as configs
 from trainerd.errors import DataError, EntryError, JobError
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.contract import Steps
-from trainerd.sessions.graphjob import GraphJobSession
-from trainerd.state import Phase, State
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.loop import Loop
-from trainerd.supervisor.outcome import Outcome
-from trainerd.supervisor.rehearsal import measured
-from trainerd.supervisor.reporter import Reporter
-from trainerd.supervisor.upkeep import Upkeep
+from trainerd.loop.contract import Steps
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.loop import Loop
+from trainerd.loop.outcome import Outcome
+from trainerd.loop.services import Upkeep
+from trainerd.proof.check import measured
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import Phase, State
+from trainerd.sessions.tf1.job_session import GraphJobSession
 
 tf1 = tf.compat.v1
 

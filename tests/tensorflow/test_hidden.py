@@ -13,12 +13,12 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.models import Heads
+from trainerd.checkpoints.contents.keras_variables import hidden_variables, is_of_metrics
+from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.errors import DataError, EntryError
-from trainerd.sessions.function import FunctionSession
-from trainerd.sessions.hidden import hidden_variables, is_of_metrics
-from trainerd.sessions.kerasjob import KerasJobSession
-from trainerd.sessions.objectgraph import own_objects, variables_among
-from trainerd.supervisor.flag import Flag
+from trainerd.loop.flag import Flag
+from trainerd.sessions.keras.job_session import KerasJobSession
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 X = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
 

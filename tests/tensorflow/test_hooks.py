@@ -19,7 +19,7 @@ import trainerd
 from tests.tensorflow.graphs import events, saved, state
 from tests.tensorflow.programs import Count, program
 from trainerd import hooks
-from trainerd.state import Phase
+from trainerd.rundir.state import Phase
 
 
 def monitored(count: Count, folder: Path | None = None, **options: Any) -> Any:

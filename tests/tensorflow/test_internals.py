@@ -16,12 +16,12 @@ from tensorflow.compat.v1 import Event, Summary
 from tensorflow.core.protobuf import config_pb2
 
 import trainerd
-from trainerd.events.history import _VOID, read_events
-from trainerd.sessions import sstable
-from trainerd.sessions.objectgraph import GRAPH_KEY, entries
-from trainerd.sessions.pipeline import dataset_of, describe
-from trainerd.sessions.position import Position, set_drawn
-from trainerd.sessions.unfinalized import unfinalized
+from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, entries
+from trainerd.checkpoints.format import sstable
+from trainerd.events.purge import _VOID, read_events
+from trainerd.sessions.input.iterator_state import Position, set_drawn
+from trainerd.sessions.input.pipeline import dataset_of, describe
+from trainerd.sessions.tf1.unfinalized import unfinalized
 
 # The versions for which everything here was seen to hold. Whether the whole still works is what test_events.py,
 # test_event_writer.py and test_tensorboard_page.py say.
@@ -41,10 +41,10 @@ def test_the_version_is_one_that_was_looked_at(package: str) -> None:
 
 
 def test_a_summary_writer_has_its_resource(tmp_path: Path) -> None:
-    """trainerd/events/eventfile.py imports whole events through it."""
+    """trainerd/events/event_file.py imports whole events through it."""
     writer = tf.summary.create_file_writer(str(tmp_path))
     assert hasattr(writer, "_resource"), (
-        "SummaryWriter._resource has gone: trainerd/events/eventfile.py needs the writer's resource for "
+        "SummaryWriter._resource has gone: trainerd/events/event_file.py needs the writer's resource for "
         "tf.raw_ops.ImportEvent. Look into tensorflow/python/ops/summary_ops_v2.py for where it is kept now."
     )
     event = Event(step=7, wall_time=1.5, summary=Summary(value=[Summary.Value(tag="loss", simple_value=0.25)]))
@@ -55,10 +55,10 @@ def test_a_summary_writer_has_its_resource(tmp_path: Path) -> None:
 
 
 def test_an_iterator_has_its_resource() -> None:
-    """trainerd/sessions/input.py gets batches through it, without a thread between."""
+    """trainerd/sessions/input/iterators.py gets batches through it, without a thread between."""
     iterator = iter(tf.data.Dataset.range(3))
     assert hasattr(iterator, "_iterator_resource"), (
-        "OwnedIterator._iterator_resource has gone: trainerd/sessions/input.py needs it for "
+        "OwnedIterator._iterator_resource has gone: trainerd/sessions/input/iterators.py needs it for "
         "tf.raw_ops.IteratorGetNextSync. Look into tensorflow/python/data/ops/iterator_ops.py for where it is kept now."
     )
     [batch] = tf.raw_ops.IteratorGetNextSync(
@@ -75,16 +75,19 @@ def test_event_files_are_named_by_their_second_and_their_process(tmp_path: Path)
 
 
 def test_a_summary_has_the_kind_of_value_that_no_dashboard_shows() -> None:
-    """trainerd/events/history.py takes points back with it; test_events.py shows that both loaders follow."""
+    """trainerd/events/purge.py takes points back with it; test_events.py shows that both loaders follow."""
     assert _VOID in Summary.Value.DESCRIPTOR.oneofs_by_name["value"].fields[1].containing_type.fields_by_name
 
 
 def test_tensorboard_leaves_tensorflow_alone_when_told_to() -> None:
-    """trainerd/cli/tensorboard.py tells it so. Where this fails, all works as before, after some seconds and noise."""
+    """trainerd/cli/commands/tensorboard.py tells it so.
+
+    Where this fails, all works as before, after some seconds and noise.
+    """
     script = (
         "import sys\n"
         "from types import ModuleType\n"
-        "from trainerd.cli.tensorboard import _WITHOUT_TENSORFLOW as name\n"
+        "from trainerd.cli.commands.tensorboard import _WITHOUT_TENSORFLOW as name\n"
         "sys.modules[name] = ModuleType(name)\n"
         "from tensorboard import compat, default\n"
         "default.get_plugins()\n"
@@ -99,7 +102,7 @@ def test_tensorboard_leaves_tensorflow_alone_when_told_to() -> None:
 
 
 def test_the_tensors_of_a_checkpoint_can_be_had_without_writing_them(tmp_path: Path) -> None:
-    """trainerd/sessions/objectgraph.py: the same keys and the same object graph that `Checkpoint.write` writes."""
+    """trainerd/checkpoints/contents/object_graph.py: the same keys and object graph as `Checkpoint.write` has."""
     v = tf.Variable([1.0, 2.0])
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, 0)
     parts = {"v": v, "random": tf.random.Generator.from_seed(1), "table": table, "list": [tf.Variable(3)]}
@@ -109,8 +112,9 @@ def test_the_tensors_of_a_checkpoint_can_be_had_without_writing_them(tmp_path: P
     reader = tf.train.load_checkpoint(str(tmp_path / "a"))
     stored = set(reader.get_variable_to_shape_map())
     assert {entry.key for entry in found} | {GRAPH_KEY} == stored, (
-        "save_util.serialize_graph_view gives other keys than Checkpoint.write: trainerd/sessions/objectgraph.py "
-        "depends on it. Look into tensorflow/python/checkpoint/checkpoint.py for how it gathers them now."
+        "save_util.serialize_graph_view gives other keys than Checkpoint.write: "
+        "trainerd/checkpoints/contents/object_graph.py depends on it. Look into "
+        "tensorflow/python/checkpoint/checkpoint.py for how it gathers them now."
     )
     assert reader.get_tensor(GRAPH_KEY) == object_graph
     assert np.array_equal(next(e for e in found if e.key.startswith("v/")).value, [1.0, 2.0])
@@ -122,8 +126,8 @@ def test_a_finalized_graph_can_be_opened_again() -> None:
     with unfinalized(graph), graph.as_default():
         tf.constant(1)
     assert graph.finalized and len(graph.get_operations()) == 1, (
-        "tf.Graph._unsafe_unfinalize does something else: trainerd/sessions/unfinalized.py depends on it. Look into "
-        "tensorflow/python/training/monitored_session.py for how it opens the graph now."
+        "tf.Graph._unsafe_unfinalize does something else: trainerd/sessions/tf1/unfinalized.py depends on it. Look "
+        "into tensorflow/python/training/monitored_session.py for how it opens the graph now."
     )
 
 
@@ -133,8 +137,8 @@ def test_a_session_makes_callables_of_options() -> None:
         run = session._make_callable_from_options(config_pb2.CallableOptions(fetch=[b.name, a.name]))
         found = run()
         assert np.array_equal(found[0], [2.0, 3.0]) and found[1] == 1, (
-            "Session._make_callable_from_options gives something else: trainerd/sessions/callables.py depends on it. "
-            "Look into tensorflow/python/client/session.py for how make_callable works now."
+            "Session._make_callable_from_options gives something else: trainerd/sessions/tf1/callables.py depends on "
+            "it. Look into tensorflow/python/client/session.py for how make_callable works now."
         )
 
 
@@ -148,7 +152,7 @@ def test_a_session_explains_errors() -> None:
         with pytest.raises(tf.errors.AbortedError, match="Detected at node") as raised:
             session._do_call(fail)
         assert raised.value.op is a.op, (
-            "Session._do_call does something else: trainerd/sessions/callables.py depends on it. Look into "
+            "Session._do_call does something else: trainerd/sessions/tf1/callables.py depends on it. Look into "
             "tensorflow/python/client/session.py for how an error is explained now."
         )
 
@@ -156,23 +160,23 @@ def test_a_session_explains_errors() -> None:
 # A name with an underscore in front, of anything but trainerd's own objects.
 PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)(?<!\bsuper\(\))\.(_[a-z]\w*)")
 KNOWN = {
-    ("events/eventfile.py", "_resource"),
-    ("sessions/input.py", "_iterator_resource"),
-    ("sessions/position.py", "_iterator_resource"),
-    ("sessions/pipeline.py", "_dataset"),
-    ("sessions/pipeline.py", "_inputs"),
-    ("daemon/ending.py", "_run_exitfuncs"),  # Python's, as the next one; tests/process/test_run.py
-    ("daemon/ending.py", "_shutdown"),
-    ("supervisor/fitstep.py", "_current_frames"),  # Python's, documented; tests/tensorflow/test_fitting_left.py
-    ("daemon/ending.py", "_exit"),
+    ("events/event_file.py", "_resource"),
+    ("sessions/input/iterators.py", "_iterator_resource"),
+    ("sessions/input/iterator_state.py", "_iterator_resource"),
+    ("sessions/input/pipeline.py", "_dataset"),
+    ("sessions/input/pipeline.py", "_inputs"),
+    ("daemon/exit.py", "_run_exitfuncs"),  # Python's, as the next one; tests/process/test_run.py
+    ("daemon/exit.py", "_shutdown"),
+    ("sessions/keras/fit_step.py", "_current_frames"),  # Python's, documented; tests/tensorflow/test_fitting_left.py
+    ("daemon/exit.py", "_exit"),
     ("forked.py", "_exit"),
-    ("sessions/objectgraph.py", "_checkpoint"),  # tests/tensorflow/test_hidden.py, as the next one
-    ("sessions/objectgraph.py", "_update_uid"),
-    ("sessions/callables.py", "_make_callable_from_options"),
-    ("sessions/callables.py", "_do_call"),
-    ("sessions/unfinalized.py", "_unsafe_unfinalize"),
-    ("supervisor/fitting.py", "_initial_epoch"),
-    ("supervisor/subclass.py", "_session_manager"),  # tests/tensorflow/test_subclass.py
+    ("checkpoints/contents/object_graph.py", "_checkpoint"),  # tests/tensorflow/test_hidden.py, as the next one
+    ("checkpoints/contents/object_graph.py", "_update_uid"),
+    ("sessions/tf1/callables.py", "_make_callable_from_options"),
+    ("sessions/tf1/callables.py", "_do_call"),
+    ("sessions/tf1/unfinalized.py", "_unsafe_unfinalize"),
+    ("sessions/keras/supervise.py", "_initial_epoch"),
+    ("supervisor/subclasses.py", "_session_manager"),  # tests/tensorflow/test_subclass.py
 }
 
 
@@ -201,7 +205,7 @@ def _without_text(line: str) -> str:
 
 
 def test_fit_begins_at_the_epoch_that_a_callback_sets() -> None:
-    """trainerd/supervisor/fitting.py has it go on there, as keras.callbacks.BackupAndRestore does."""
+    """trainerd/sessions/keras/supervise.py has it go on there, as keras.callbacks.BackupAndRestore does."""
     seen: list[int] = []
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
@@ -216,20 +220,20 @@ def test_fit_begins_at_the_epoch_that_a_callback_sets() -> None:
 
 
 def test_a_dataset_tells_its_inputs_and_settings() -> None:
-    """trainerd/sessions/pipeline.py describes a dataset's stages with them."""
+    """trainerd/sessions/input/pipeline.py describes a dataset's stages with them."""
     dataset = tf.data.Dataset.range(10).shuffle(5).batch(4).shard(2, 1)
     assert hasattr(dataset, "_inputs"), (
-        "DatasetV2._inputs() has gone: trainerd/sessions/pipeline.py follows it to tell that a dataset has changed. "
-        "Look into tensorflow/python/data/ops/dataset_ops.py for how a dataset knows what it is made from now."
+        "DatasetV2._inputs() has gone: trainerd/sessions/input/pipeline.py follows it to tell that a dataset has "
+        "changed. Look into tensorflow/python/data/ops/dataset_ops.py for how a dataset knows what it is made from now."
     )
     assert describe(dataset) == (
         "Range(start=0, stop=10, step=1) > Shuffle(buffer_size=5) > Batch(batch_size=4, drop_remainder=False) > "
         "Shard(num_shards=2, index=1)"
-    ), "the settings of TensorFlow's datasets have other names: see _SETTINGS in trainerd/sessions/pipeline.py"
+    ), "the settings of TensorFlow's datasets have other names: see _SETTINGS in trainerd/sessions/input/pipeline.py"
 
 
 def test_the_entries_of_a_checkpoints_index_can_be_made(tmp_path: Path) -> None:
-    """trainerd/sessions/bundle.py makes them; tests/tensorflow/test_bundle.py reads what it wrote."""
+    """trainerd/checkpoints/format/bundle_writer.py makes them; tests/tensorflow/test_bundle.py reads what it wrote."""
     from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
     fields = {field.name: field.number for field in BundleEntryProto.DESCRIPTOR.fields}
@@ -245,20 +249,20 @@ def test_the_entries_of_a_checkpoints_index_can_be_made(tmp_path: Path) -> None:
 def test_an_iterator_tells_its_dataset() -> None:
     dataset = tf.data.Dataset.range(10).shuffle(5)
     assert describe(dataset_of(iter(dataset))) == describe(dataset), (
-        "a tf.data.Iterator keeps its dataset elsewhere: trainerd/sessions/pipeline.py looks for it there. Look into "
-        "tensorflow/python/data/ops/iterator_ops.py for where OwnedIterator has it now."
+        "a tf.data.Iterator keeps its dataset elsewhere: trainerd/sessions/input/pipeline.py looks for it there. Look "
+        "into tensorflow/python/data/ops/iterator_ops.py for where OwnedIterator has it now."
     )
 
 
 def test_an_iterator_tells_where_it_is() -> None:
-    """trainerd/sessions/position.py reads it from what an iterator saves."""
+    """trainerd/sessions/input/iterator_state.py reads it from what an iterator saves."""
     options = tf.data.Options()
     options.autotune.enabled = False  # it reads ahead, as far as it gets
     numbers = tf.data.Dataset.range(6).with_options(options)
     apart, fused = numbers.shuffle(6).batch(4).repeat(), numbers.shuffle(6).batch(4).shuffle(2).repeat()
     hint = (
-        "a tf.data iterator is saved in another form: trainerd/sessions/position.py reads the epoch of a repeat and "
-        "what is left of the shuffles below it. Look into tensorflow/core/data/serialization_utils.cc, and "
+        "a tf.data iterator is saved in another form: trainerd/sessions/input/iterator_state.py reads the epoch of a "
+        "repeat and what is left of the shuffles below it. Look into tensorflow/core/data/serialization_utils.cc, and "
         "tensorflow/core/kernels/data/repeat_dataset_op.cc and shuffle_dataset_op.cc."
     )
     iterator = iter(apart)
@@ -282,6 +286,6 @@ def test_how_many_seeds_a_shuffle_has_drawn_can_be_set() -> None:
     epochs = [list(one.as_numpy_iterator()) for _ in range(4)]
     set_drawn(other, 2)
     assert list(other.as_numpy_iterator()) == epochs[2], (
-        "restoring an iterator does not set its dataset's seeds any more: trainerd/sessions/position.py does so. Look "
-        "into tensorflow/core/kernels/data/shuffle_dataset_op.cc for what a shuffle restores now."
+        "restoring an iterator does not set its dataset's seeds any more: trainerd/sessions/input/iterator_state.py "
+        "does so. Look into tensorflow/core/kernels/data/shuffle_dataset_op.cc for what a shuffle restores now."
     )

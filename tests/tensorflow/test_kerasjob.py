@@ -27,8 +27,8 @@ from tests.tensorflow.models import (
     train,
     unknown,
 )
-from trainerd.sessions.kerasjob import KerasJobSession
-from trainerd.supervisor.flag import Flag, Request
+from trainerd.loop.flag import Flag, Request
+from trainerd.sessions.keras.job_session import KerasJobSession
 
 # ---------------------------------------------------------------------- as under fit
 

@@ -27,8 +27,8 @@ from tests.tensorflow.models import (
     unknown,
 )
 from trainerd.errors import DataError, EntryError, JobError
-from trainerd.sessions.kerasjob import KerasJobSession
-from trainerd.supervisor.flag import Flag, Request
+from trainerd.loop.flag import Flag, Request
+from trainerd.sessions.keras.job_session import KerasJobSession
 
 
 def test_the_end_of_an_epoch_gives_its_figures() -> None:
@@ -232,7 +232,7 @@ def test_what_is_again_as_it_was_made_is_remembered_too(tmp_path: Path) -> None:
 def test_the_best_weights_of_a_small_type_are_kept(tmp_path: Path) -> None:
     import ml_dtypes
 
-    from trainerd.sessions.pythonstate import is_plain, packed, unpacked
+    from trainerd.checkpoints.contents.python_state import is_plain, packed, unpacked
 
     value = np.array([[1.5, -2.0]], dtype=ml_dtypes.bfloat16)
     found = unpacked(packed({"best": [value, 3, None, np.float32(2.5)]}))["best"]

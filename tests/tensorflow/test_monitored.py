@@ -16,9 +16,9 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import Recorder, counter, ending, events, saved, scalars, train_monitored, value
 from trainerd.errors import InUseError
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, read_state
-from trainerd.supervisor import opened
+from trainerd.loop.signals import open_sessions
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 tf1 = tf.compat.v1
 STEPS = tf1.train.StopAtStepHook
@@ -352,7 +352,7 @@ def test_the_error_of_a_thread_is_the_end_of_a_session_that_is_not_closed(tmp_pa
         with tf.control_dependencies([tf.debugging.Assert(False, ["no more of it"])]):
             enqueue = queue.enqueue(1.0)
         tf1.train.add_queue_runner(tf1.train.QueueRunner(queue, [enqueue]))
-        with opened.ended():
+        with open_sessions.ended():
             session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
             deadline = time.monotonic() + 20
             while not session.should_stop():

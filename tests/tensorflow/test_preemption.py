@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import Recorder, counter, saved, train_monitored, value
-from trainerd.supervisor.flag import Request
+from trainerd.loop.flag import Request
 
 tf1 = tf.compat.v1
 

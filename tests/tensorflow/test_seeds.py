@@ -13,7 +13,7 @@ import tensorflow as tf1_or_2
 
 import trainerd
 from trainerd.checkpoints import catalogue, manifest
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 tf = tf1_or_2.compat.v1
 

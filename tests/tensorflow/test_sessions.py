@@ -14,15 +14,15 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from trainerd.best import Best
 from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.config.best import Best
+from trainerd.config.metric_goals import Target
 from trainerd.errors import ConfigError, DataError, EntryError, JobError
-from trainerd.sessions.contract import Session
-from trainerd.sessions.fake import FakeSession
-from trainerd.sessions.function import FunctionSession
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.rehearsal import rehearse
-from trainerd.target import Target
+from trainerd.loop.contract import Session
+from trainerd.loop.fake import FakeSession
+from trainerd.loop.flag import Flag, Request
+from trainerd.proof.check import rehearse
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 
 def counter() -> FunctionSession:

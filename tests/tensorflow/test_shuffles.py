@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from trainerd import Job
 from trainerd.errors import EntryError
-from trainerd.sessions.function import FunctionSession
-from trainerd.sessions.input import begin_again
-from trainerd.sessions.position import set_drawn
-from trainerd.sessions.shuffles import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.input.iterator_state import set_drawn
+from trainerd.sessions.input.iterators import begin_again
+from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 Dataset = tf.data.Dataset
 

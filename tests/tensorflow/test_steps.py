@@ -19,8 +19,8 @@ import trainerd
 from tests.tensorflow.graphs import events, once, saved, state, wait_for
 from tests.tensorflow.programs import Count, Program, program
 from trainerd.errors import DataError, EntryError, InUseError, StorageError
-from trainerd.state import Phase
-from trainerd.supervisor.flag import Request
+from trainerd.loop.flag import Request
+from trainerd.rundir.state import Phase
 
 
 def run(sv: Any, step: Any, count: int, *, at_once: bool = False) -> Any:

@@ -30,7 +30,7 @@ from tests.tensorflow.graphs import (
     value,
     wait_for,
 )
-from trainerd.state import Phase
+from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1
 
@@ -235,19 +235,19 @@ UNSTOPPED = """
 import os, signal, sys, threading, time
 import tensorflow as tf
 import trainerd
-import trainerd.supervisor.custody
+import trainerd.managed.run
 from tests.tensorflow.graphs import counter
 from trainerd.errors import StorageError
 how, logdir = sys.argv[1:]
 found = counter()
-save = trainerd.supervisor.custody.Custody.save
+save = trainerd.managed.run.Custody.save
 
 def train(sv, session, what=found):
     for _ in range(20):
         session.run(what.train_op)
 
 def fails_once(self, error):
-    trainerd.supervisor.custody.Custody.save = save
+    trainerd.managed.run.Custody.save = save
     raise StorageError("no room")
 
 with found.graph.as_default():
@@ -271,7 +271,7 @@ with found.graph.as_default():
         with other.graph.as_default():
             sv2 = trainerd.Supervisor(logdir=logdir + "2", save_model_secs=600)
             train(sv2, sv2.prepare_or_wait_for_session(), other)
-        trainerd.supervisor.custody.Custody.save = fails_once
+        trainerd.managed.run.Custody.save = fails_once
     if how == "pause":
         os.kill(os.getpid(), signal.SIGTERM)
         while not sv.should_stop():
@@ -306,7 +306,7 @@ STUCK = """
 import sys, threading, time
 import tensorflow as tf
 import trainerd
-import trainerd.supervisor.custody
+import trainerd.managed.run
 p = tf.Variable(0.0)
 began = threading.Event()
 sv = trainerd.Supervisor(logdir=sys.argv[1], checkpoint=tf.train.Checkpoint(p=p))
@@ -318,7 +318,7 @@ def step():
 
 threading.Thread(target=session.run, args=(step,), daemon=True).start()
 began.wait()
-trainerd.supervisor.custody.STUCK_SECS = 0.5
+trainerd.managed.run.STUCK_SECS = 0.5
 """
 
 

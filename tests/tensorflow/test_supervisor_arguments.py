@@ -28,9 +28,9 @@ from tests.tensorflow.graphs import (
     value,
 )
 from trainerd.errors import DataError, InUseError
-from trainerd.state import Phase
-from trainerd.supervisor.tenancy import Tenant
-from trainerd.supervisor.upkeep import Upkeep
+from trainerd.loop.services import Upkeep
+from trainerd.managed.host import Tenant
+from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1
 

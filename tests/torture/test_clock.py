@@ -15,7 +15,7 @@ import pytest
 from tests.process.conftest import write_config
 from tests.process.trainers import saved, wait_for
 from trainerd.checkpoints import manifest
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 HOUR, YEAR = 3600, 31_557_600
 

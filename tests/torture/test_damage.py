@@ -17,16 +17,16 @@ from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved
 from tests.torture.conftest import Tell, amount
 from tests.unit.test_planted import READ, WRITTEN
-from trainerd import lock
-from trainerd.checkpoints import catalogue, manifest, restore
+from trainerd.checkpoints import catalogue, latest, manifest
 from trainerd.checkpoints.manifest import About, DamagedError
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import main
 from trainerd.errors import DataError, StorageError
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSession, FakeSnapshot
-from trainerd.state import read_state
+from trainerd.loop.fake import FakeSession, FakeSnapshot
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import read_state
 from trainerd.text import printable
 
 STEPS = (10, 20, 30, 40)
@@ -99,7 +99,7 @@ def test_damage_leads_to_an_older_checkpoint_or_to_an_error(tmp_path: Path, reco
         try:
             store = CheckpointStore(rundir)
             store.clean()
-            found = restore.newest_verified(rundir, store)
+            found = latest.newest_verified(rundir, store)
         except DataError:
             refused += 1
         else:
@@ -256,7 +256,7 @@ def test_hostile_files_touch_nothing_outside_and_hang_nothing(tmp_path: Path, pl
     store = CheckpointStore(rundir, policy=Policy(1))
     with within(20), contextlib.suppress(DataError, StorageError):
         store.clean()
-        found = restore.newest_verified(rundir, store)
+        found = latest.newest_verified(rundir, store)
         assert found is not None
         session = FakeSession()
         session.restore(rundir.prefix(found.step))

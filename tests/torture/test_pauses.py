@@ -15,7 +15,7 @@ from tests.process.trainers import saved, variables, wait_for
 from tests.torture.conftest import Tell, amount
 from tests.torture.test_kills import announced, until_it_trains
 from trainerd.checkpoints import manifest
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 GRACE_SECS = 10.0
 EVERY = "[evaluate]\nevaluate_secs = 0\nevaluate_steps = 400\n[checkpoint]\nsave_model_steps = 300\n"

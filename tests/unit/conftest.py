@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.background import Background
 from trainerd.cli import main
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.threads import Background
 
 # Run directories that people really have.
 NAMES = ["plain", "with space", "quote'\"s", "ünïcödé-日本", "a#b%20&;$(c)"]

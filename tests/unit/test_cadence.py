@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainerd.supervisor.cadence import FIRST_SECS, MAX_SECS, MIN_SECS, Cadence
-from trainerd.supervisor.schedule import Mark
+from trainerd.loop.autosave import FIRST_SECS, MAX_SECS, MIN_SECS, Cadence
+from trainerd.loop.schedule import Mark
 
 
 def saved(cadence: Cadence, *, at: float, seconds: float, steps: int, per_step: float = 0.1) -> float:

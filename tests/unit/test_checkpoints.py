@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.checkpoints import catalogue, manifest, restore, statefile
+from trainerd.checkpoints import catalogue, checkpoint_state, latest, manifest
+from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import UnsoundError
-from trainerd.checkpoints.statefile import StateFile
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import ConfigError, DataError, StorageError
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSnapshot
+from trainerd.loop.fake import FakeSnapshot
+from trainerd.rundir.paths import RunDirectory
 
 
 def publish(rundir: RunDirectory, *steps: int, keep_last: int = 100) -> CheckpointStore:
@@ -112,7 +112,7 @@ def test_a_file_that_may_not_be_read_is_not_damage(
 
     monkeypatch.setattr(manifest, "read_regular" if what == "manifest" else "xxh128", refuse)
     with pytest.raises(StorageError, match="Permission denied"):
-        restore.newest_verified(rundir, CheckpointStore(rundir))
+        latest.newest_verified(rundir, CheckpointStore(rundir))
     assert rundir.steps() == [6, 5] and not rundir.quarantine.exists()
 
 
@@ -137,7 +137,7 @@ def test_old_checkpoints_go_with_all_their_files(rundir: RunDirectory) -> None:
     publish(rundir, 1, 2, 3, 4, keep_last=2)
     assert rundir.steps() == [4, 3]
     assert not [p for p in rundir.path.iterdir() if "ckpt-1" in p.name or "ckpt-2" in p.name]
-    assert statefile.read(rundir) == StateFile(4, (3, 4))
+    assert checkpoint_state.read(rundir) == StateFile(4, (3, 4))
 
 
 def test_resume_order_is_newest_first(rundir: RunDirectory) -> None:
@@ -188,7 +188,7 @@ def test_a_state_file_that_a_person_wrote_anew_goes_back(
     rundir.checkpoint_state.write_text("\n".join(lines[: 1 + lists_itself]))
     for seen in (rundir, RunDirectory(link)):
         assert catalogue.resume_order(seen) == [10]
-        found = restore.newest_verified(seen, CheckpointStore(seen))
+        found = latest.newest_verified(seen, CheckpointStore(seen))
         assert found is not None and found.step == 10 and not caplog.records
 
 
@@ -201,12 +201,12 @@ def test_a_manifest_that_the_state_file_does_not_know_is_the_newest(
     rundir.checkpoint_state.write_bytes(old)
     assert catalogue.resume_order(rundir) == [30, 20, 10]
     with caplog.at_level("INFO"):
-        restore.newest_verified(rundir, CheckpointStore(rundir))
+        latest.newest_verified(rundir, CheckpointStore(rundir))
     [record] = caplog.records
     assert record.levelname == "INFO" and "names step 20; the process died before" in record.message
     # A person may have edited it, and deleted a line too many.
     rundir.checkpoint_state.write_bytes(StateFile(10, (10, 20)).to_bytes(rundir.basename))
-    restore.newest_verified(rundir, CheckpointStore(rundir))
+    latest.newest_verified(rundir, CheckpointStore(rundir))
     assert caplog.records[-1].levelname == "WARNING" and "a later one was saved" in caplog.text
 
 
@@ -218,9 +218,9 @@ def test_a_state_file_that_this_process_may_not_read_is_no_damaged_one(
     def refuse(path: Path) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(statefile, "read_regular", refuse)
+    monkeypatch.setattr(checkpoint_state, "read_regular", refuse)
     with pytest.raises(StorageError, match="Permission denied"):
-        restore.newest_verified(rundir, CheckpointStore(rundir))
+        latest.newest_verified(rundir, CheckpointStore(rundir))
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ def test_a_garbled_state_file_is_not_believed(
     rundir: RunDirectory, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(rundir, 10, 20)
-    restore.newest_verified(rundir, CheckpointStore(rundir))
+    latest.newest_verified(rundir, CheckpointStore(rundir))
     assert not caplog.records
     rundir.checkpoint_state.write_bytes(content)
     assert catalogue.resume_order(rundir) == [20, 10]
-    restore.newest_verified(rundir, CheckpointStore(rundir))
+    latest.newest_verified(rundir, CheckpointStore(rundir))
     assert f"{rundir.checkpoint_state} does not name a checkpoint" in caplog.text
     rundir.checkpoint_state.unlink()
     assert catalogue.resume_order(rundir) == [20, 10]
@@ -264,7 +264,7 @@ def damage(path: Path, kind: str) -> None:
 def test_damage_to_the_newest_falls_back(rundir: RunDirectory, kind: str, suffix: str) -> None:
     made = publish(rundir, 10, 20)
     damage(rundir.path / f"model.ckpt-20{suffix}", kind)
-    found = restore.newest_verified(rundir, made)
+    found = latest.newest_verified(rundir, made)
     assert found is not None and found.step == 10
     if not (kind == "delete" and suffix == ".json"):
         assert rundir.quarantine.is_dir()
@@ -300,7 +300,7 @@ def test_a_graph_that_was_deleted_is_missed_by_no_restore(
 def test_a_manifest_of_another_step_is_damage(rundir: RunDirectory) -> None:
     made = publish(rundir, 10, 20, 30)
     rundir.manifest(30).write_bytes(rundir.manifest(10).read_bytes())
-    found = restore.newest_verified(rundir, made)
+    found = latest.newest_verified(rundir, made)
     assert found is not None and found.step == 20
     assert rundir.steps() == [20, 10]
 
@@ -311,18 +311,18 @@ def test_where_none_verifies_nothing_is_touched(rundir: RunDirectory) -> None:
         damage(rundir.path / f"model.ckpt-{step}.index", "flip")
     before = sorted(os.listdir(rundir.path))
     with pytest.raises(DataError, match="none of the 2 checkpoints"):
-        restore.newest_verified(rundir, made)
+        latest.newest_verified(rundir, made)
     assert sorted(os.listdir(rundir.path)) == before
 
 
 def test_checkpoints_of_another_program_are_not_started_over(rundir: RunDirectory) -> None:
     (rundir.path / "model.ckpt-100.index").write_text("x")
     with pytest.raises(DataError, match="no manifest"):
-        restore.newest_verified(rundir, CheckpointStore(rundir))
+        latest.newest_verified(rundir, CheckpointStore(rundir))
 
 
 def test_an_empty_run_directory_is_a_new_run(rundir: RunDirectory) -> None:
-    assert restore.newest_verified(rundir, CheckpointStore(rundir)) is None
+    assert latest.newest_verified(rundir, CheckpointStore(rundir)) is None
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/b"])
@@ -339,7 +339,7 @@ def test_a_symlink_is_not_followed(rundir: RunDirectory, tmp_path: Path) -> None
     index.rename(tmp_path / "elsewhere")
     index.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="missing"):
-        restore.newest_verified(rundir, made)
+        latest.newest_verified(rundir, made)
 
 
 def test_a_name_that_is_no_step_is_passed_over(rundir: RunDirectory) -> None:

@@ -15,21 +15,22 @@ from rich.console import Console
 from rich.errors import MarkupError
 
 from tests.unit.conftest import Cli, FakeTime
-from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli import pause, status, steer
+from trainerd.cli import requests
+from trainerd.cli.app import COMMANDS
+from trainerd.cli.commands import pause, status
 from trainerd.cli.display import Display, render
-from trainerd.cli.group import COMMANDS
 from trainerd.cli.summary import summary
-from trainerd.config import Config
+from trainerd.config.parse import Config
 from trainerd.errors import NotRunningError, every_class
-from trainerd.lock import Holder
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSession, FakeSnapshot
-from trainerd.state import Answer, LastCheckpoint, Phase, State
-from trainerd.supervisor.outcome import Outcome
+from trainerd.loop.fake import FakeSession, FakeSnapshot
+from trainerd.loop.outcome import Outcome
+from trainerd.rundir import lock
+from trainerd.rundir.lock import Holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State
 from trainerd.text import seconds, size
 
 
@@ -194,7 +195,7 @@ def test_a_save_is_waited_for(rundir: RunDirectory, clock: FakeTime) -> None:
             State(answer=Answer(request, 7, None)).write(rundir.state)
 
         clock.on_sleep = [lambda: None, serve]
-        answer = steer.ask_for_save(rundir, holder, sleep=clock.sleep)
+        answer = requests.ask_for_save(rundir, holder, sleep=clock.sleep)
     assert answer.step == 7
 
 
@@ -210,12 +211,12 @@ def test_a_save_whose_answer_was_overtaken_is_asked_for_again(rundir: RunDirecto
             State(answer=Answer(rundir.save.read_text().split(), 9, None)).write(rundir.state)
 
         clock.on_sleep = [serve_and_forget, *[lambda: None] * 110, serve]
-        assert steer.ask_for_save(rundir, holder, sleep=clock.sleep).step == 9
+        assert requests.ask_for_save(rundir, holder, sleep=clock.sleep).step == 9
 
 
 def test_a_save_whose_process_dies_says_so(rundir: RunDirectory) -> None:
     with pytest.raises(NotRunningError, match="ended before it saved"):
-        steer.ask_for_save(rundir, Holder(99999999, 0.0, 0.0), sleep=lambda s: None)
+        requests.ask_for_save(rundir, Holder(99999999, 0.0, 0.0), sleep=lambda s: None)
 
 
 def test_a_run_directory_that_cannot_be_made_exits_with_74(cli: Cli) -> None:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from trainerd import config
+from trainerd.config import parse
+from trainerd.config.metric_goals import Target
 from trainerd.errors import ConfigError
-from trainerd.target import Target
 
 MINIMAL = 'entry = "job:job"\nlogdir = "runs/a"\n'
 
 
-def load(folder: Path, text: str) -> config.Config:
+def load(folder: Path, text: str) -> parse.Config:
     path = folder / "trainerd.toml"
     path.write_text(text, encoding="utf-8")
-    return config.load(path)
+    return parse.load(path)
 
 
 def mistakes(folder: Path, text: str) -> list[str]:
@@ -94,7 +94,7 @@ def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "trainerd.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"trainerd\.toml"):
-        config.load(path)
+        parse.load(path)
 
 
 def test_a_wrong_target_and_a_wrong_logdir_are_told_with_the_rest(tmp_path: Path) -> None:
@@ -115,14 +115,14 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="trainerd init"):
-        config.load(tmp_path / "none.toml")
+        parse.load(tmp_path / "none.toml")
 
 
 def test_a_config_is_frozen_and_every_key_is_described(tmp_path: Path) -> None:
     c = load(tmp_path, MINIMAL)
     with pytest.raises(dataclasses.FrozenInstanceError):
         c.max_steps = 3  # type: ignore[misc]
-    for name, _, key in config.every_key():
+    for name, _, key in parse.every_key():
         assert key.metadata["text"].endswith("."), name
 
 
@@ -140,14 +140,14 @@ def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path
     os.mkfifo(path)
     for found in (path, tmp_path):
         with pytest.raises(ConfigError, match="it is no regular file"):
-            config.load(found)
+            parse.load(found)
     path.unlink()
     path.write_text("x = y")
     with pytest.raises(ConfigError, match=r"is not TOML.*A run is found without it by `--logdir`"):
-        config.load_rundir(path)
+        parse.load_rundir(path)
     path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
-    assert config.load(path).entry == "job:job"
+    assert parse.load(path).entry == "job:job"
     with pytest.raises(ConfigError, match="has a NUL in it"):
         load(tmp_path, 'entry = "job:job"\nlogdir = "a\\u0000b"\n')
     with pytest.raises(ConfigError, match="has a NUL in it"):
-        config.load_rundir(path)
+        parse.load_rundir(path)

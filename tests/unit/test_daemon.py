@@ -14,16 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import FakeTime
-from trainerd import lock
-from trainerd.config import WatchdogConfig
-from trainerd.daemon.systemd import Notifier, status_line
-from trainerd.daemon.watchdog import Watchdog
+from trainerd.config.parse import WatchdogConfig
+from trainerd.daemon.systemd.notify import Notifier, status_line
+from trainerd.daemon.systemd.watchdog import Watchdog
 from trainerd.errors import InUseError
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, State
-from trainerd.supervisor.children import undone_in_children
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.listeners import (
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.signals.dispatch import (
     DaemonFlag,
     daemon_listens,
     forget_pause,
@@ -32,7 +28,11 @@ from trainerd.supervisor.listeners import (
     session_listens,
     were_told_to_pause,
 )
-from trainerd.supervisor.signals import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
+from trainerd.loop.signals.handlers import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
+from trainerd.system.fork import undone_in_children
 
 # ---------------------------------------------------------------------- signals
 
@@ -106,7 +106,7 @@ def test_an_error_in_what_one_signal_does_leaves_the_next_heard(monkeypatch: pyt
     def fail() -> str:
         raise FileNotFoundError("no usable temporary directory")
 
-    monkeypatch.setattr("trainerd.supervisor.signals.stacks", fail)
+    monkeypatch.setattr("trainerd.loop.signals.handlers.stacks", fail)
     flag = Flag()
     with handled(SignalThread(flag)):
         os.kill(os.getpid(), signal.SIGUSR2)

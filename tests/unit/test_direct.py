@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainerd.checkpoints.direct import BLOCK, IN_PLACE, DirectFile, address
+from trainerd.checkpoints.format.direct_io import BLOCK, IN_PLACE, DirectFile, address
 
 
 @pytest.mark.parametrize("folder", ["/dev/shm", ""], ids=["in memory", "on the disk"])

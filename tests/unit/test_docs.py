@@ -25,14 +25,14 @@ import click
 import pytest
 from msgspec import Meta
 
-from trainerd import config as configs
-from trainerd.cli.group import COMMANDS, cli
+from trainerd.cli.app import COMMANDS, cli
+from trainerd.config import parse as configs
 from trainerd.daemon import logs
 from trainerd.errors import every_class
-from trainerd.job import GraphJob, Job, KerasJob
-from trainerd.rundir import RunDirectory
-from trainerd.state import Answer, Failure, LastCheckpoint, Phase, State
-from trainerd.supervisor.signals import HANDLED
+from trainerd.job.definition import GraphJob, Job, KerasJob
+from trainerd.loop.signals.handlers import HANDLED
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Answer, Failure, LastCheckpoint, Phase, State
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"

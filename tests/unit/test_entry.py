@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from trainerd.errors import EntryError
-from trainerd.job import GraphJob, Job, KerasJob, Program
-from trainerd.sessions.blame import job_traceback, own_message
-from trainerd.sessions.entry import load_job
+from trainerd.job.definition import GraphJob, Job, KerasJob, Program
+from trainerd.job.entry import load_job
+from trainerd.job.user_code import job_traceback, own_message
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 
 from trainerd.daemon import failures
 from trainerd.errors import EntryError, JobError, full_message, headline
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.blame import in_a_line
-from trainerd.state import Failure, Phase, State
+from trainerd.job.user_code import in_a_line
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Failure, Phase, State
 
 OF_AN_OP = """Graph execution error:
 

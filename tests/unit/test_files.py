@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from trainerd import files
+from trainerd.system import durable_files
 
 
 def test_the_disk_of_a_file_system_with_a_number_of_its_own_is_the_one_that_is_mounted(
@@ -24,13 +24,13 @@ def test_the_disk_of_a_file_system_with_a_number_of_its_own_is_the_one_that_is_m
         monkeypatch.setattr(psutil, "disk_partitions", lambda all: found)
 
     mounts(("/dev/zero", "/"), ("/dev/null", "/dev/shm"), ("/dev/zero", "/dev/sh"))
-    assert files._disk(memory) == Path("/dev/null").stat().st_rdev
+    assert durable_files._disk(memory) == Path("/dev/null").stat().st_rdev
     for elsewhere in ("tmpfs", "server:/folder"):
         mounts((elsewhere, "/dev/shm"))
-        assert files._disk(memory) == memory.stat().st_dev
+        assert durable_files._disk(memory) == memory.stat().st_dev
     mounts()
-    assert files._disk(memory) == memory.stat().st_dev
-    assert files.written_back(memory) > 0  # of all disks, then
+    assert durable_files._disk(memory) == memory.stat().st_dev
+    assert durable_files.written_back(memory) > 0  # of all disks, then
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -47,6 +47,6 @@ def test_nothing_is_written_through_what_has_the_name_of_a_temporary_file(tmp_pa
             os.mkfifo(temporary)
         else:
             temporary.touch()
-        files.write_atomic(path, b"ours", durable=durable)
+        durable_files.write_atomic(path, b"ours", durable=durable)
         assert path.read_bytes() == b"ours" and outside.read_text() == "mine" and not os.path.lexists(temporary)
         assert path.is_file() and not path.is_symlink()

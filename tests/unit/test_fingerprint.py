@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_loop import Run
-from trainerd import config as configs
 from trainerd.checkpoints import manifest
+from trainerd.config import parse as configs
+from trainerd.config.fingerprint import Difference, differences, of_config
 from trainerd.errors import DataError
-from trainerd.fingerprint import Difference, differences, of_config
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSession
-from trainerd.supervisor.loop import Loop
+from trainerd.loop.fake import FakeSession
+from trainerd.loop.loop import Loop
+from trainerd.rundir.paths import RunDirectory
 
 BEFORE = {"input.pipeline": "Range > Batch(batch_size=4)", "job.source": "job.py 1"}
 OTHER_BATCH = BEFORE | {"input.pipeline": "Range > Batch(batch_size=8)"}

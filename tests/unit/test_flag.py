@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from trainerd.supervisor.flag import Flag, Request
+from trainerd.loop.flag import Flag, Request
 
 
 def test_what_is_raised_is_taken_once() -> None:

@@ -12,12 +12,12 @@ from tests.unit.conftest import FakeTime
 from tests.unit.test_loop import Run, full_disk, saved
 from trainerd.checkpoints import manifest
 from trainerd.errors import JobError, StorageError
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSession
-from trainerd.state import Phase
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.guard import Guard
-from trainerd.supervisor.outcome import Outcome
+from trainerd.loop.fake import FakeSession
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.guard import Guard
+from trainerd.loop.outcome import Outcome
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase
 
 KEYS = {"max_steps": 40, "evaluate": {"evaluate_steps": 10}, "checkpoint": {"save_model_steps": 10, "keep_last": 9}}
 

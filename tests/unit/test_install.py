@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.cli import install, main
-from trainerd.daemon import units
+from trainerd.cli import main
+from trainerd.cli.commands import install
+from trainerd.daemon.systemd import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
 
 UNITS = Path(__file__).resolve().parents[2] / "systemd"

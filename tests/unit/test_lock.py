@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Cli, WriterByHand
-from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import InUseError, StorageError
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSession, FakeSnapshot
-from trainerd.state import State, read_state
-from trainerd.supervisor.checkpointing import Checkpointing
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.place import Place
-from trainerd.supervisor.reporter import Reporter
-from trainerd.supervisor.statefile import StateFile
-from trainerd.supervisor.ticker import Ticker
+from trainerd.loop.checkpointer import Checkpointing
+from trainerd.loop.fake import FakeSession, FakeSnapshot
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.ticker import Ticker
+from trainerd.rundir import lock
+from trainerd.rundir.location import Place
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import State, read_state
+from trainerd.rundir.state_writer import StateFile
 
 
 def test_a_lock_has_one_holder(odd_rundir: RunDirectory) -> None:

@@ -15,7 +15,7 @@ import pytest
 from trainerd.daemon import logs
 from trainerd.daemon.logs import LogFile
 from trainerd.errors import StorageError
-from trainerd.state import State
+from trainerd.rundir.state import State
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link"])

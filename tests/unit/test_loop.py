@@ -16,20 +16,20 @@ from typing import Any
 import pytest
 
 from tests.unit.conftest import FakeTime, WriterByHand
-from trainerd import config as configs
-from trainerd.background import Background
 from trainerd.checkpoints import catalogue, manifest
-from trainerd.config import Config
+from trainerd.config import parse as configs
+from trainerd.config.parse import Config
 from trainerd.errors import JobError, StorageError
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.contract import Model
-from trainerd.sessions.fake import FakeSession
-from trainerd.state import Phase, State
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.loop import Loop
-from trainerd.supervisor.outcome import Outcome
-from trainerd.supervisor.reporter import Reporter
-from trainerd.supervisor.upkeep import Upkeep
+from trainerd.loop.contract import Model
+from trainerd.loop.fake import FakeSession
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.loop import Loop
+from trainerd.loop.outcome import Outcome
+from trainerd.loop.services import Upkeep
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import Phase, State
+from trainerd.system.threads import Background
 
 
 @dataclass
@@ -525,7 +525,7 @@ def test_of_two_saves_that_hold_a_nan_the_first_is_told_of(rundir: RunDirectory)
 def test_a_save_that_hangs_is_warned_of_and_ends_a_pause_with_the_truth(
     rundir: RunDirectory, clock: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainerd.supervisor.checkpointing.POLL_SECS", 0.0)
+    monkeypatch.setattr("trainerd.loop.checkpointer.POLL_SECS", 0.0)
     run = Run(rundir, {"watchdog": {"save_secs": 60}}, writer=WriterByHand(held=True), timer=clock)
     warned: list[list[str]] = []
 
@@ -547,7 +547,7 @@ def test_a_save_that_hangs_is_warned_of_and_ends_a_pause_with_the_truth(
 def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainerd.supervisor.checkpointing.POLL_SECS", 0.001)
+    monkeypatch.setattr("trainerd.loop.checkpointer.POLL_SECS", 0.001)
     run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))  # type: ignore[arg-type]
     real = run.upkeep.store.publish
 

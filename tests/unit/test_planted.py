@@ -13,14 +13,14 @@ import pytest
 
 import trainerd.cli
 from tests.unit.conftest import Cli
-from trainerd import lock
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli.group import COMMANDS
-from trainerd.regular_files import read_regular
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSnapshot
-from trainerd.state import Phase, State
+from trainerd.cli.app import COMMANDS
+from trainerd.loop.fake import FakeSnapshot
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
+from trainerd.system.regular_files import read_regular
 from trainerd.text import printable
 
 OUTSIDE = "precious"
@@ -168,7 +168,7 @@ def test_what_can_be_shown_is_shown_as_it_is() -> None:
 def test_every_command_prints_through_one_function() -> None:
     """`say` is the only one that prints."""
     folder = Path(trainerd.cli.__file__).parent
-    files = [path for path in folder.glob("*.py") if path.name != "say.py"]
+    files = [path for path in folder.rglob("*.py") if path.name != "say.py"]
     assert len(files) > len(COMMANDS)
     for path in files:
         calls = [ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainerd import config as configs
+from trainerd.config import parse as configs
+from trainerd.loop.contract import Steps
 from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import Kind, plan
 from trainerd.proof.trace import BATCH, Difference, Rows, Trace, first_difference, read
 from trainerd.proof.verdict import Evidence, verdict
-from trainerd.sessions.contract import Steps
 
 NAMES = ["loss", f"{BATCH}0"]
 

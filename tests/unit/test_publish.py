@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.checkpoints import catalogue, manifest, restore
+from trainerd.checkpoints import catalogue, latest, manifest
+from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
-from trainerd.checkpoints.statefile import StateFile
 from trainerd.checkpoints.store import STAGES, CheckpointStore, NoRoomError
 from trainerd.errors import StorageError
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSnapshot
+from trainerd.loop.fake import FakeSnapshot
+from trainerd.rundir.paths import RunDirectory
 
 OPERATIONS = 18
 NEW = 99.0  # what is in the new checkpoint of step 6, so that it can be told from the old one
@@ -78,7 +78,7 @@ def test_a_publish_that_ends_anywhere_harms_nothing(rundir: RunDirectory, nth: i
     announced = _killed(rundir, strike) if fault == "SIGKILL" else _failed(rundir, strike)
     store = CheckpointStore(rundir)
     store.clean()
-    found = restore.newest_verified(rundir, store)
+    found = latest.newest_verified(rundir, store)
     assert found is not None and found.step in (5, 6)
     if announced:
         assert found.step == 6
@@ -115,7 +115,7 @@ def test_the_only_checkpoint_is_saved_again_or_stays(rundir: RunDirectory, fault
             (_killed if fault == "SIGKILL" else _failed)(rundir, strike)
         store = CheckpointStore(rundir)
         store.clean()
-        found = restore.newest_verified(rundir, store)
+        found = latest.newest_verified(rundir, store)
         assert found is not None and found.step == 6
         kept = rundir.replaced.is_dir()
         assert kept == (pinned and found.reason == "new")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.best import Best
-from trainerd.checkpoints import manifest, restore, retention, statefile
+from trainerd.checkpoints import checkpoint_state, latest, manifest, retention
+from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Point, Policy
-from trainerd.checkpoints.statefile import StateFile
 from trainerd.checkpoints.store import BATCH, CheckpointStore
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSnapshot
+from trainerd.config.best import Best
+from trainerd.loop.fake import FakeSnapshot
+from trainerd.rundir.paths import RunDirectory
 
 HOUR = 3600.0
 LOSS = Best("loss", is_least=True)
@@ -128,7 +128,7 @@ def test_a_start_does_not_fall_back_to_what_the_run_left_behind(rundir: RunDirec
     save(second, 250)
     rundir.prefix(250).with_name("model.ckpt-250.index").write_bytes(b"damaged")
     for _ in range(2):  # nor the start after that one
-        found = restore.newest_verified(rundir, CheckpointStore(rundir))
+        found = latest.newest_verified(rundir, CheckpointStore(rundir))
         assert found is not None and found.step == 150
     assert 200 in rundir.steps(), "it is pinned"
 
@@ -195,12 +195,12 @@ def test_many_go_a_few_at_a_time_with_few_fsyncs_and_listings(
         listings.append(path)
         return listed(path)
 
-    monkeypatch.setattr("trainerd.checkpoints.keeper.fsync_directory", fsyncs.append)
-    monkeypatch.setattr("trainerd.rundir.os.listdir", look)
+    monkeypatch.setattr("trainerd.checkpoints.deleter.fsync_directory", fsyncs.append)
+    monkeypatch.setattr("trainerd.rundir.paths.os.listdir", look)
     store = CheckpointStore(rundir, policy=Policy(5))
     save(store, 101)
     assert len(list(rundir.path.glob("*.json"))) == 101 - BATCH, "a bounded number goes at each save"
-    assert statefile.read(rundir) == StateFile(101, (97, 98, 99, 100, 101)), "none of the others is listed"
+    assert checkpoint_state.read(rundir) == StateFile(101, (97, 98, 99, 100, 101)), "none of the others is listed"
     looked = len(listings)
     before = store.progress()
     while store.tidy():
@@ -230,7 +230,7 @@ def test_a_program_of_tensorflows_alone_is_told_of_those_that_it_may_delete(rund
     store.publish(FakeSnapshot(1, 0.0), About("test", {"loss": 0.1}))
     for step in (2, 3, 4):
         store.publish(FakeSnapshot(step, 0.0), About("test", {"loss": 1.0}))
-    written = statefile.read(rundir)
+    written = checkpoint_state.read(rundir)
     assert rundir.steps() == [4, 3, 1] and written == StateFile(4, (3, 4))
 
 
@@ -241,4 +241,4 @@ def test_what_a_programs_own_saver_has_listed_stays_listed_while_it_is_there(run
         rundir.index(step).touch()
     rundir.checkpoint_state.write_bytes(StateFile(6, (4, 5, 6)).to_bytes(rundir.basename))
     store.publish(FakeSnapshot(7, 0.0), About("test"))
-    assert statefile.read(rundir) == StateFile(7, (5, 6, 7))
+    assert checkpoint_state.read(rundir) == StateFile(7, (5, 6, 7))

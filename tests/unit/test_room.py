@@ -9,12 +9,12 @@ import pytest
 from tests.unit.conftest import FakeTime, WriterByHand
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import StorageError
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.fake import FakeSession
-from trainerd.state import State
-from trainerd.supervisor.checkpointing import Checkpointing
-from trainerd.supervisor.flag import Flag
-from trainerd.supervisor.reporter import Reporter
+from trainerd.loop.checkpointer import Checkpointing
+from trainerd.loop.fake import FakeSession
+from trainerd.loop.flag import Flag
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import State
 
 
 class Disk:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from trainerd.supervisor.schedule import Mark, Schedule
-from trainerd.supervisor.services import Service
+from trainerd.loop.schedule import Mark, Schedule
+from trainerd.loop.service import Service
 
 
 def service(schedule: Schedule, last: Mark) -> Service:

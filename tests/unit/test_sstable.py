@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from trainerd.sessions.sstable import TableError, read, write
+from trainerd.checkpoints.format.sstable import TableError, read, write
 
 
 def some_entries(count: int, seed: int = 1) -> dict[bytes, bytes]:

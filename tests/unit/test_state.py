@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.conftest import FakeTime
-from trainerd.rundir import RunDirectory
-from trainerd.state import Answer, LastCheckpoint, Phase, State, is_process, process_identity, read_state
-from trainerd.supervisor.statefile import MIN_SECS, StateFile
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, is_process, process_identity, read_state
+from trainerd.rundir.state_writer import MIN_SECS, StateFile
 
 FULL = State(
     phase=Phase.TRAINING,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import FakeTime
-from trainerd.rundir import RunDirectory
-from trainerd.supervisor import requests
-from trainerd.supervisor.flag import Flag, Request
-from trainerd.supervisor.ticker import POLL_SECS, Ticker
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.ticker import POLL_SECS, Ticker
+from trainerd.rundir import request_files
+from trainerd.rundir.paths import RunDirectory
 
 
 def test_it_raises_the_flag_once_when_something_is_due(rundir: RunDirectory, clock: FakeTime) -> None:
@@ -48,15 +48,15 @@ def test_the_thread_survives_an_error_and_stops(rundir: RunDirectory) -> None:
 
 def test_a_save_file_is_consumed_with_its_ids(odd_rundir: RunDirectory) -> None:
     odd_rundir.save.write_text("one\ntwo\n")
-    assert requests.consume_save(odd_rundir) == ["one", "two"]
-    assert requests.consume_save(odd_rundir) == []
+    assert request_files.consume_save(odd_rundir) == ["one", "two"]
+    assert request_files.consume_save(odd_rundir) == []
     assert list(odd_rundir.path.iterdir()) == []
 
 
 def test_a_pause_file_is_consumed(odd_rundir: RunDirectory) -> None:
     odd_rundir.pause.touch()
-    assert requests.consume(odd_rundir.pause)
-    assert not requests.consume(odd_rundir.pause)
+    assert request_files.consume(odd_rundir.pause)
+    assert not request_files.consume(odd_rundir.pause)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
@@ -66,11 +66,11 @@ def test_a_folder_or_a_fifo_of_their_names_asks_for_nothing(rundir: RunDirectory
     flag = Flag()
     Ticker(flag, rundir).poll()
     assert not flag.is_raised
-    assert requests.consume_save(rundir) == [] and not requests.consume(rundir.pause)
+    assert request_files.consume_save(rundir) == [] and not request_files.consume(rundir.pause)
     assert rundir.save.exists() and rundir.pause.exists()
 
 
 def test_a_save_file_that_cannot_be_read_asks_once(rundir: RunDirectory) -> None:
     (rundir.path / ".save.taken").mkdir()
     rundir.save.touch()
-    assert requests.consume_save(rundir) == [] and not rundir.save.exists()
+    assert request_files.consume_save(rundir) == [] and not rundir.save.exists()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from trainerd.checkpoints import manifest, statefile
+from trainerd.checkpoints import checkpoint_state, manifest
+from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import DamagedError, Manifest
-from trainerd.checkpoints.statefile import StateFile
-from trainerd.rundir import RunDirectory
-from trainerd.state import LastCheckpoint
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import LastCheckpoint
 
 
 def resume_order(rundir: RunDirectory) -> list[int]:
@@ -18,7 +18,7 @@ def resume_order(rundir: RunDirectory) -> list[int]:
     it does not list the newest alone, the process died between the manifest and that file.
     """
     steps = rundir.steps()
-    written = statefile.read(rundir)
+    written = checkpoint_state.read(rundir)
     if not steps or written is None or written.named not in steps:
         return steps
     later = [step for step in steps if step > written.named and step not in written.listed]
@@ -30,13 +30,13 @@ def resume_order(rundir: RunDirectory) -> list[int]:
 def is_disbelieved(rundir: RunDirectory) -> bool:
     """Whether there is a `checkpoint` that names no step of this run, where there are steps that it could name."""
     steps = rundir.steps()
-    written = statefile.read(rundir)
+    written = checkpoint_state.read(rundir)
     return bool(steps) and os.path.lexists(rundir.checkpoint_state) and (written is None or written.named not in steps)
 
 
 def is_passed_over(rundir: RunDirectory) -> StateFile | None:
     """What `checkpoint` says, where a start takes a later one than it names all the same; None where it does not."""
-    written, order = statefile.read(rundir), resume_order(rundir)
+    written, order = checkpoint_state.read(rundir), resume_order(rundir)
     return written if written is not None and written.named in order and order[0] > written.named else None
 
 

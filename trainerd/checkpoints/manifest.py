@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainerd.config.fingerprint import Fingerprint
 from trainerd.errors import DataError, StorageError
-from trainerd.files import is_damage, storage_error, xxh128
-from trainerd.fingerprint import Fingerprint
-from trainerd.regular_files import MIB, read_regular
+from trainerd.system.durable_files import is_damage, storage_error, xxh128
+from trainerd.system.regular_files import MIB, read_regular
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Manifest:
       reason: why it was written.
       metrics: the last value of each metric at that boundary.
       trained_secs: for how long the run had trained by then, in all its starts.
-      fingerprint: what it was trained with; see `trainerd.fingerprint`.
+      fingerprint: what it was trained with; see `trainerd.config.fingerprint`.
       files: each file's name, in the run directory, to its record.
       before: the step of the checkpoint before it; None where there was none, or that is not known. What lies between
         the two was left behind when the run went back.

@@ -14,18 +14,27 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
-from trainerd import lock, text
-from trainerd.checkpoints import catalogue, statefile
+from trainerd import text
+from trainerd.checkpoints import catalogue, checkpoint_state
 from trainerd.checkpoints import manifest as manifests
-from trainerd.checkpoints.keeper import Keeper
+from trainerd.checkpoints.checkpoint_state import StateFile
+from trainerd.checkpoints.deleter import Keeper
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import Snapshot
-from trainerd.checkpoints.statefile import StateFile
 from trainerd.errors import StorageError
-from trainerd.files import free_bytes, fsync_directory, fsync_file, storage, write_atomic, write_durable, written_back
-from trainerd.rundir import RunDirectory
-from trainerd.state import LastCheckpoint
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import LastCheckpoint
+from trainerd.system.durable_files import (
+    free_bytes,
+    fsync_directory,
+    fsync_file,
+    storage,
+    write_atomic,
+    write_durable,
+    written_back,
+)
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +304,7 @@ class CheckpointStore:
     def _programs_own(self) -> set[int]:
         """The steps that a program saved with a Saver of its own, which has listed them, and will delete them."""
         run = self._rundir
-        listed = [run.step_of(name) for name in statefile.listed(run.checkpoint_state)]
+        listed = [run.step_of(name) for name in checkpoint_state.listed(run.checkpoint_state)]
         there = [step for step in listed if step is not None and run.index(step).exists()]
         return {step for step in there if not run.manifest(step).exists()}
 

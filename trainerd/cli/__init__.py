@@ -11,9 +11,9 @@ from typing import TextIO
 
 import click
 
-from trainerd.cli.group import cli
+from trainerd.cli.app import cli
 from trainerd.cli.say import say
-from trainerd.daemon.ending import end_soon
+from trainerd.daemon.exit import end_soon
 from trainerd.errors import INTERRUPTED, StorageError, TrainerdError, UsageError, exit_code_of, full_message
 
 

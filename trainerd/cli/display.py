@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainerd.state import State
+from trainerd.rundir.state import State
 from trainerd.text import figure, printable, seconds, size
 
 _STYLE = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}

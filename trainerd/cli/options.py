@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from trainerd import config as configs
-from trainerd.config import Config
+from trainerd.config import parse as configs
+from trainerd.config.parse import Config
 from trainerd.errors import UsageError
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 Command = Callable[..., Any]
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import daemon
 
-from trainerd import lock
-from trainerd.config import Config
-from trainerd.daemon.ending import end
+from trainerd.config.parse import Config
+from trainerd.daemon.exit import end
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import TrainerdError, full_message
-from trainerd.rundir import RunDirectory
-from trainerd.state import Phase, State
-from trainerd.supervisor.children import undone_in_children
-from trainerd.supervisor.outcome import Outcome
+from trainerd.loop.outcome import Outcome
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
+from trainerd.system.fork import undone_in_children
 
 
 class StartError(TrainerdError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from trainerd.errors import EntryError, JobError, RepeatedFailureError, StorageError, headline
-from trainerd.rundir import RunDirectory
-from trainerd.state import Failure, State, read_state
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Failure, State, read_state
 
 MANY = 10  # failures at one step, without a checkpoint in between
 

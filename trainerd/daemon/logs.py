@@ -14,9 +14,9 @@ from pathlib import Path
 
 from logging_journald import JournaldTransport, check_journal_stream
 
-from trainerd.files import storage
-from trainerd.regular_files import open_to_append
-from trainerd.state import State
+from trainerd.rundir.state import State
+from trainerd.system.durable_files import storage
+from trainerd.system.regular_files import open_to_append
 from trainerd.text import printable
 
 MAX_BYTES = 10_000_000

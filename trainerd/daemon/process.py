@@ -11,16 +11,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
-from trainerd import config as configs
-from trainerd import lock
 from trainerd.checkpoints import catalogue
-from trainerd.config import Config
-from trainerd.daemon import failures, logs, quiet
+from trainerd.config import parse as configs
+from trainerd.config.parse import Config
+from trainerd.daemon import failures, logs, tensorflow_import
 from trainerd.daemon.collection import uncollected
-from trainerd.daemon.ending import end_now
-from trainerd.daemon.host import DaemonHost
-from trainerd.daemon.systemd import Notifier
-from trainerd.daemon.watchdog import Watchdog, interval_from_environment
+from trainerd.daemon.exit import end_now
+from trainerd.daemon.program import DaemonHost
+from trainerd.daemon.systemd.notify import Notifier
+from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
 from trainerd.errors import (
     ConfigError,
     EntryError,
@@ -30,24 +29,25 @@ from trainerd.errors import (
     full_message,
     headline,
 )
-from trainerd.forked import ended_in_children
-from trainerd.job import Program
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.blame import FAILURES, in_a_line, job_traceback
-from trainerd.sessions.contract import Session
-from trainerd.state import Phase, State
-from trainerd.supervisor import opened, requests
-from trainerd.supervisor.children import ends_with_parent, undone_in_children
-from trainerd.supervisor.flag import Request
-from trainerd.supervisor.guard import Guard
-from trainerd.supervisor.listeners import DaemonFlag, daemon_listens, renew_handlers
-from trainerd.supervisor.loop import Loop
-from trainerd.supervisor.outcome import Outcome, Paused, reached
-from trainerd.supervisor.periodic import called_every
-from trainerd.supervisor.place import Place
-from trainerd.supervisor.reporter import Observer, Reporter
-from trainerd.supervisor.statefile import StateFile
-from trainerd.supervisor.upkeep import Upkeep
+from trainerd.job.definition import Program
+from trainerd.job.user_code import FAILURES, in_a_line, job_traceback
+from trainerd.loop.contract import Session
+from trainerd.loop.flag import Request
+from trainerd.loop.guard import Guard
+from trainerd.loop.loop import Loop
+from trainerd.loop.outcome import Outcome, Paused, reached
+from trainerd.loop.services import Upkeep
+from trainerd.loop.signals import open_sessions
+from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
+from trainerd.rundir import lock, request_files
+from trainerd.rundir.location import Place
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Observer, Reporter
+from trainerd.rundir.state import Phase, State
+from trainerd.rundir.state_writer import StateFile
+from trainerd.system.fork import ends_with_parent, undone_in_children
+from trainerd.system.forked import ended_in_children
+from trainerd.system.periodic import called_every
 
 log = logging.getLogger(__name__)
 
@@ -173,9 +173,9 @@ class TrainerProcess:
 
         Done before the lock names us: who asks for something from then on is heard.
         """
-        requests.consume_save(self._rundir)
-        self._changes_accepted = requests.consume(self._rundir.accept_changes)
-        return requests.consume(self._rundir.pause)
+        request_files.consume_save(self._rundir)
+        self._changes_accepted = request_files.consume(self._rundir.accept_changes)
+        return request_files.consume(self._rundir.pause)
 
     def _begin(self, leftover: bool) -> None:
         """Say that we start."""
@@ -243,7 +243,7 @@ class TrainerProcess:
         Raises:
           JobError: it failed.
         """
-        from trainerd.supervisor.lent import LentSupervisor
+        from trainerd.supervisor.daemon_supervisor import LentSupervisor
 
         config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
         host = DaemonHost(
@@ -259,7 +259,7 @@ class TrainerProcess:
         assert self._watchdog is not None
         self._watchdog.save_progress = lambda: host.progress()
         try:
-            with ended_in_children(), opened.ended():
+            with ended_in_children(), open_sessions.ended():
                 program.function(LentSupervisor(self._config, host))
         except Paused:
             if not host.is_at_end:
@@ -286,21 +286,21 @@ class TrainerProcess:
         """A program was asked to pause, in a session that the daemon looked after or outside of one."""
         if not host.had_session and not self._flag.was_heard:
             return self._paused_early()
-        requests.consume(self._rundir.pause)
+        request_files.consume(self._rundir.pause)
         return Outcome(Phase.PAUSED, "paused on request")
 
     def _load(self) -> Session | Program:
         """Import the job, and TensorFlow with it."""
         if self._chdir:
             os.chdir(self._config.folder)
-        quiet.hush_tensorflow()
+        tensorflow_import.hush_tensorflow()
         with uncollected():
-            with quiet.stderr_to(self._rundir.log):
+            with tensorflow_import.stderr_to(self._rundir.log):
                 from trainerd.sessions import load
             return (self._open_session or load.open_entry)(self._config)
 
     def _paused_early(self) -> Outcome:
-        requests.consume(self._rundir.pause)
+        request_files.consume(self._rundir.pause)
         return Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
 
     # ------------------------------------------------------------------ while it lives
@@ -339,7 +339,9 @@ class TrainerProcess:
     def _look_at_disk(self) -> None:
         self._place.look()
         self._state_file.flush()
-        if self._flag.has_program and requests.is_asked(self._rundir.pause):  # it may have no session now that looks
+        if self._flag.has_program and request_files.is_asked(
+            self._rundir.pause
+        ):  # it may have no session now that looks
             self._flag.raise_for(Request.PAUSE)
 
     def _beat(self) -> None:

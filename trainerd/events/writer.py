@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainerd.background import Background
 from trainerd.errors import StorageError
-from trainerd.events.eventfile import EventFile, remove_empty
-from trainerd.events.pictures import write_weights
-from trainerd.sessions.contract import Model
+from trainerd.events.event_file import EventFile, remove_empty
+from trainerd.events.weight_images import write_weights
+from trainerd.loop.contract import Model
+from trainerd.system.threads import Background
 
 log = logging.getLogger(__name__)
 

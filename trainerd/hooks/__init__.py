@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from trainerd.hooks.beginning import FeedFnHook, GlobalStepWaiterHook
-from trainerd.hooks.checkpointsaver import CheckpointSaverHook
-from trainerd.hooks.ending import FinalOpsHook, NanTensorHook, StopAtStepHook
-from trainerd.hooks.events import ProfilerHook, StepCounterHook, SummarySaverHook
-from trainerd.hooks.loggingtensor import LoggingTensorHook
+from trainerd.hooks.before_step import FeedFnHook, GlobalStepWaiterHook
+from trainerd.hooks.checkpoint_saver import CheckpointSaverHook
+from trainerd.hooks.logging_tensor import LoggingTensorHook
+from trainerd.hooks.stopping import FinalOpsHook, NanTensorHook, StopAtStepHook
+from trainerd.hooks.summaries import ProfilerHook, StepCounterHook, SummarySaverHook
 
 tf1 = tf.compat.v1
 

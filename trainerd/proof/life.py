@@ -21,16 +21,16 @@ from pathlib import Path
 
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.config import Config
-from trainerd.daemon import quiet
+from trainerd.config.parse import Config
+from trainerd.daemon import tensorflow_import
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import ProofError, TrainerdError, full_message
+from trainerd.loop.contract import Session
+from trainerd.loop.flag import Flag
+from trainerd.proof.check import measured
 from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import Interruption, Kind
-from trainerd.rundir import RunDirectory
-from trainerd.sessions.contract import Session
-from trainerd.supervisor.flag import Flag
-from trainerd.supervisor.rehearsal import measured
+from trainerd.rundir.paths import RunDirectory
 
 _HASH_SEED = "PYTHONHASHSEED"
 _SPAWN = multiprocessing.get_context("spawn")  # a new interpreter
@@ -57,7 +57,7 @@ def _begin(config: Config, warnings: Path) -> None:
     handler = logging.FileHandler(warnings, encoding="utf-8")
     handler.setLevel(logging.WARNING)
     logging.getLogger("trainerd").addHandler(handler)
-    quiet.hush_tensorflow()
+    tensorflow_import.hush_tensorflow()
     from trainerd.proof import traced
 
     session = traced.open_untraced(config)

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from trainerd import text
 from trainerd.checkpoints import catalogue
-from trainerd.config import CheckpointConfig, Config, EvaluateConfig
+from trainerd.config.fingerprint import Fingerprint, builds_otherwise, differences
+from trainerd.config.parse import CheckpointConfig, Config, EvaluateConfig
 from trainerd.errors import ProofError
-from trainerd.fingerprint import Fingerprint, builds_otherwise, differences
 from trainerd.proof import trace
 from trainerd.proof.life import begin, in_a_process, live
 from trainerd.proof.plan import Interruption, Kind, plan
 from trainerd.proof.trace import Difference
 from trainerd.proof.verdict import Evidence, verdict
-from trainerd.rundir import RunDirectory
+from trainerd.rundir.paths import RunDirectory
 
 _HOW = {Kind.PAUSE: "paused", Kind.KILL: "killed"}
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from trainerd.sessions.contract import Steps
+from trainerd.loop.contract import Steps
 
 Rows = NDArray[np.float64]
 BATCH = "batch digest "  # and a number: the columns that tell of the batch

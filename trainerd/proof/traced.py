@@ -15,14 +15,14 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.snapshot import Snapshot
-from trainerd.config import Config
-from trainerd.job import Job
+from trainerd.config.parse import Config
+from trainerd.job.definition import Job
+from trainerd.loop.contract import Session, Steps, StopFlag
+from trainerd.loop.flag import Flag, Request
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.proof.trace import BATCH, Trace
 from trainerd.sessions import load
-from trainerd.sessions.contract import Session, Steps, StopFlag
-from trainerd.sessions.metrics import as_dict
-from trainerd.supervisor.flag import Flag, Request
+from trainerd.sessions.tf2.metrics import as_dict
 
 _HEARD_SECS = 10.0  # in which a signal is heard of, on the busiest machine
 _PARTS = 4  # of 16 bits each, since a row has floating-point numbers

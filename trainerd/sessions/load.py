@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.config import Config
+from trainerd.config.parse import Config
 from trainerd.errors import EntryError
-from trainerd.job import GraphJob, Job, KerasJob, Program
-from trainerd.sessions.contract import Session
-from trainerd.sessions.entry import load_job, source_of
-from trainerd.sessions.function import FunctionSession
-from trainerd.sessions.graphjob import GraphJobSession
+from trainerd.job.definition import GraphJob, Job, KerasJob, Program
+from trainerd.job.entry import load_job, source_of
+from trainerd.loop.contract import Session
+from trainerd.sessions.tf1.job_session import GraphJobSession
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 AnyJob = Job | GraphJob | KerasJob
 
@@ -77,7 +77,7 @@ def _session_of(
         "source": source,
     }
     if isinstance(job, KerasJob):
-        from trainerd.sessions.kerasjob import KerasJobSession  # Keras is imported where it is used
+        from trainerd.sessions.keras.job_session import KerasJobSession  # Keras is imported where it is used
 
         return KerasJobSession(job, wrap=wrap, writes=writes, **options)
     return FunctionSession(wrap(job), **options)

@@ -12,16 +12,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.events.graphevents import SessionLog
-from trainerd.rundir import CHECKPOINT_BASENAME, RunDirectory
-from trainerd.supervisor import subclass
-from trainerd.supervisor.custody import IDLE_SECS, is_failure
-from trainerd.supervisor.graphprogram import GraphProgram
-from trainerd.supervisor.looper import Looper
-from trainerd.supervisor.program import USE_DEFAULT, chosen
-from trainerd.supervisor.schedule import Schedule
-from trainerd.supervisor.stepprogram import StepProgram
-from trainerd.supervisor.tenancy import Host
+from trainerd.loop.schedule import Schedule
+from trainerd.managed.defaults import USE_DEFAULT, or_default
+from trainerd.managed.host import Host
+from trainerd.managed.run import IDLE_SECS, is_failure
+from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
+from trainerd.sessions.tf1.events import SessionLog
+from trainerd.sessions.tf1.program import GraphProgram
+from trainerd.sessions.tf2.program import StepProgram
+from trainerd.supervisor import subclasses
+from trainerd.supervisor.looper_thread import Looper
 
 tf1 = tf.compat.v1
 
@@ -121,17 +121,17 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             self._program = StepProgram(checkpoint, others=others, **of_both)
         else:
             self._local_init_run_options = local_init_run_options  # as the rest that TensorFlow's has: see subclass.py
-            given = subclass.chosen(self, graph, of_graphs | of_both)
+            given = subclasses.chosen(self, graph, of_graphs | of_both)
             self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **given)
         self._rundir = None
         if self._logdir:
             self._rundir = RunDirectory.of(self._logdir, checkpoint_basename)
         self._summary_writer = None
         if is_chief:
-            self._summary_writer = chosen(summary_writer, lambda: self._program.writer(self._logdir))
+            self._summary_writer = or_default(summary_writer, lambda: self._program.writer(self._logdir))
         self._graph_added_to_summary, self._save_path = False, self.save_path
         if isinstance(self._program, GraphProgram):
-            subclass.name_as_tensorflow(self, self._program)
+            subclasses.name_as_tensorflow(self, self._program)
         self._custody = self._program.custody(
             self._rundir,
             self._summary_writer,

@@ -1,0 +1,114 @@
+"""TensorFlow's `checkpoint` file: text that names the newest checkpoint, and that a person may edit.
+
+The format is the text form of tensorflow/python/training/checkpoint_state.proto.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import is_damage, storage_error
+from trainerd.system.regular_files import read_regular
+
+_QUOTED = r'"((?:[^"\\]|\\[0-7]{3}|\\[\\"\x27])*)"'
+_NAMED = "model_checkpoint_path"
+_LINE = re.compile(rf"^\s*({_NAMED}|all_model_checkpoint_paths)\s*:\s*{_QUOTED}\s*$")
+_TIMES = re.compile(r"^\s*(all_model_checkpoint_timestamps|last_preserved_timestamp)\s*:")
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """What a `checkpoint` file says: the step that it names, and those that it lists."""
+
+    named: int
+    listed: tuple[int, ...]
+
+    def to_bytes(self, basename: str) -> bytes:
+        """The file's content, with paths relative to its folder."""
+        lines = [f'model_checkpoint_path: "{basename}-{self.named}"']
+        lines += [f'all_model_checkpoint_paths: "{basename}-{step}"' for step in self.listed]
+        return ("\n".join(lines) + "\n").encode()
+
+
+def read(rundir: RunDirectory) -> StateFile | None:
+    """What the `checkpoint` of a run says. None where it is missing or not understood, and so tells nothing of it."""
+    steps = [(key, _step(said, rundir)) for key, said in _lines(rundir.checkpoint_state) or ()]
+    named = [step for key, step in steps if key == _NAMED]
+    if not named or named[-1] is None or any(step is None for _, step in steps):
+        return None
+    return StateFile(named[-1], tuple(step for key, step in steps if key != _NAMED and step is not None))
+
+
+def named(path: Path) -> str | None:
+    """The name of the checkpoint in its folder that a `checkpoint` names, whoever wrote it.
+
+    None where it is missing or not understood, or names one in another folder.
+    """
+    found = [_name(said, path.parent) for key, said in _lines(path) or () if key == _NAMED]
+    return found[-1] if found else None
+
+
+def leads_out(path: Path) -> bool:
+    """Whether a `checkpoint` names one in another folder."""
+    said = [said for key, said in _lines(path) or () if key == _NAMED]
+    return bool(said) and _name(said[-1], path.parent) is None
+
+
+def listed(path: Path) -> list[str]:
+    """The names of the checkpoints in its folder that a `checkpoint` lists, the newest last."""
+    names = [_name(said, path.parent) for key, said in _lines(path) or () if key != _NAMED]
+    return [name for name in names if name is not None]
+
+
+def _lines(path: Path) -> list[tuple[str, str]] | None:
+    """Each key with the path that the file has for it; None where it is not understood.
+
+    Raises:
+      StorageError: it cannot be read now.
+    """
+    try:
+        text = read_regular(path).decode()
+    except UnicodeDecodeError:
+        return None
+    except OSError as error:
+        if is_damage(error):
+            return None
+        raise storage_error(error, f"read {path}") from error
+    found: list[tuple[str, str]] = []
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if match := _LINE.match(line):
+            found.append((match[1], _unescaped(match[2])))
+        elif not _TIMES.match(line):  # which TensorFlow writes too; anything else is damage
+            return None
+    return found
+
+
+def _unescaped(text: str) -> str:
+    """What protocol buffers' text form writes as octal digits, such as the letters of other languages."""
+    return text.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
+
+
+def _name(said: str, folder: Path) -> str | None:
+    """The name of a checkpoint in `folder`; None for one that is in another.
+
+    TensorFlow's Saver writes absolute paths, and the folder may have been moved since, or be called by another name.
+    """
+    path = Path(os.path.normpath(said))
+    if not path.is_absolute():
+        return path.name if path.name == str(path) and path.name not in ("", ".", "..") else None
+    is_elsewhere = os.path.realpath(path.parent) != os.path.realpath(folder)
+    if is_elsewhere and (path.exists() or path.with_name(f"{path.name}.index").exists()):
+        return None
+    return path.name or None
+
+
+def _step(said: str, rundir: RunDirectory) -> int | None:
+    """The step of a checkpoint of this run; None for any other path."""
+    name = _name(said, rundir.path)
+    return None if name is None else rundir.step_of(name)

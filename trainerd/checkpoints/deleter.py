@@ -1,0 +1,180 @@
+"""Keeps what is to be kept: deletes the checkpoints that retention gives up, manifest first, and moves some aside."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints import retention
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.retention import Point, Policy
+from trainerd.errors import DataError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import fsync_directory
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Looks after the checkpoints of one run directory, for the store.
+
+    Args:
+      rundir: where.
+      policy: which are kept; may be set again at any time.
+      enter: called with the stage before a checkpoint is deleted.
+
+    Attributes:
+      looked_at: how many manifests were read and how many checkpoints deleted so far.
+    """
+
+    def __init__(self, rundir: RunDirectory, policy: Policy, enter: Callable[[str], None]) -> None:
+        self.policy = policy
+        self.looked_at = 0
+        self._rundir = rundir
+        self._enter = enter
+        self._manifests: dict[int, Manifest] = {}
+
+    def remember(self, manifest: Manifest) -> None:
+        """A checkpoint was published."""
+        self._manifests[manifest.step] = manifest
+
+    def finish_deletions(self) -> None:
+        """At a start: finish what was cut short."""
+        for step in self._rundir.asides():
+            self.settle(step)
+        for step in self._rundir.deletions():
+            self._finish_deletion(step)
+
+    def deletable(
+        self, current: int, *, upcoming: bool = False, before: int | None = None, stays: Sequence[int] = ()
+    ) -> list[int]:
+        """The steps that may go; where `current` is still to come, what is before it and must outlive it is named."""
+        steps, pinned = self._rundir.steps_and_pins()
+        steps = [step for step in steps if not (upcoming and step == current)]
+        found = {step: manifest for step in steps if (manifest := self.manifest(step)) is not None}
+        points = [Point(step, m.trained_secs, m.metrics, m.before) for step, m in found.items()]
+        pinned |= set(stays)
+        points += [Point(current, before=before)] * upcoming
+        return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
+
+    def manifest(self, step: int) -> Manifest | None:
+        """A manifest, read once; None where it is damaged: the next start moves it to quarantine."""
+        if step not in self._manifests:
+            self.looked_at += 1
+            try:
+                self._manifests[step] = manifests.read(self._rundir.manifest(step))
+            except (DamagedError, DataError):
+                return None
+        return self._manifests[step]
+
+    def delete(self, steps: Sequence[int]) -> bool:
+        """Delete checkpoints, their manifests first, with one fsync for all of them.
+
+        Returns:
+          Whether all are gone: one may have been pinned meanwhile.
+        """
+        for step in steps:
+            self._enter("retain")
+            with contextlib.suppress(FileNotFoundError):  # somebody has deleted it by hand
+                self._rundir.manifest(step).rename(self._rundir.deletion(step))
+        fsync_directory(self._rundir.path)
+        return not [step for step in steps if not self._finish_deletion(step)]
+
+    def _finish_deletion(self, step: int) -> bool:
+        """Delete the files of a checkpoint whose manifest was put aside; at a start, of one that was cut short."""
+        self.looked_at += 1
+        self._manifests.pop(step, None)
+        aside = self._rundir.deletion(step)
+        if os.path.lexists(self._rundir.pin(step)) and not self._rundir.manifest(step).exists():
+            aside.rename(self._rundir.manifest(step))
+            fsync_directory(self._rundir.path)
+            return False
+        with contextlib.suppress(DamagedError, DataError):
+            names = manifests.read(aside).files
+            for name in () if self._rundir.manifest(step).exists() else names:
+                (self._rundir.path / name).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
+        log.debug("deleted the checkpoint of step %d", step, extra={"event": "delete", "step": step})
+        return True
+
+    def set_aside(self, step: int) -> None:
+        """Another checkpoint of this step is to be published: this one waits, until `settle`, for that to be done."""
+        self._enter("retract")
+        self.settle(step)
+        aside = self._rundir.aside(step)
+        aside.mkdir()
+        self._enter("retract")
+        self.move(step, aside)
+        self._enter("retract")
+        fsync_directory(aside)
+        fsync_directory(self._rundir.path)
+
+    def settle(self, step: int) -> None:
+        """What was set aside goes where it belongs: back, if no other checkpoint of that step was published.
+
+        If one was, it is deleted; a pinned one is kept in a folder of its own.
+        """
+        aside = self._rundir.aside(step)
+        if step not in self._rundir.asides():
+            return
+        self._enter("retract")
+        if not self._rundir.manifest(step).exists():
+            self._put_back(step, aside)
+        elif (aside / self._rundir.pin(step).name).exists():
+            paths = sorted(aside.iterdir())
+            folder = _free_folder(self._rundir.replaced, paths)
+            self._move_into(paths, folder)
+            log.warning("step %d was pinned, and is reached again: the old one is in %s", step, folder)
+        shutil.rmtree(aside)
+
+    def _put_back(self, step: int, aside: Path) -> None:
+        """Its files, and then its manifest: from there on it exists again."""
+        name, manifest = self._rundir.prefix(step).name, aside / self._rundir.manifest(step).name
+        self._manifests.pop(step, None)
+        with contextlib.suppress(DamagedError, DataError):
+            if all((aside / file).exists() for file in manifests.read(manifest).files if manifests.is_needed(file)):
+                for path in self._rundir.path.glob(f"{name}.*"):  # of the one that was not published
+                    path.unlink()
+        self._move_into(sorted(path for path in aside.iterdir() if path != manifest), self._rundir.path)
+        fsync_directory(self._rundir.path)
+        if os.path.lexists(manifest):
+            self._move_into([manifest], self._rundir.path)
+            fsync_directory(self._rundir.path)
+
+    def move(self, step: int, folder: Path) -> Path:
+        """Move all files of a checkpoint into a folder, its manifest first. Returns the one in which they are."""
+        manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
+        others = sorted(path for path in self._rundir.path.glob(f"{name}.*") if path != manifest)
+        folder = _free_folder(folder, [manifest, *others])
+        if os.path.lexists(manifest):
+            self._move_into([manifest], folder)
+            fsync_directory(self._rundir.path)
+        self._move_into(others, folder)
+        return folder
+
+    def _move_into(self, paths: Sequence[Path], folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        _require_no_link(folder)
+        for path in paths:
+            path.rename(folder / path.name)
+
+
+def _free_folder(folder: Path, paths: Sequence[Path]) -> Path:
+    """A folder; one within it where it has files of these names already: those of an earlier time."""
+    _require_no_link(folder)
+    for found in itertools.chain([folder], (folder / str(number) for number in itertools.count(2))):
+        if not any(os.path.lexists(found / path.name) for path in paths):
+            break
+    return found
+
+
+def _require_no_link(folder: Path) -> None:
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link to another folder")

@@ -1,0 +1,250 @@
+"""Writing tensors as TensorFlow's checkpoint format: `prefix.index` and `prefix.data-00000-of-00001`.
+
+What is small, or has no plain memory, SaveV2 writes. Large tensors are written here, since SaveV2 has no other way
+than through the page cache: docs/benchmarks.md has what that costs. The data file is tensors one after another, the
+index a table of BundleEntryProto, with the place and the CRC-32C of each (tensorflow/core/util/tensor_bundle). That is
+a format on disk, which TensorFlow has to go on reading; its protocol buffer is not in `tf.`:
+tests/tensorflow/test_internals.py names the versions for which it holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import xxhash
+from crc32c import crc32c
+from numpy.typing import NDArray
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
+
+from trainerd.checkpoints.format import sstable
+from trainerd.checkpoints.format.direct_io import BLOCK, IN_PLACE, LOT, DirectFile, address
+from trainerd.checkpoints.format.os_errors import as_os_errors
+from trainerd.checkpoints.snapshot import UnsoundError
+
+log = logging.getLogger(__name__)
+
+LARGE = 1 << 18  # bytes: from there on a tensor is worth an entry made in Python
+_WORTHWHILE = 1 << 23  # bytes of large tensors: below it SaveV2 is as fast
+_PIECE = 1 << 20  # bytes that are looked at in one go: they stay in the processor's cache meanwhile
+_ALIGNMENT = 64  # bytes: of TensorFlow's own memory, and a multiple of every number's size
+
+
+@dataclass(frozen=True)
+class Form:
+    """What all tensors of a type and shape have in common.
+
+    It is found once: asking each tensor at each checkpoint is slow in Python, and taken from the loop.
+
+    Attributes:
+      dtype: the type.
+      size: bytes; of strings, what is in them.
+      entry: what a BundleEntryProto says of type and shape. Serialized protocol buffers are merged by joining them.
+    """
+
+    dtype: tf.DType
+    size: int
+    entry: bytes = b""
+
+    @classmethod
+    def of(cls, dtype: tf.DType, shape: tf.TensorShape) -> Form | None:
+        """That of every tensor of a type and shape; None where they differ."""
+        if dtype == tf.string or not shape.is_fully_defined():
+            return None
+        entry = BundleEntryProto(dtype=dtype.as_datatype_enum, shape=shape.as_proto())
+        return cls(dtype, int(shape.num_elements() * dtype.size), entry.SerializeToString())
+
+    @cached_property
+    def numpy(self) -> type:
+        """NumPy's type of a number."""
+        found: type = self.dtype.as_numpy_dtype
+        return found
+
+    @cached_property
+    def may_hold_nan(self) -> bool:
+        """Whether its type has one."""
+        return bool(self.dtype.is_floating or self.dtype.is_complex)
+
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether it is worth being written here, and its memory is its content, byte by byte."""
+        dtype = self.dtype
+        is_plain = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
+        return bool(self.size >= LARGE and is_plain and dtype.size > 0)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One tensor, under its key and slice in the form of SaveV2.
+
+    Attributes:
+      key: its name in the file.
+      slices: the part of a larger tensor that it is.
+      tensor: its value.
+      known: its form, where that is known beforehand.
+    """
+
+    key: str
+    slices: str
+    tensor: tf.Tensor
+    known: Form | None = None
+
+    @cached_property
+    def form(self) -> Form:
+        """What it has in common with others."""
+        if self.known is not None:
+            return self.known
+        if self.tensor.dtype == tf.string:
+            return Form(tf.string, int(tf.reduce_sum(tf.strings.length(self.tensor))))
+        return Form.of(self.tensor.dtype, self.tensor.shape) or Form(self.tensor.dtype, 0)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is written here, and not by SaveV2."""
+        return not self.slices and self.form.is_large
+
+    def require_no_nan(self, piece: NDArray[np.uint8]) -> None:
+        """Look through a part of its memory.
+
+        Raises:
+          UnsoundError: it holds a NaN.
+        """
+        if self.form.may_hold_nan and _has_nan(piece.view(self.form.numpy)):
+            raise UnsoundError(f"the variable {self.key.split('/.ATTRIBUTES')[0]!r} holds a NaN")
+
+
+def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, refuse_nan: bool) -> dict[str, str]:
+    """Write a checkpoint's files. May be called on any thread.
+
+    Returns:
+      The 128-bit XXH3 of those for which it is known already, by name.
+
+    Raises:
+      OSError: they cannot be written.
+      UnsoundError: a tensor holds a NaN that must not be saved.
+    """
+    large = [item for item in items if item.is_large]
+    if sum(item.form.size for item in large) < _WORTHWHILE:
+        _save(prefix, items, moved, refuse_nan)
+        return {}
+    small = [item for item in items if not item.is_large]
+    beside = prefix.with_name("small")
+    _save(beside, small, moved, refuse_nan)
+    index, data = beside.with_name("small.index"), beside.with_name("small.data-00000-of-00001")
+    try:
+        entries = sstable.read(index.read_bytes())
+    except sstable.TableError as error:
+        log.warning("SaveV2 writes the whole checkpoint: its index is not as it was known: %s", error)
+        data.unlink()
+        _save(prefix, items, moved, refuse_nan)
+        return {}
+    finally:
+        index.unlink()
+    path = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
+    with DirectFile(path) as file:
+        appending = _Appending(file, moved)
+        with data.open("rb", buffering=0) as beginning:
+            while piece := beginning.read(_PIECE):
+                appending.plain(piece)
+        data.unlink()
+        for item in large:
+            entries[item.key.encode()] = appending.tensor(item, refuse_nan)
+        file.finish()
+        prefix.with_name(f"{prefix.name}.index").write_bytes(sstable.write(entries))
+        return {path.name: appending.digest.hexdigest()}
+
+
+class _Appending:
+    """Appends tensors to a data file.
+
+    Args:
+      file: the data file.
+      moved: told of bytes that were looked at.
+
+    Attributes:
+      digest: of all that was appended.
+    """
+
+    def __init__(self, file: DirectFile, moved: Callable[[int], None]) -> None:
+        self._file = file
+        self._moved = moved
+        self.digest = xxhash.xxh3_128()
+
+    def plain(self, content: bytes) -> None:
+        """Append these."""
+        self.digest.update(content)
+        self._file.write(memoryview(content))
+        self._moved(len(content))
+
+    def tensor(self, item: Item, refuse_nan: bool) -> bytes:
+        """Append a tensor. Returns its entry in the index.
+
+        Raises:
+          UnsoundError: it holds a NaN that must not be saved.
+        """
+        memory = _memory(item.tensor)
+        place = address(memory.data)
+        if len(memory) >= IN_PLACE and place % _ALIGNMENT == 0:  # a gap, so that it can be written from where it is
+            self.plain(bytes((place - self._file.size) % BLOCK))
+        else:
+            place = 0
+        offset, crc, begin = self._file.size, 0, 0
+        while begin < len(memory):
+            lot = memory[begin : begin + LOT - (place + begin) % BLOCK]
+            for piece in _pieces(lot):
+                crc = crc32c(piece.data, crc)  # first: of the three it waits the least for memory
+                self.digest.update(piece.data)
+                if refuse_nan:
+                    item.require_no_nan(piece)
+                self._moved(len(piece))
+            self._file.write(lot.data)
+            begin += len(lot)
+        place_and_sum = BundleEntryProto(offset=offset, size=item.form.size, crc32c=sstable.masked(crc))
+        return item.form.entry + bytes(place_and_sum.SerializeToString())
+
+
+def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], refuse_nan: bool) -> None:
+    """Write with SaveV2."""
+    for item in items:
+        if refuse_nan and item.form.may_hold_nan:
+            for piece in _pieces(_memory(item.tensor)):
+                item.require_no_nan(piece)
+                moved(len(piece))
+    with as_os_errors(), tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=[item.key for item in items],
+            shape_and_slices=[item.slices for item in items],
+            tensors=[item.tensor for item in items],
+        )
+
+
+def _memory(tensor: tf.Tensor) -> NDArray[np.uint8]:
+    """A tensor's memory, in bytes; without a copy where it is in this machine's memory."""
+    if "CPU" not in tensor.device:
+        with tf.device("CPU:0"):
+            tensor = tf.identity(tensor)
+    if tensor.dtype == tf.bfloat16:  # Python's buffers do not know it
+        tensor = tf.bitcast(tensor, tf.uint16)
+    try:
+        found: NDArray[Any] = np.asarray(memoryview(tensor))
+    except ValueError:  # nor the types of eight bits and less, of which nothing large is made
+        found = tensor.numpy()
+    return np.ascontiguousarray(found).reshape(-1).view(np.uint8)
+
+
+def _pieces(memory: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
+    return (memory[begin : begin + _PIECE] for begin in range(0, len(memory), _PIECE))
+
+
+def _has_nan(numbers: NDArray[Any]) -> bool:
+    """The minimum of what holds a NaN is NaN, and is found without a second array."""
+    if numbers.dtype.kind in "fc":
+        return bool(numbers.size and np.isnan(np.minimum.reduce(numbers)))
+    return bool(np.isnan(numbers.astype(np.float32)).any())

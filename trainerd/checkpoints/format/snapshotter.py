@@ -1,0 +1,129 @@
+"""Snapshots of a TensorFlow 2 job: the state at one boundary, in memory, and how it becomes files.
+
+Taking one copies nothing on a CPU: reading a resource variable shares its buffer, and TensorFlow copies the buffer
+when a later step writes to the variable.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import xxhash
+
+from trainerd.checkpoints.contents.keras_variables import is_of_metrics
+from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, Entry, entries
+from trainerd.checkpoints.contents.tensor_values import owned
+from trainerd.checkpoints.format import bundle_writer
+from trainerd.checkpoints.format.bundle_writer import Form, Item
+
+
+@dataclass(frozen=True)
+class TensorSnapshot:
+    """The state at one boundary, whatever steps come after it.
+
+    Attributes:
+      step: the global step of the boundary.
+      items: what goes into the file.
+      refuse_nan: whether a tensor that holds a NaN must not be saved.
+    """
+
+    step: int
+    items: Sequence[Item]
+    refuse_nan: bool = True
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its files will have: those of the tensors."""
+        return sum(item.form.size for item in self.items)
+
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+        """Write `prefix.index` and `prefix.data-00000-of-00001`. May be called on any thread."""
+        return bundle_writer.write(prefix, self.items, moved, refuse_nan=self.refuse_nan)
+
+    def first_change(self, later: TensorSnapshot) -> str | None:
+        """See `Snapshot`. Metrics of Keras begin anew with what is measured; an input reads ahead by itself."""
+        for before, after in zip(self.items, later.items, strict=True):
+            name = before.key.split("/.ATTRIBUTES")[0]
+            if not (is_of_metrics(before.key) or name == "iterator") and not _are_same(before.tensor, after.tensor):
+                return name
+        return None
+
+    def release(self) -> None:
+        """Nothing: its tensors go when it goes."""
+
+
+def _are_same(one: tf.Tensor, other: tf.Tensor) -> bool:
+    """Whether two tensors are the same, bit for bit. Those that nothing was written to share their memory."""
+    ones, others = one.numpy(), other.numpy()
+    if not isinstance(ones, np.ndarray) or ones.dtype == object:
+        return bool(np.array_equal(ones, others))
+    is_shared = ones.__array_interface__["data"] == others.__array_interface__["data"]
+    return is_shared or bool(ones.tobytes() == others.tobytes())
+
+
+class Snapshotter:
+    """Takes snapshots of one state.
+
+    All of it is read by one call of one traced function: reading five hundred variables one by one, as
+    `Checkpoint.write` does, takes twenty times as long, and the loop stands still meanwhile.
+
+    Args:
+      checkpoint: tracks the state. What it tracks must not change afterwards.
+      hidden: variables that it does not track, by their keys in the file.
+      refuse_nan: whether a snapshot that holds a NaN must not be written.
+
+    Raises:
+      EntryError: a part cannot be saved.
+    """
+
+    def __init__(self, checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], *, refuse_nan: bool = True) -> None:
+        self._checkpoint = checkpoint
+        self._hidden = dict(hidden)
+        self._refuse_nan = refuse_nan
+        self._entries: list[Entry] = []
+        self._object_graph = b""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a dataset's options, which its iterator knows all the same
+            self._read = tf.function(self._all_values, autograph=False).get_concrete_function()
+        forms = [Form.of(tensor.dtype, tensor.shape) for tensor in self._read.structured_outputs]
+        slices = [*(entry.slices for entry in self._entries), *("" for _ in self._hidden)]
+        self._items = list(zip(self.keys, slices, forms, strict=True))
+
+    def prepare(self) -> None:
+        """Read all once, for nothing: TensorFlow optimizes a graph at its first call, for seconds where it is large."""
+        self._read()
+
+    def _all_values(self) -> list[tf.Tensor]:
+        self._entries, self._object_graph = entries(self._checkpoint)
+        with tf.device("CPU:0"):
+            hidden = [tf.identity(variable) for variable in self._hidden.values()]
+        return [owned(entry.value) for entry in self._entries] + hidden
+
+    @property
+    def keys(self) -> list[str]:
+        """The name of each tensor in the file."""
+        return [*(entry.key for entry in self._entries), *self._hidden]
+
+    def describe(self) -> str:
+        """How many tensors the state has, and a digest of their names, types and shapes."""
+        specs = [(entry.key, entry.value.dtype, entry.value.shape) for entry in self._entries]
+        specs += [(key, variable.dtype, variable.shape) for key, variable in self._hidden.items()]
+        lines = sorted(f"{key} {tf.as_dtype(dtype).name} {shape}" for key, dtype, shape in specs)
+        digest = xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
+        return f"{len(specs)} tensors, {digest}"
+
+    def take(self, step: int) -> TensorSnapshot:
+        """The state now. Called at a boundary."""
+        values = list(self._read())
+        for index, entry in enumerate(self._entries):
+            if entry.python_state is not None:
+                values[index] = tf.constant(entry.python_state.serialize())
+        items = [Item(key, slices, value, form) for (key, slices, form), value in zip(self._items, values, strict=True)]
+        graph = Item(GRAPH_KEY, "", tf.constant(self._object_graph), Form(tf.string, len(self._object_graph)))
+        return TensorSnapshot(step, [*items, graph], self._refuse_nan)

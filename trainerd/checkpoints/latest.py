@@ -1,0 +1,127 @@
+"""Finding the checkpoint to resume from: newest first, verified before it is believed."""
+
+from __future__ import annotations
+
+import logging
+
+from trainerd.checkpoints import catalogue, manifest
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.errors import DataError, StorageError
+from trainerd.rundir.paths import RunDirectory
+
+log = logging.getLogger(__name__)
+
+
+def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bool = False) -> Manifest | None:
+    """The newest checkpoint whose files are what was written. Damaged ones before it go to quarantine.
+
+    Args:
+      rundir: where.
+      store: what moves the damaged ones.
+      foreign: whether checkpoints without a manifest may be there: then they do not keep a run from being new.
+
+    Returns:
+      Its manifest, or None where the run directory holds no checkpoint: the run is new.
+
+    Raises:
+      DataError: checkpoints exist and none verifies; nothing was touched.
+    """
+    if catalogue.is_disbelieved(rundir):
+        log.warning(
+            "%s does not name a checkpoint of this run, and is passed over: the newest that verifies counts",
+            rundir.checkpoint_state,
+            extra={"event": "disbelieved"},
+        )
+    found, damaged = newest_sound(rundir)
+    if found is None:
+        _refuse_to_start_over(rundir, damaged, foreign=foreign)
+        return None
+    _tell_of_later(rundir)
+    for bad, why in damaged.items():
+        store.quarantine(bad, why)
+    if damaged:
+        _name(store, found.step)
+    return found
+
+
+def _tell_of_later(rundir: RunDirectory) -> None:
+    """Say that a later checkpoint is resumed than `checkpoint` names: a person may have edited that file to go back.
+
+    Not a person, but a kill, has left it where it names the last of those that it lists.
+    """
+    written = catalogue.is_passed_over(rundir)
+    if written is None:
+        return
+    if written.named == max(written.listed):
+        text = "%s names step %d; the process died before it named the later one that is resumed"
+    else:
+        text = (
+            "%s names step %d, and a later one was saved, which is not in its list: that is resumed. To go back, leave "
+            "no line in it but the first"
+        )
+    level = logging.INFO if written.named == max(written.listed) else logging.WARNING
+    log.log(level, text, rundir.checkpoint_state, written.named, extra={"event": "passed-over"})
+
+
+def newest_sound(rundir: RunDirectory) -> tuple[Manifest | None, dict[int, str]]:
+    """The newest checkpoint that verifies, and why those before it do not, by step. Nothing is changed.
+
+    What the run left behind when it went back is no past of what it has become, and is passed over.
+    """
+    damaged: dict[int, str] = {}
+    order = catalogue.resume_order(rundir)
+    past = order[0] if order else None
+    left_behind = set[int]()
+    for step in order:
+        if step in left_behind:
+            continue
+        try:
+            found = manifest.read(rundir.manifest(step))
+            if step == past and found.before is not None:
+                past = found.before
+                left_behind |= {other for other in order if past < other < step and _has_past(rundir, other)}
+            manifest.verify(found, rundir.path)
+            return found, damaged
+        except DamagedError as error:
+            damaged[step] = str(error)
+    return None, damaged
+
+
+def _name(store: CheckpointStore, step: int) -> None:
+    """Have another start before the next save go on from the same checkpoint, and not from what was left behind."""
+    try:
+        store.name(step)
+    except StorageError as error:
+        log.warning("%s", error, extra={"event": "retention"})
+
+
+def _has_past(rundir: RunDirectory, step: int) -> bool:
+    """Whether it is known what was before a checkpoint."""
+    try:
+        return manifest.read(rundir.manifest(step)).before is not None
+    except DamagedError:
+        return False
+
+
+def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str], *, foreign: bool) -> None:
+    """Raise where checkpoints exist: a run is never started again from step 0 over somebody's work."""
+    if damaged:
+        others = ", ".join(str(step) for step in rundir.steps() if step not in damaged)
+        later = f"Of other steps there are {others}: name one in {rundir.checkpoint_state}.\n" if others else ""
+        reasons = "\n".join(f"  step {step}: {why}" for step, why in damaged.items())
+        raise DataError(
+            f"none of the {len(damaged)} checkpoints in {rundir.path} verifies:\n{reasons}\n"
+            f"{later}Nothing was touched. Bring one back from a backup, or choose another `logdir` to start anew."
+        )
+    if steps := rundir.steps():
+        raise DataError(
+            f"{rundir.checkpoint_state} names a step from which no checkpoint can be used, while those of steps "
+            f"{', '.join(map(str, steps))} exist. Name one of them in it, or delete that file."
+        )
+    if not foreign and (found := rundir.foreign_checkpoints()):
+        raise DataError(
+            f"{rundir.path} holds checkpoints that have no manifest, {found[-1]} among them: they are another "
+            "program's, or their manifests were removed. trainerd does not start from step 0 over them. "
+            "Choose another `logdir`, or move them away."
+        )

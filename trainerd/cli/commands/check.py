@@ -1,0 +1,66 @@
+"""`trainerd check`: try a job before it is trained for days."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.daemon import tensorflow_import
+from trainerd.proof.check import rehearse
+
+
+class _Warnings(logging.StreamHandler[TextIO]):
+    """Prints warnings, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setLevel(logging.WARNING)
+        self.setFormatter(logging.Formatter("warning: %(message)s"))
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        self.count += 1
+        super().emit(record)
+
+
+@click.command("check")
+@options.config_option
+def command(config_path: Path | None) -> None:
+    """Validate the config, build the job, and run two steps, one save and one restore in a scratch folder.
+
+    The run directory is not touched.
+    """
+    warnings, logger = _Warnings(), logging.getLogger("trainerd")
+    logger.addHandler(warnings)
+    try:
+        _check(config_path)
+    finally:
+        logger.removeHandler(warnings)
+    verdict = "It works; mind the warning above" if warnings.count else "All is well"
+    say(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")
+
+
+def _check(config_path: Path | None) -> None:
+    config = options.load_config(config_path)
+    say(f"config: {config.path or 'the digits job that ships'}: no mistakes")
+    say(f"logdir: {config.rundir}")
+    os.chdir(config.folder)
+    tensorflow_import.hush_tensorflow()
+    with (
+        tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch,
+        tensorflow_import.stderr_to(Path(scratch, "stderr")),
+    ):
+        from trainerd.sessions import load
+    session = load.open_session(config)
+    say(f"job: {config.entry}: builds and traces")
+    for line in rehearse(session, config.parsed_target(), config.parsed_best(), refuse=config.deterministic):
+        say(line)

@@ -1,0 +1,66 @@
+"""`trainerd logs`: the log of a run, whatever started it."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.errors import NotRunningError
+from trainerd.system.durable_files import storage
+from trainerd.system.regular_files import open_to_read
+
+_LINE_BYTES = 4096  # of the end of the log that are looked at, for each line that is wanted
+
+
+@click.command("logs")
+@options.config_option
+@options.logdir_option
+@click.option("-f", "--follow", is_flag=True, help="Go on showing lines as they are written, until Ctrl-C.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=50, show_default=True, help="How many lines.")
+def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: int) -> None:
+    """Show the end of the run's log. Under systemd `journalctl -u trainerd` has the same lines, with fields."""
+    path = options.find_rundir(config_path, logdir).log
+    if not os.path.lexists(path):
+        raise NotRunningError(f"there is no log at {path}. A program of your own logs where it says, and not there.")
+    with _open(path) as file:
+        _skip_to_end(file, lines * _LINE_BYTES)
+        for line in deque(file, maxlen=lines):
+            say(line, nl=False)
+        if follow:
+            _follow(path, file)
+
+
+def _open(path: Path) -> TextIO:
+    with storage(f"read {path}"):
+        return io.TextIOWrapper(open_to_read(path), encoding="utf-8", errors="replace")
+
+
+def _skip_to_end(file: TextIO, count: int) -> None:
+    """Go to where at most so many bytes are left, and a line begins."""
+    size = os.fstat(file.fileno()).st_size
+    if size > count:
+        file.seek(size - count)
+        file.readline(count)
+
+
+def _follow(path: Path, file: TextIO) -> None:
+    """Show what is appended, and go over to the new file where the log is rotated."""
+    while True:
+        while line := file.readline(_LINE_BYTES):
+            say(line, nl=False)
+        time.sleep(0.2)
+        try:
+            rotated = path.lstat().st_ino != os.fstat(file.fileno()).st_ino
+        except FileNotFoundError:
+            continue
+        if rotated:
+            file.close()
+            file = _open(path)

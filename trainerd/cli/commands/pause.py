@@ -1,0 +1,45 @@
+"""`trainerd pause`: write a checkpoint and stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options, requests
+from trainerd.cli.say import say
+from trainerd.errors import TrainerdError
+from trainerd.rundir.lock import read_holder
+from trainerd.rundir.state import Phase, read_state
+
+
+class _FailedWhilePausing(TrainerdError):
+    """The process ended, and not in peace. Its own exit code says how."""
+
+    summary = "the run failed while it was paused"
+
+
+@click.command("pause")
+@options.config_option
+@options.logdir_option
+@click.option("--wait", is_flag=True, help="Return when the process has ended.")
+def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
+    """Write a checkpoint at the next step and stop. The same as `touch LOGDIR/pause`."""
+    rundir = options.find_rundir(config_path, logdir)
+    holder = read_holder(rundir)
+    if holder is None:
+        say(f"nothing trains in {rundir.path}: there is nothing to pause")
+        return
+    requests.append(rundir.pause, "")
+    if not wait:
+        say(f"asked process {holder.pid} to pause")
+        return
+    requests.wait_for_end(holder)
+    state = read_state(rundir.state)
+    if state is not None and state.pid != holder.pid:
+        state = None  # an earlier process's: this one could not write its own
+    if state is None or state.phase not in (Phase.PAUSED, Phase.FINISHED):
+        error = _FailedWhilePausing(state.error if state and state.error else f"process {holder.pid} died")
+        error.exit_code = (state.exit_code if state else None) or TrainerdError.exit_code
+        raise error
+    say(f"{state.phase} at step {state.step}")

@@ -1,0 +1,57 @@
+"""`trainerd pin`: keep a checkpoint, whatever retention says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from trainerd.checkpoints import manifest
+from trainerd.checkpoints.manifest import DamagedError
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.errors import UsageError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import fsync_directory, storage
+from trainerd.system.regular_files import open_to_append
+
+
+@click.command("pin")
+@click.argument("step", type=click.IntRange(min=0))
+@options.config_option
+@options.logdir_option
+def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
+    """Keep the checkpoint of STEP, whatever retention says. The same as `touch LOGDIR/model.ckpt-STEP.pin`."""
+    rundir = options.find_rundir(config_path, logdir)
+    require_checkpoint(rundir, step)
+    pin = rundir.pin(step)
+    with storage(f"write {pin}"):
+        os.close(open_to_append(pin))
+        fsync_directory(rundir.path)
+    if not rundir.manifest(step).exists():  # deleted in between; from here on it could not have been
+        pin.unlink(missing_ok=True)
+        raise UsageError(f"the checkpoint of step {step} is being deleted.")
+    say(f"pinned step {step}: {rundir.prefix(step)}")
+
+
+def require_checkpoint(rundir: RunDirectory, step: int) -> None:
+    """Find the checkpoint of a step.
+
+    Raises:
+      UsageError: there is none.
+    """
+    steps = rundir.steps()
+    if step not in steps:
+        there = f"There are {_few(steps)}." if steps else "There is none yet."
+        raise UsageError(f"{rundir.path} has no checkpoint of step {step}. {there}")
+    try:
+        manifest.read(rundir.manifest(step))
+    except DamagedError as error:
+        raise UsageError(f"the checkpoint of step {step} is damaged: {error}") from error
+
+
+def _few(steps: list[int]) -> str:
+    """Steps, newest first, in a line that can be read."""
+    shown = ", ".join(map(str, steps[:20]))
+    return shown if len(steps) <= 20 else f"{shown} and {len(steps) - 20} older ones"

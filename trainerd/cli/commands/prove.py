@@ -1,0 +1,40 @@
+"""`trainerd prove`: prove for a job that a run that was interrupted is the run that was not."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.daemon import tensorflow_import
+from trainerd.errors import UsageError
+
+
+@click.command("prove")
+@options.config_option
+@click.option("--steps", type=click.IntRange(min=2), default=100, show_default=True, help="How long each run is.")
+@click.option(
+    "--interruptions", type=click.IntRange(min=1), default=4, show_default=True, help="How often one is interrupted."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the moments at which it is.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the runs in this new folder.")
+def command(config_path: Path | None, steps: int, interruptions: int, seed: int, keep: Path | None) -> None:
+    """Prove for this job that a run that is interrupted is the run that is not.
+
+    Trains some steps without a stop, and again with pauses and SIGKILLs, in a scratch folder, and compares every batch,
+    every metric of every step and every variable, bit for bit. The run directory is not touched.
+    """
+    from trainerd.proof.prove import Proof  # and NumPy with it
+
+    if keep is not None and keep.exists():
+        raise UsageError(f"{keep} exists already; --keep takes a new folder.")
+    config = options.load_config(config_path)
+    tensorflow_import.hush_tensorflow()
+    with tempfile.TemporaryDirectory(prefix="trainerd-prove-") as scratch:
+        folder = Path(scratch) if keep is None else keep.absolute()
+        proof = Proof(config, folder, steps=steps, interruptions=interruptions, seed=seed)
+        for line in proof.lines():
+            say(line)

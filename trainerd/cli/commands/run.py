@@ -1,0 +1,51 @@
+"""`trainerd run`: train in the foreground."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from logging_journald import check_journal_stream
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.cli.summary import summary
+from trainerd.daemon.process import TrainerProcess
+from trainerd.loop.outcome import Outcome
+
+
+@click.command("run")
+@options.of_training
+def command(
+    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+) -> None:
+    """Train in the foreground, from where the run left off.
+
+    Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
+    """
+    overrides = options.overrides(logdir, max_steps, forever, accept_changes)
+    written = options.load_config(config_path)
+    config = overrides(written)
+    with contextlib.ExitStack() as stack:
+
+        def ended(outcome: Outcome) -> None:
+            stack.close()  # the display
+            if check_journal_stream():
+                return  # Nobody types what is next into a journal.
+            where = Path(process.state.logdir)  # it may have been moved
+            for line in summary(
+                outcome, process.state, written, config_path, logdir if where == config.rundir else where
+            ):
+                say(line)
+
+        options_of_terminal: dict[str, Any] = {}
+        if sys.stderr.isatty():
+            from trainerd.cli.display import Display
+
+            display = stack.enter_context(Display())
+            options_of_terminal = {"observers": [display.observe], "terminal": display.handler}
+        process = TrainerProcess(config, overrides=overrides, ended=ended, **options_of_terminal)
+        ended(process.run())

@@ -1,0 +1,32 @@
+"""`trainerd save`: write a checkpoint now and go on training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options, requests
+from trainerd.cli.say import say
+from trainerd.errors import NotRunningError, StorageError
+from trainerd.rundir.lock import read_holder
+
+
+@click.command("save")
+@options.config_option
+@options.logdir_option
+@click.option("--wait", is_flag=True, help="Return when the checkpoint is on disk.")
+def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
+    """Write a checkpoint at the next step and go on training. The same as `touch LOGDIR/save`."""
+    rundir = options.find_rundir(config_path, logdir)
+    if (holder := read_holder(rundir)) is None:
+        start = options.command_line("start", config_path, logdir)
+        raise NotRunningError(f"nothing trains in {rundir.path}. `{start}` starts it.")
+    if not wait:
+        requests.append(rundir.save, "")
+        say(f"asked process {holder.pid} to save")
+        return
+    answer = requests.ask_for_save(rundir, holder)
+    if answer.step is None:
+        raise StorageError(str(answer.error))
+    say(f"saved step {answer.step}: {rundir.prefix(answer.step)}")

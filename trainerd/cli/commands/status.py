@@ -1,0 +1,122 @@
+"""`trainerd status`: how a run is doing, from its state.json."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.errors import NotRunningError
+from trainerd.rundir.lock import find_removed, read_holder, removed
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State, read_state
+from trainerd.system.durable_files import free_bytes, storage
+from trainerd.text import figure, seconds, size
+
+_OLD_SECS = 60.0  # a state that was written so long ago is told to be old: a long step, a hang, or no room
+_ROOM = 1 << 16  # bytes: with less than that state.json itself may not be written
+
+
+@click.command("status")
+@options.config_option
+@options.logdir_option
+@click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print state.json's fields, and `running`.")
+def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json: bool) -> None:
+    """Show how a run is doing: phase, step, metrics, rate, last checkpoint, memory.
+
+    Quick: it reads one file, and imports no TensorFlow.
+    """
+    rundir = options.find_rundir(config_path, logdir)
+    while True:
+        state, running = look(rundir, options.command_line("run", config_path, logdir))
+        if watch and not as_json:
+            click.clear()
+        say(json.dumps(state.to_json() | {"running": running}) if as_json else text(state, running))
+        if not watch:
+            return
+        time.sleep(1.0)
+
+
+def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
+    """The state of a run, and whether a process trains it; `run` is the command that would train it.
+
+    Raises:
+      NotRunningError: nothing has ever been trained there.
+    """
+    state = read_state(rundir.state)
+    running = read_holder(rundir) is not None
+    if state is None and not running and (pid := find_removed(rundir)) is not None:
+        return State(Phase.TRAINING, pid, warnings=[removed(rundir)], logdir=str(rundir.path)), True
+    if state is None and not running:
+        from trainerd.checkpoints import catalogue  # half as slow again, and seldom wanted
+        from trainerd.checkpoints.manifest import FINISH
+
+        saved = catalogue.newest(rundir)
+        if saved is None:
+            raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `{run}` does.")
+        # state.json is gone or damaged: what the manifests say is all there is to say.
+        phase = Phase.FINISHED if saved.reason == FINISH else Phase.PAUSED
+        metrics, last = dict(saved.metrics), catalogue.as_last(rundir, saved)
+        state = State(
+            phase, step=saved.step, metrics=metrics, last_checkpoint=last, logdir=str(rundir.path), at=saved.at
+        )
+        return state, False
+    state = state or State(logdir=str(rundir.path))
+    return (_with_full_disk(state, rundir) if running else state), running
+
+
+def _with_full_disk(state: State, rundir: RunDirectory) -> State:
+    """A process that has no room for state.json cannot tell so itself."""
+    with storage(f"look into {rundir.path}"):
+        if free_bytes(rundir.path) >= _ROOM:
+            return state
+    full = f"no space is left in {rundir.path}: neither a checkpoint nor state.json can be written. Free some."
+    return replace(state, warnings=[*state.warnings, full])
+
+
+def text(state: State, running: bool) -> str:
+    """A state for a person."""
+    rows = [("phase", describe(state, running))]
+    of = f" of {state.end:,}" if state.end else ""
+    rows.append(("step", f"{state.step:,}{of}"))
+    rows += [(name, figure(value)) for name, value in state.metrics.items()]
+    if running and state.at and (old := time.time() - state.at) >= _OLD_SECS:
+        rows.append(("as of", f"{seconds(old)} ago"))
+    if running and state.steps_per_sec:
+        rows.append(("rate", f"{state.steps_per_sec:,.4g} steps/s"))
+    if running and state.eta_secs is not None:
+        rows.append(("left", seconds(state.eta_secs)))
+    if (saved := state.last_checkpoint) is not None:
+        age = seconds(max(0.0, time.time() - saved.at))
+        rows.append(("saved", f"step {saved.step:,}, {age} ago ({saved.reason}, {size(saved.bytes)})"))
+    if running and state.save_model_secs is not None:
+        rows.append(("saves", f"every {seconds(state.save_model_secs)}"))
+    if running and state.saving is not None:
+        rows.append(("saving", f"step {state.saving:,}"))
+    if running:
+        rows.append(("memory", size(state.memory_bytes)))
+    rows += [("warning", warning) for warning in state.warnings]
+    if state.error:
+        rows.append(("error", state.error))
+    if state.failure is not None:
+        rows.append(("failure", f"{state.failure}, while {state.failure.phase}"))
+    rows += [("job", state.job), ("logdir", state.logdir)]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def describe(state: State, running: bool) -> str:
+    """The phase, and what to know of the process."""
+    if running:
+        return f"{state.phase} (pid {state.pid})"
+    if state.phase.is_over:
+        return str(state.phase)
+    saved = state.last_checkpoint
+    resume = f"step {saved.step}" if saved else "the beginning"
+    return f"not running: it ended while {state.phase}, without a save; the next start resumes from {resume}"

@@ -1,0 +1,27 @@
+"""`trainerd unpin`: let retention decide about a checkpoint again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.errors import UsageError
+from trainerd.system.durable_files import storage
+
+
+@click.command("unpin")
+@click.argument("step", type=click.IntRange(min=0))
+@options.config_option
+@options.logdir_option
+def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
+    """Let retention decide about the checkpoint of STEP again. It is not deleted before the next save."""
+    rundir = options.find_rundir(config_path, logdir)
+    if step not in rundir.pinned():
+        pinned = ", ".join(map(str, sorted(rundir.pinned()))) or "none"
+        raise UsageError(f"step {step} is not pinned in {rundir.path}. Pinned: {pinned}.")
+    with storage(f"remove {rundir.pin(step)}"):
+        rundir.pin(step).unlink()
+    say(f"unpinned step {step}")

@@ -1,0 +1,64 @@
+"""How commands ask a running trainer for something: files in the run directory, and an answer in state.json."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from trainerd.errors import NotRunningError
+from trainerd.rundir.lock import Holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Answer, Phase, read_state
+from trainerd.system.durable_files import storage
+from trainerd.system.regular_files import open_to_append
+
+POLL_SECS = 0.05
+_AGAIN_SECS = 5.0
+
+
+def append(path: Path, line: str) -> None:
+    """Append a line to a file that asks for something, making it where it is not there."""
+    with storage(f"write {path}"):
+        descriptor = open_to_append(path)
+        try:
+            # Whatever the umask, the trainer must be able to read it; who does not own the file need not care.
+            with contextlib.suppress(PermissionError):
+                os.fchmod(descriptor, 0o644)
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+
+def ask_for_save(rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float], None] = time.sleep) -> Answer:
+    """Ask for a checkpoint that begins after now, and wait until it is durable or has failed.
+
+    Raises:
+      NotRunningError: the process ended before it answered.
+    """
+    request = uuid.uuid4().hex
+    append(rundir.save, request + "\n")
+    gone_for = 0.0
+    while True:
+        alive = holder.is_alive()
+        state = read_state(rundir.state)
+        if state is not None and state.answer is not None and request in state.answer.ids:
+            return state.answer
+        if not alive:
+            raise NotRunningError(f"process {holder.pid} ended before it saved. `trainerd status` says why.")
+        # Another request's answer can take the place of ours in state.json before we have read it: ask again.
+        is_served = state is not None and state.phase in (Phase.SAVING, Phase.PAUSING)
+        gone_for = 0.0 if is_served or rundir.save.exists() else gone_for + POLL_SECS
+        if gone_for > _AGAIN_SECS:
+            gone_for = 0.0
+            append(rundir.save, request + "\n")
+        sleep(POLL_SECS)
+
+
+def wait_for_end(holder: Holder, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Wait until the process has ended."""
+    while holder.is_alive():
+        sleep(POLL_SECS)

@@ -1,0 +1,115 @@
+"""The daemon as the host of a program's own loop: its run directory, its flag, its config."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from trainerd.config.parse import Config
+from trainerd.errors import EntryError
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.guard import Guard
+from trainerd.loop.outcome import Outcome, Paused
+from trainerd.loop.services import Upkeep
+from trainerd.loop.signals.dispatch import lent_session_listens
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Observer, Reporter
+from trainerd.rundir.state import Phase
+
+
+class DaemonHost:
+    """What the Supervisor of a program under the daemon is looked after with; see `supervisor.tenancy.Host`.
+
+    Args:
+      config: what the daemon was started with.
+      rundir: which the daemon holds.
+      flag, reporter: the daemon's.
+      reload: reads the config again; None where it is wrong.
+      end: ends the process where the program does not after a pause; does not return.
+      fail: ends it where that pause could not be saved; does not return.
+
+    Attributes:
+      outcome: how the program's last session ended; None where there was none, or it failed.
+      error: what it failed with.
+      had_session, was_paused: whether there was one that has ended, and whether one was paused, however it ended.
+      progress: a value that changes while the save under way gets written.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rundir: RunDirectory,
+        *,
+        flag: Flag,
+        reporter: Reporter,
+        reload: Callable[[], Config | None],
+        end: Callable[[Upkeep, Outcome], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.flag = flag
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+        self.had_session = self.was_paused = False
+        self.progress: Callable[[], object] = lambda: None
+        self._config = config
+        self._rundir = rundir
+        self._reporter = reporter
+        self._reload = reload
+        self._end = end
+        self._fail = fail
+
+    @contextlib.contextmanager
+    def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter]:
+        """The daemon holds it already.
+
+        Raises:
+          Paused: the program had a session already, and was asked to pause in it or since: there is nothing to add.
+        """
+        if rundir is not None:
+            lock.keep_up(rundir)
+        lock.keep_up(self._rundir)
+        if rundir is None or rundir.path != self._rundir.path:
+            raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
+        if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
+            raise Paused
+        with lent_session_listens(self.flag), self._reporter.observed_by(observers):
+            yield self._reporter
+
+    def settled(self, config: Config, *, services: bool) -> Config:
+        """The daemon's own config. A graph's summaries are the Supervisor's service."""
+        checkpoint = self._config.checkpoint
+        if not services:
+            checkpoint = replace(checkpoint, save_model_secs=0, save_model_steps=0)
+        summary = replace(self._config.summary, save_summaries_secs=0)
+        return replace(self._config, checkpoint=checkpoint, summary=summary)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the run is where its config has it end: another start trains nothing."""
+        return self.outcome is not None and self.outcome.phase is Phase.FINISHED and not self.outcome.by_job
+
+    @contextlib.contextmanager
+    def looked_after(self, upkeep: Upkeep) -> Iterator[None]:
+        """Have the watchdog look at its saves, and end the process where a pause waits for the program for ever."""
+        self.progress = upkeep.store.progress
+        with Guard(self.flag, upkeep, lambda outcome: self._end(upkeep, outcome), self._fail) as guard:
+            upkeep.guarded_by(guard, in_services=False)
+            yield
+
+    def reload(self) -> Config | None:
+        """The config, read again."""
+        found = self._reload()
+        if found is None:
+            return None
+        self._config = found
+        return self.settled(found, services=True)
+
+    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+        """The session has ended, and the program may go on: the daemon says how it ends."""
+        self.outcome, self.error = None if error is not None else outcome, error
+        self.had_session = True
+        self.was_paused = self.was_paused or outcome.phase is Phase.PAUSED
+        if not self.was_paused:  # what the program does now, and begins next, may take as long as a start
+            reporter.update(phase=Phase.STARTING)

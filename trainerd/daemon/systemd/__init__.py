@@ -1,0 +1,1 @@
+"""What systemd asks of a service."""

@@ -1,0 +1,113 @@
+"""Life signs: sent while the loop makes progress, and no longer.
+
+Time is passed in: `beat` is called a few times a second by the ticker, and decides from what it is told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainerd.config.parse import WatchdogConfig
+from trainerd.daemon.systemd.notify import Notifier
+from trainerd.rundir.state import Phase, State
+
+EXTENSION_SECS = 30.0  # how much time is asked for at once
+EXTEND_EVERY_SECS = 5.0
+
+
+def interval_from_environment() -> float:
+    """The unit's WatchdogSec in seconds; 0 where systemd does not watch this process."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    return int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
+
+
+@dataclass
+class Progress:
+    """Whether something moves, and since when it has not."""
+
+    value: object = None
+    at: float = 0.0
+
+    def update(self, value: object, now: float) -> None:
+        """Record what is measured now."""
+        if value != self.value:
+            self.value, self.at = value, now
+
+
+class Watchdog:
+    """Decides when systemd hears from us.
+
+    Args:
+      notifier: what is told.
+      interval: WatchdogSec in seconds; 0: none.
+      config: how long what is not a step may take.
+      now: seconds on a clock that is never set.
+
+    Attributes:
+      config: may be set again at any time.
+      save_progress: gives a value that changes while the save under way gets written.
+    """
+
+    def __init__(
+        self,
+        notifier: Notifier,
+        interval: float,
+        config: WatchdogConfig,
+        *,
+        now: float,
+    ) -> None:
+        self.config = config
+        self.save_progress: Callable[[], object] = lambda: None
+        self._notifier = notifier
+        self._interval = interval
+        self._phase = Phase.STARTING
+        self._phase_since = now
+        self._steps = Progress(at=now)
+        self._save = Progress(at=now)
+        self._alive_at = now
+        self._extended_at = -EXTEND_EVERY_SECS
+
+    def observe(self, state: State, now: float) -> None:
+        """Take note of a boundary."""
+        if state.phase is not self._phase:
+            self._phase, self._phase_since = state.phase, now
+        self._steps.update((state.step, state.phase), now)
+
+    def beat(self, now: float) -> None:
+        """Send what is due."""
+        if self._phase in (Phase.SAVING, Phase.PAUSING):
+            self._save.update(self.save_progress(), now)
+        if self._interval and now - self._alive_at >= self._interval / 4 and self.is_alive(now):
+            self._alive_at = now
+            self._notifier.alive()
+        if self.wants_time(now) and now - self._extended_at >= EXTEND_EVERY_SECS:
+            self._extended_at = now
+            self._notifier.extend(EXTENSION_SECS)
+
+    def is_alive(self, now: float) -> bool:
+        """Whether the phase has made progress within its own deadline."""
+        deadline = {
+            Phase.STARTING: self.config.first_step_secs,
+            Phase.RESTORING: self.config.first_step_secs,
+            Phase.EVALUATING: self.config.evaluate_secs,
+            Phase.SAVING: self.config.save_secs,
+            Phase.PAUSING: self.config.save_secs,
+        }.get(self._phase, self._interval / 2)
+        return not deadline or now - self._moved_at() < deadline
+
+    def wants_time(self, now: float) -> bool:
+        """Whether systemd's timer of a start or a stop must wait: something long is under way, and it moves."""
+        if self._phase in (Phase.SAVING, Phase.PAUSING):
+            return now - self._moved_at() < 2 * EXTEND_EVERY_SECS
+        return self._phase in (Phase.STARTING, Phase.RESTORING, Phase.EVALUATING) and self.is_alive(now)
+
+    def _moved_at(self) -> float:
+        """When the present phase last made progress."""
+        if self._phase in (Phase.SAVING, Phase.PAUSING):
+            return max(self._save.at, self._phase_since)
+        if self._phase is Phase.TRAINING:
+            return self._steps.at
+        return self._phase_since

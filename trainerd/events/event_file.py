@@ -1,0 +1,128 @@
+"""One event file, written through TensorFlow's own writer.
+
+TensorBoard wants one file at a time in a folder, so everything goes through one writer: figures, histograms, the
+job's own `tf.summary` calls. The public API writes no SessionLog, which TensorBoard's slow loader needs in order
+to forget steps that were run again; so whole events are imported through the writer's resource. That attribute is
+not public: tests/tensorflow/test_internals.py names the versions for which it holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compat.v1 import Event, SessionLog, Summary
+
+from trainerd.errors import StorageError
+from trainerd.events.purge import void_from
+
+FLUSH_SECS = 10.0
+FLUSH_EVENTS = 1000
+
+# The writer itself never writes to the disk unless told to: a job's own summaries are made on the loop's thread,
+# which must not wait for a disk, and an error there would be taken for the job's.
+_NEVER_EVENTS = 2**31 - 1
+_NEVER_MILLIS = 2_000_000  # TensorFlow multiplies it by 1000 in 32 bits
+
+
+class EventFile:
+    """An event file in a run directory, made when it is opened. One thread at a time may use it.
+
+    Args:
+      logdir: the run directory.
+      step: what other files here have of this step and later ones is void.
+      graph: the graph of a step, or None.
+      timer: seconds on a clock that is never set.
+
+    Attributes:
+      writer: TensorFlow's, for `tf.summary` calls.
+      last_step: the last step that something was written of.
+      flushed_step: the same, of what a reader can see.
+
+    Raises:
+      StorageError: it cannot be written; so do all methods.
+    """
+
+    def __init__(
+        self, logdir: Path, step: int, graph: Any = None, *, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._logdir = logdir
+        self._timer = timer
+        self.last_step = self.flushed_step = step - 1
+        with self._storage():
+            void = void_from(logdir, step)
+            before = set(own_files(logdir))
+            self.writer = tf.summary.create_file_writer(
+                str(logdir), max_queue=_NEVER_EVENTS, flush_millis=_NEVER_MILLIS
+            )
+            self._path = next(path for path in own_files(logdir) if path not in before)
+        self._start(step, void)
+        if graph is not None:
+            with self.writer.as_default():
+                tf.summary.graph(graph)
+        self.flush()
+
+    def _start(self, step: int, void: list[Summary.Value]) -> None:
+        """`SessionLog.START` is what `tf.train.Supervisor` wrote. It comes last: where it is, the rest is too."""
+        now = time.time()
+        if void:
+            self._write(Event(step=step, wall_time=now, summary=Summary(value=void)))
+        self._write(Event(step=step, wall_time=now, session_log=SessionLog(status=SessionLog.START)))
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        """Write figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=v) for tag, v in values.items()])
+        self._write(Event(step=step, wall_time=at, summary=summary))
+        self.last_step = max(self.last_step, step)
+        self._waiting += 1
+        if self._waiting >= FLUSH_EVENTS or self._timer() >= self._flushed_at + FLUSH_SECS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Show what was written to readers.
+
+        TensorFlow goes on writing to a file that somebody has removed, and nobody would ever see that.
+        """
+        with self._storage():
+            self.writer.flush()
+            if not self._path.exists():
+                raise FileNotFoundError(f"{self._path.name} was removed")
+        self._waiting, self._flushed_at, self.flushed_step = 0, self._timer(), self.last_step
+
+    def close(self) -> None:
+        """Write the rest."""
+        with self._storage():
+            self.writer.close()
+
+    def _write(self, event: Event) -> None:
+        with self._storage():
+            tf.raw_ops.ImportEvent(writer=self.writer._resource, event=event.SerializeToString())
+
+    @contextlib.contextmanager
+    def _storage(self) -> Iterator[None]:
+        try:
+            yield
+        except (tf.errors.OpError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise StorageError(
+                f"cannot write an event file in {self._logdir}: {reason}. The curves go on as soon as one can be "
+                "written again."
+            ) from error
+
+
+def own_files(logdir: Path) -> list[Path]:
+    """This process's event files."""
+    return sorted(logdir.glob(f"events.out.tfevents.*.{os.getpid()}.*"))
+
+
+def remove_empty(logdir: Path) -> None:
+    """Remove this process's event files that nothing was written to: a full disk leaves one at each try."""
+    with contextlib.suppress(OSError):
+        for path in own_files(logdir):
+            if path.stat().st_size == 0:
+                path.unlink()

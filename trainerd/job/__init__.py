@@ -1,0 +1,1 @@
+"""What a user hands over, and how it is called."""

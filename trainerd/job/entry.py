@@ -1,0 +1,128 @@
+"""From `entry = "module:attribute"` to a Job. Importing the user's module imports TensorFlow, if it does."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+import xxhash
+
+from trainerd.errors import EntryError, TrainerdError
+from trainerd.job.definition import GraphJob, Job, KerasJob, Program
+from trainerd.job.user_code import job_traceback
+from trainerd.system.forked import ended_in_children
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob | Program:
+    """Import a module and build the job that its attribute describes.
+
+    Args:
+      entry: "module:attribute"; the attribute is a Job, a GraphJob or a KerasJob, or a function without arguments that
+        returns one; or a function that takes the Supervisor.
+      folder: put first on the import path.
+
+    Raises:
+      EntryError: any of this fails, with the job's own traceback.
+    """
+    module_name, _, attribute = entry.partition(":")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    found = _import(module_name, entry, folder)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
+        found = getattr(found, name)
+    if _takes_the_supervisor(found):
+        return Program(cast(Callable[[object], object], found))
+    job = _call(found, entry) if callable(found) else found
+    if isinstance(job, GraphJob | KerasJob):
+        return job
+    if not isinstance(job, Job):
+        raise EntryError(f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job, GraphJob or KerasJob is needed.")
+    _require_right_types(job, entry)
+    return job
+
+
+def _takes_the_supervisor(found: object) -> bool:
+    """Whether it is a function with one argument that must be given."""
+    if not callable(found):
+        return False
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (ValueError, TypeError):  # it is not written in Python
+        return False
+    needed = [each for each in parameters if each.default is each.empty and each.kind in _POSITIONAL]
+    return len(needed) == 1
+
+
+def source_of(entry: str) -> str:
+    """The file that a loaded entry is from, and a digest of it; empty where its module has none."""
+    path = getattr(sys.modules.get(entry.partition(":")[0]), "__file__", None)
+    if not path:
+        return ""
+    try:
+        return f"{Path(path).name} {xxhash.xxh3_64_hexdigest(Path(path).read_bytes())}"
+    except OSError:
+        return Path(path).name
+
+
+def _require_right_types(job: Job, entry: str) -> None:
+    if not isinstance(job.state, Mapping) or any(not isinstance(name, str) for name in job.state):
+        raise EntryError(
+            f'entry = {entry!r}: the job\'s state must be a dict of name to what is saved, such as {{"model": model}}, '
+            f"and is {job.state!r}."
+        )
+    for name in ("train_step", "evaluate", "summaries", "export"):
+        value = getattr(job, name)
+        if not callable(value) and (value is not None or name == "train_step"):
+            raise EntryError(f"entry = {entry!r}: the job's {name} must be a function, and is {value!r}.")
+
+
+def _import(module_name: str, entry: str, folder: Path) -> object:
+    with _blamed(entry, failed="does not import", ended="importing it"):
+        try:
+            return importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
+                raise EntryError(
+                    f"entry = {entry!r}: there is no module {error.name!r}. It was looked for in {folder} and among "
+                    f"the packages of {sys.prefix}."
+                ) from None
+            raise
+
+
+def _call(build: Callable[[], object], entry: str) -> object:
+    with _blamed(entry, failed="raised while it built the job", ended="building the job"):
+        return build()
+
+
+@contextlib.contextmanager
+def _blamed(entry: str, *, failed: str, ended: str) -> Iterator[None]:
+    """What the user's code raises in the block is told as theirs."""
+    try:
+        with ended_in_children():
+            yield
+    except TrainerdError:
+        raise
+    except Exception as error:
+        raise EntryError(f"entry = {entry!r} {failed}:\n{job_traceback(error)}") from error
+    except SystemExit as error:
+        raise EntryError(f"entry = {entry!r}: {ended} ended with exit({error.code!r}).") from error
+
+
+def _near(module: object, name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, dir(module), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _what(value: object) -> str:
+    return "None (does it end with `return trainerd.Job(...)`?)" if value is None else f"a {type(value).__name__}"

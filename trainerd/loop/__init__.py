@@ -1,0 +1,1 @@
+"""The loop: steps, and at each boundary what is due."""

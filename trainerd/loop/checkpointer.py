@@ -1,0 +1,393 @@
+"""The checkpoint service: snapshots at a boundary, written in the background, announced when they are durable."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.manifest import About, Manifest
+from trainerd.checkpoints.snapshot import Snapshot, UnsoundError
+from trainerd.checkpoints.store import CheckpointStore, NoRoomError
+from trainerd.config.fingerprint import Fingerprint
+from trainerd.errors import JobError, StorageError
+from trainerd.loop.autosave import Cadence
+from trainerd.loop.contract import Savable
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.schedule import Mark
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import Answer, LastCheckpoint, Phase
+from trainerd.system.threads import Background
+
+log = logging.getLogger(__name__)
+
+RETRY_SECS = 15.0
+MAX_RETRY_SECS = 600.0
+POLL_SECS = 0.5
+_FAILED = "the last save failed"
+_HANGS = "a save hangs"
+
+
+@dataclass
+class Save:
+    """One snapshot on its way to the disk.
+
+    Attributes:
+      step, reason, ids: of which step, why, and who waits for it.
+      changes: of the session, when its snapshot was taken.
+      unfinished: the services that are still to be done at its boundary.
+      error: why it could not be made; None while it is under way, and where it was.
+      done: set when it is over.
+      progress, moved_at: what the store last said of it, and when that changed.
+    """
+
+    step: int
+    reason: str
+    ids: list[str]
+    changes: int = 0
+    unfinished: Sequence[str] = ()
+    error: StorageError | UnsoundError | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    progress: object = None
+    moved_at: float = 0.0
+
+
+class Checkpointing:
+    """Saves one session's state through the store, one snapshot at a time.
+
+    Memory is bounded by that: beside the state there is one snapshot of it at most.
+
+    Args:
+      rundir: where.
+      store: what makes a snapshot durable.
+      reporter: told of each checkpoint and each failure.
+      flag: raised when a save that ended wants the loop's attention.
+      writer: the thread that writes.
+      timer: seconds on a clock that is never set.
+      elsewhere: the seconds that the loop has spent on evaluations and summaries so far.
+
+    Attributes:
+      hang_secs: after how many seconds without progress a save counts as hung; may be set again at any time.
+      cadence: learns what each save costs.
+      fingerprint: what the run is trained with, for the manifests.
+      retry_at: when a save that failed is to be tried again, on the timer; infinity where none is.
+    """
+
+    def __init__(
+        self,
+        rundir: RunDirectory,
+        store: CheckpointStore,
+        reporter: Reporter,
+        flag: Flag,
+        *,
+        writer: Background | None = None,
+        timer: Callable[[], float] = time.monotonic,
+        elsewhere: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.store = store
+        self.hang_secs = 300.0
+        self.retry_at = math.inf
+        self.cadence = Cadence(0.01, Mark(0, timer()))
+        self.fingerprint: Fingerprint = {}
+        self._rundir = rundir
+        self._reporter = reporter
+        self._flag = flag
+        self._writer = writer or Background("trainerd-checkpoint")
+        self._timer = timer
+        self._elsewhere = elsewhere
+        self._last: LastCheckpoint | None = None
+        self._now: Save | None = None
+        self._next: Save | None = None  # asked for while another was under way; its snapshot is not taken yet
+        self._unsound: Save | None = None
+        self._is_unfinished = False  # whether the last checkpoint has services that are still to be done
+        self._changes = 0  # of the session when the last checkpoint's snapshot was taken
+        self._failures = 0
+        self._left_out: StorageError | None = None  # of a state that was not whole
+        self._needs = 0  # bytes, where a save waits for room
+        self._is_closing = False
+        self._is_last = False  # whether somebody waits for the save under way, and is told what becomes of it
+        self._trained_before = 0.0
+        self._began_at = timer()
+
+    @property
+    def saved_step(self) -> int:
+        """The step of the newest checkpoint of this line of training; 0, where every run begins, before it."""
+        return self._last.step if self._last else 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._now is not None and not self._now.done.is_set()
+
+    @property
+    def resume_point(self) -> str:
+        """Where the next start would resume, for a message."""
+        return f"step {self._last.step}" if self._last else "the beginning: there is no checkpoint yet"
+
+    def resumed(self, found: Manifest) -> None:
+        """The run goes on from this checkpoint."""
+        self._last = catalogue.as_last(self._rundir, found)
+        self._changes = found.step
+        self._is_unfinished = bool(found.unfinished)
+        self._trained_before = found.trained_secs
+        self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
+
+    def begin(self, mark: Mark) -> None:
+        """Training begins at this boundary."""
+        self.cadence.quiet_since = Mark(mark.step, self._training_time())
+        self._began_at = mark.now
+
+    def _training_time(self) -> float:
+        """The timer, without the time that evaluations and summaries took: no save is to blame for that."""
+        return self._timer() - self._elsewhere()
+
+    # ------------------------------------------------------------------ on the loop's thread, at a boundary
+
+    def start(
+        self, session: Savable, reason: str, ids: list[str] | None = None, unfinished: Sequence[str] = ()
+    ) -> None:
+        """Take a snapshot and go on; it is announced when it is durable.
+
+        While another is under way none is taken. What was asked for by somebody then comes right after it, since
+        they were promised a checkpoint that begins after they asked; what a schedule asked for is left out, as it is
+        while one that failed waits to be tried again.
+
+        Args:
+          session: what is saved.
+          reason: why.
+          ids: of those who wait for an answer.
+          unfinished: the services that are still to be done at this boundary.
+
+        Raises:
+          JobError: the save before was of a state that must not be saved.
+        """
+        self._require_sound()
+        if reason == "retry":
+            self.retry_at = math.inf
+        if reason == "schedule" and self.retry_at < math.inf:
+            return
+        if self.is_busy:
+            if reason not in ("schedule", "retry"):
+                waiting = self._next.ids if self._next else []
+                self._next = Save(0, reason, waiting + (ids or []))
+            return
+        step = session.step
+        if self._is_saved(session, unfinished):
+            log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
+            self.answer(ids or [], step, None)
+            return
+        if not session.is_whole:
+            self._leave_out(step, ids or [])
+            return
+        self._left_out = None
+        mark = Mark(step, self._training_time())
+        changes, snapshot, now = session.changes, session.snapshot(), self._timer()
+        self._needs, self.retry_at = 0, math.inf
+        self.cadence.begins(mark)
+        self._reporter.update(saving=step)
+        trained = self._trained_before + now - self._began_at
+        about = About(reason, self._reporter.state.metrics, trained, self.fingerprint, unfinished)
+        self._now = save = Save(step, reason, ids or [], changes, unfinished, moved_at=now)
+        self._writer.submit(lambda: self._write(save, snapshot, about))
+
+    def _is_saved(self, session: Savable, unfinished: Sequence[str]) -> bool:
+        """Whether the last checkpoint is of this state; and, where nothing is unfinished, says so."""
+        is_last = self._last is not None and self._last.step == session.step and self._changes == session.changes
+        return is_last and (bool(unfinished) or not self._is_unfinished)
+
+    def _leave_out(self, step: int, ids: list[str]) -> None:
+        why = (
+            f"step {step} is not saved: what was restored has not all its variables yet, and the rest would be lost. "
+            f"The next start resumes from {self.resume_point}"
+        )
+        log.warning("%s", why, extra={"event": "save-failed", "step": step})
+        self._left_out = StorageError(why)
+        self.answer(ids, None, why)
+
+    def settle(self, session: Savable) -> None:
+        """Look after the save that ended, if one did: the loop calls it at every boundary.
+
+        Raises:
+          JobError: it was of a state that must not be saved.
+        """
+        if self.cadence.is_saving and not self.is_busy:
+            mark = Mark(session.step, self._training_time())
+            self.cadence.ended(mark) if self._now and self._now.error is None else self.cadence.failed(mark)
+        self._require_sound()
+        if self._next is not None and not self.is_busy:
+            waiting, self._next = self._next, None
+            self.start(session, waiting.reason, waiting.ids)
+
+    def _require_sound(self) -> None:
+        if self._unsound is not None:
+            raise self._job_error(self._unsound)
+
+    def watch(self) -> None:
+        """Look after saves between two of them; the loop calls it about once a second.
+
+        Warns of one that hangs, and takes that back where it moves again. Has one that found no room tried again as
+        soon as there is.
+        """
+        with contextlib.suppress(StorageError):  # then it is not known, and tried again in its time
+            if self._needs and self.store.has_room(self._needs):
+                self._needs, self.retry_at = 0, self._timer()
+        save = self._now
+        if save is not None and not save.done.is_set() and self._is_hung(save):
+            self._reporter.warn(f"{_HANGS}: step {save.step}, no progress for {self.hang_secs:g} s. See `dmesg`.")
+        else:
+            self._reporter.unwarn(_HANGS)
+
+    def finish(
+        self,
+        session: Savable,
+        reason: str,
+        *,
+        is_last: bool = True,
+        ids: Sequence[str] = (),
+        unfinished: Sequence[str] = (),
+    ) -> None:
+        """Make a checkpoint of this boundary and wait until it is durable.
+
+        Args:
+          session: the model.
+          reason: why.
+          is_last: whether none will follow: one that fails is not tried again.
+          ids, unfinished: see `start`.
+
+        Raises:
+          StorageError: it could not be made.
+          JobError: the state must not be saved.
+        """
+        with self._reporter.phase(Phase.SAVING), self._as_last() if is_last else contextlib.nullcontext():
+            self.wait()
+            begins = not self._last and session.step == 0 == session.changes  # there is nothing to save
+            if self._next is not None or ids or not (begins or self._is_saved(session, unfinished)):
+                waiting, self._next = self._next, None
+                self.start(session, reason, [*(waiting.ids if waiting else ()), *ids], unfinished)
+                self.wait()
+            if self._left_out is not None:
+                raise self._left_out
+        save = self._now
+        if save is not None and isinstance(save.error, UnsoundError):
+            raise self._job_error(save)
+        if save is not None and save.error is not None:
+            raise save.error
+
+    @contextlib.contextmanager
+    def _as_last(self) -> Iterator[None]:
+        self._is_last = True
+        try:
+            yield
+        finally:
+            self._is_last = False
+
+    def close(self) -> None:
+        """No save will follow: end the thread that writes, where it does not hang."""
+        self._is_closing = True
+        self._writer.close(POLL_SECS)
+
+    def make_way(self) -> None:
+        """Wait until another save can begin; not for one that hangs."""
+        if self.is_busy:
+            with self._reporter.phase(Phase.SAVING), contextlib.suppress(StorageError):
+                self.wait()
+
+    def wait(self) -> None:
+        """Wait until the save that is under way has ended, however it does.
+
+        Raises:
+          StorageError: it hangs.
+        """
+        save = self._now
+        while save is not None and not save.done.wait(POLL_SECS):
+            if self._is_hung(save):
+                raise StorageError(
+                    f"the save of step {save.step} in {self._rundir.path} makes no progress for {self.hang_secs:g} s, "
+                    f"so the run ends without it. The next start resumes from {self.resume_point}. See `dmesg`."
+                )
+
+    def _is_hung(self, save: Save) -> bool:
+        progress, now = self.store.progress(), self._timer()
+        if progress != save.progress:
+            save.progress, save.moved_at = progress, now
+        return now - save.moved_at >= self.hang_secs
+
+    def _job_error(self, save: Save) -> JobError:
+        return JobError(
+            f"{save.error} after step {save.step}, so that step was not saved. The next start resumes from "
+            f"{self.resume_point}. Where that is meant to be, set `stop_on_nan = false`.",
+            step=save.step,
+            sound=False,
+        )
+
+    # ------------------------------------------------------------------ on the writer's thread
+
+    def _write(self, save: Save, snapshot: Snapshot, about: About) -> None:
+        try:
+            self._publish(save, snapshot, about)
+        except UnsoundError as error:
+            save.error = error
+            self._unsound = save
+            self.answer(save.ids, None, str(error))
+        except StorageError as error:
+            self._fail(save, error)
+        except Exception as error:
+            log.exception("an error of trainerd's own, in a save")
+            self._fail(save, StorageError(f"the save of step {save.step} failed: {type(error).__name__}: {error}"))
+        finally:
+            snapshot.release()
+            try:
+                self._reporter.update(saving=None)
+            finally:  # whatever becomes of who is told: the loop may wait for this
+                save.done.set()
+                self._flag.raise_for(Request.TICK)
+        while not (self._is_closing or self.is_busy) and self.store.tidy():
+            pass  # until another save waits
+
+    def _publish(self, save: Save, snapshot: Snapshot, about: About) -> None:
+        place = self._rundir.path
+        try:
+            self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))
+        except StorageError:
+            if not lock.keep_up(self._rundir) or self._rundir.path == place:
+                raise
+            self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))  # it was moved meanwhile
+
+    def _announce(self, save: Save, saved: LastCheckpoint) -> None:
+        self._last, self._changes, self._is_unfinished = saved, save.changes, bool(save.unfinished)
+        self._failures = self._needs = 0
+        self._reporter.unwarn(_FAILED)
+        log.info(
+            "saved step %d (%s) in %.2f s: %s",
+            saved.step,
+            saved.reason,
+            saved.seconds,
+            saved.path,
+            extra={"event": "checkpoint", "step": saved.step, "reason": saved.reason},
+        )
+        self._reporter.hold(last_checkpoint=saved, saving=None, failure=None)
+        self.answer(save.ids, saved.step, None)
+
+    def _fail(self, save: Save, error: StorageError) -> None:
+        """Say so at once, and have it tried again after a pause that doubles."""
+        save.error = error
+        self._failures += 1
+        self._needs = error.needed if isinstance(error, NoRoomError) else 0
+        self.retry_at = self._timer() + min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures - 1, 10))
+        again = "" if self._is_last else " It is saved as soon as there is." if self._needs else " It is tried again."
+        log.error("%s: %s%s", _FAILED, error, again, extra={"event": "save-failed", "step": save.step})
+        self._reporter.unwarn(_FAILED)  # of an earlier step
+        self._reporter.warn(f"{_FAILED}: {error}{again}")
+        self.answer(save.ids, None, str(error))
+
+    def answer(self, ids: list[str], step: int | None, error: str | None) -> None:
+        """Tell those who wait."""
+        if ids:
+            self._reporter.update(answer=Answer(ids, step, error))

@@ -1,0 +1,166 @@
+"""What every session does, and what it needs of a flag. Imports nothing of its own package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainerd.checkpoints.snapshot import Snapshot
+
+
+class StopFlag(Protocol):
+    """The flag, as a session sees it."""
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether the loop's attention is wanted at the next boundary."""
+        ...
+
+    def bind(self, mirror: Callable[[bool], None]) -> None:
+        """Have `mirror` called with the flag's value, now and whenever it changes, from any thread."""
+        ...
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What `run_until` did.
+
+    Attributes:
+      first: the global step of the first row; `first - 1` was the boundary before.
+      names: the metrics, one a column.
+      rows: one row a step, float64, shape [steps, metrics].
+      ended: whether the input has no more batches.
+      then: what is to be done at this boundary before the next step, as long as that takes; it gives figures.
+      over: why training is at its end, where the session itself knows.
+    """
+
+    first: int
+    names: Sequence[str]
+    rows: NDArray[np.float64]
+    ended: bool = False
+    then: Callable[[], Mapping[str, float]] | None = None
+    over: str = ""
+
+    def last(self) -> dict[str, float]:
+        """The metrics of the last step; empty where no step was run."""
+        return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}
+
+
+class Savable(Protocol):
+    """What a checkpoint can be made of."""
+
+    @property
+    def step(self) -> int:
+        """The global step: how many steps have been done over the run's whole life."""
+        ...
+
+    @property
+    def changes(self) -> int:
+        """Grows whenever the state may have changed; where every change counts a step, it is the step."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the state is there: a checkpoint that is made before would lose what is not."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """The state at this boundary, in memory. Steps that come after it do not change it."""
+        ...
+
+
+class Model(Savable, Protocol):
+    """What is trained, as one sees it at a boundary. Only the loop's thread calls it, and only between two steps."""
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether `evaluate` gives figures."""
+        ...
+
+    @property
+    def calls_python(self) -> bool:
+        """Whether a step, or its input, calls Python: what that waits for may never come."""
+        ...
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint into the model.
+
+        Raises:
+          DataError: it does not fit the job.
+        """
+        ...
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """What the job's state and its input are; see `trainerd.config.fingerprint`."""
+        ...
+
+    def evaluate(self) -> dict[str, float]:
+        """The job's own figures of its quality, at this boundary.
+
+        Raises:
+          JobError: the job's `evaluate` failed.
+        """
+        ...
+
+    def weights(self) -> Mapping[str, Any]:
+        """The trainable variables' values by name, as tensors that later steps do not change."""
+        ...
+
+    def write_summaries(self) -> None:
+        """Call the job's own summaries. The default summary writer is set.
+
+        Raises:
+          JobError: the job's `summaries` failed.
+        """
+        ...
+
+    def graph(self) -> Any:
+        """The graph of one step, for TensorBoard; None where there is none."""
+        ...
+
+
+class Session(Model, Protocol):
+    """A model, and how its steps are run."""
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether there are figures that come at the end of an epoch."""
+        ...
+
+    def bind(self, flag: StopFlag) -> None:
+        """Look at this flag after every step from now on."""
+        ...
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps until the flag is raised, `limit` is reached, the input ends, or the loss is not finite.
+
+        It may return earlier, at any boundary. Where the flag is raised already it runs no step.
+
+        Args:
+          limit: the global step to stop at.
+
+        Raises:
+          JobError: a step failed.
+        """
+        ...
+
+    def end(self, *, finished: bool) -> None:
+        """No step follows, and the state is about to be saved for the last time.
+
+        Args:
+          finished: whether training is over; it goes on another day where it is paused.
+
+        Raises:
+          JobError: what the job does at its end failed.
+        """
+        ...
+
+    def events(self, logdir: Path) -> Any:
+        """What writes its curves for TensorBoard into this folder; see `supervisor.recording.Events`."""
+        ...

@@ -1,0 +1,147 @@
+"""A session without TensorFlow, for tests of what is above sessions. It honours the same contract."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainerd.checkpoints.snapshot import UnsoundError
+from trainerd.errors import DataError
+from trainerd.loop.contract import Steps, StopFlag
+
+
+@dataclass(frozen=True)
+class FakeSnapshot:
+    """A snapshot that writes two small files, named as TensorFlow names them."""
+
+    step: int
+    value: float
+
+    @property
+    def size(self) -> int:
+        """A few bytes."""
+        return 100
+
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+        """Write the state as JSON."""
+        if np.isnan(self.value):
+            raise UnsoundError("the variable 'value' holds a NaN")
+        prefix.with_name(prefix.name + ".data-00000-of-00001").write_text(json.dumps(self.value))
+        prefix.with_name(prefix.name + ".index").write_text(json.dumps(self.step))
+        return {}
+
+    def first_change(self, later: FakeSnapshot) -> str | None:
+        """The number."""
+        return None if later.value == self.value else "value"
+
+    def release(self) -> None:
+        """It holds nothing."""
+
+
+class FakeSession:
+    """Adds 2 to a number at each step, like the seed's counter.
+
+    Args:
+      on_step: called with the global step before each step; what it raises, `run_until` raises.
+      ends_at: the step after which the input has no more batches.
+      figures: what `evaluate` gives for a step; None where there is no evaluation.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_step: Callable[[int], None] = lambda step: None,
+        ends_at: int | None = None,
+        figures: Callable[[int], dict[str, float]] | None = None,
+        loss: Callable[[int], float] = lambda step: 1.0 / step,
+        fingerprint: dict[str, str] | None = None,
+    ) -> None:
+        self.step = 0
+        self.value = 0.0
+        self._on_step = on_step
+        self._ends_at = ends_at
+        self._figures = figures
+        self._loss = loss
+        self._fingerprint = fingerprint or {}
+        self._raised = threading.Event()
+
+    is_whole = True
+    has_epochs = False
+    calls_python = False
+
+    @property
+    def changes(self) -> int:
+        """The step: nothing else changes it."""
+        return self.step
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether it was made with figures."""
+        return self._figures is not None
+
+    def bind(self, flag: StopFlag) -> None:
+        """Look at this flag after every step."""
+        flag.bind(lambda raised: self._raised.set() if raised else self._raised.clear())
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps in Python."""
+        first = self.step + 1
+        rows: list[list[float]] = []
+        while self.step < limit and not self._raised.is_set():
+            if self.step == self._ends_at:
+                return Steps(first, ("loss", "p"), self._table(rows), ended=True)
+            self._on_step(self.step + 1)
+            self.step += 1
+            self.value += 2.0
+            rows.append([self._loss(self.step), self.value])
+            if not np.isfinite(rows[-1][0]):
+                break
+        return Steps(first, ("loss", "p"), self._table(rows))
+
+    @staticmethod
+    def _table(rows: list[list[float]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.array(rows, dtype=np.float64).reshape(len(rows), 2)
+
+    def snapshot(self) -> FakeSnapshot:
+        """The number and its step."""
+        return FakeSnapshot(self.step, self.value)
+
+    def restore(self, prefix: Path) -> None:
+        """Read what FakeSnapshot wrote."""
+        try:
+            self.value = json.loads(prefix.with_name(prefix.name + ".data-00000-of-00001").read_text())
+            self.step = json.loads(prefix.with_name(prefix.name + ".index").read_text())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{prefix} does not fit the job: {error}") from error
+
+    def fingerprint(self) -> dict[str, str]:
+        """What it was made with."""
+        return self._fingerprint
+
+    def evaluate(self) -> dict[str, float]:
+        """The figures for this step."""
+        return self._figures(self.step) if self._figures else {}
+
+    def weights(self) -> Mapping[str, Any]:
+        """The number."""
+        return {"value": self.value}
+
+    def write_summaries(self) -> None:
+        """It has none of its own."""
+
+    def graph(self) -> Any:
+        """It has none."""
+        return None
+
+    def end(self, *, finished: bool) -> None:
+        """It holds nothing."""
+
+    def events(self, logdir: Path) -> Any:
+        """Nothing writes for it."""
+        return None

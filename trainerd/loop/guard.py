@@ -1,0 +1,190 @@
+"""Serves a pause or a save while the loop's thread is busy with what may take long, or hangs.
+
+Before an evaluation, before summaries, before what a session does between two steps, the state is whole, and taking
+a snapshot of it costs a millisecond. So nobody who asks for a pause has to wait for their end: what they asked for is
+made of that snapshot. The same goes for a step that calls Python and never returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.errors import StorageError, TrainerdError
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.outcome import Outcome
+
+log = logging.getLogger(__name__)
+
+POLL_SECS = 0.05  # while a request waits that cannot be served yet
+IDLE_SECS = 1.0  # while there is none
+_SERVED = (Request.PAUSE, Request.SAVE)
+
+
+@dataclass
+class HeldState:
+    """The state of one boundary, held in memory. A checkpoint can be made of it once, as of the model itself.
+
+    Attributes:
+      what: what is under way since, for a person.
+      step, changes, is_whole: as the model's.
+      taken: the snapshot.
+      unfinished: the services that were due at the boundary, and are not done.
+      patience: for how many seconds a pause waits for the loop to come to its next boundary.
+      paused_at: where a pause was served already and the loop does not end, since when, on the guard's clock.
+      is_spent: whether a checkpoint was made of it.
+    """
+
+    what: str
+    step: int
+    changes: int
+    is_whole: bool
+    taken: Snapshot
+    unfinished: tuple[str, ...] = ()
+    patience: float = 0.0
+    paused_at: float | None = None
+    is_spent: bool = field(default=False)
+
+    def snapshot(self) -> Snapshot:
+        """The state; what is made of it releases it.
+
+        Raises:
+          StorageError: a checkpoint that was made of it has failed.
+        """
+        if self.is_spent:
+            raise StorageError(f"step {self.step} could not be saved while {self.what} was under way")
+        self.is_spent = True
+        return self.taken
+
+    def release(self) -> None:
+        """Give back its memory, where nothing is made of it."""
+        if not self.is_spent:
+            self.is_spent = True
+            self.taken.release()
+
+
+class Server(Protocol):
+    """What does as it was asked, from a held state."""
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is being written: another one can be begun after that."""
+        ...
+
+    def save_held(self, held: HeldState) -> None:
+        """Begin to make a checkpoint, for those who asked for one."""
+        ...
+
+    def pause_held(self, held: HeldState) -> Outcome:
+        """Make a checkpoint, and wait until it is durable.
+
+        Raises:
+          TrainerdError: it could not be made.
+        """
+        ...
+
+
+class Guard:
+    """Looks after the requests that come while the loop's thread holds a state.
+
+    Args:
+      flag: what the requests raise.
+      server: makes the checkpoints.
+      end: ends the process after a pause; does not return.
+      fail: ends it where the pause of a step that never ends could not be saved; does not return.
+      timer: seconds on a clock that is never set.
+    """
+
+    def __init__(
+        self,
+        flag: Flag,
+        server: Server,
+        end: Callable[[Outcome], None],
+        fail: Callable[[BaseException], None],
+        *,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._flag = flag
+        self._server = server
+        self._end = end
+        self._fail = fail
+        self._timer = timer
+        self._held: HeldState | None = None
+        self._asked_at: float | None = None  # for a pause that was not served yet
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trainerd-guard", daemon=True)
+
+    def __enter__(self) -> Guard:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._closed.set()
+
+    @contextlib.contextmanager
+    def holding(self, held: HeldState) -> Iterator[None]:
+        """Serve what is asked for from this state while the block runs.
+
+        Where that is a pause, the block's end is never left: the process ends.
+        """
+        with self._lock:
+            self._held = held
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held = None
+
+    def look(self) -> bool:
+        """Serve what can be served. Returns whether a request waits that cannot be served yet."""
+        with self._lock:
+            held = self._held
+            if not self._flag.wants(Request.PAUSE):
+                self._asked_at = None
+            elif self._asked_at is None:
+                self._asked_at = self._timer()
+            if held is not None and not self._closed.is_set():
+                asked_at = self._asked_at if held.paused_at is None else held.paused_at
+                is_long = asked_at is not None and self._timer() - asked_at >= held.patience
+                if is_long and (held.paused_at is not None or self._flag.withdraw(Request.PAUSE)):
+                    self._pause(held)
+                elif self._can_save(held) and self._flag.withdraw(Request.SAVE):
+                    self._server.save_held(held)
+        return any(map(self._flag.wants, _SERVED))
+
+    def _can_save(self, held: HeldState) -> bool:
+        return not (held.patience or self._server.is_saving)
+
+    def _pause(self, held: HeldState) -> None:
+        """The loop's thread cannot go on meanwhile. Where this fails, the loop pauses at its next boundary."""
+        try:
+            outcome = self._server.pause_held(held)
+        except Exception as error:
+            is_ours = isinstance(error, TrainerdError)
+            text = "%s The pause waits for the end of %s."
+            log.error(text, error, held.what, extra={"event": "save-failed"}, exc_info=not is_ours)
+            if held.patience:  # of a step that does not end
+                self._fail(error)
+            self._held = None
+            self._flag.raise_for(Request.PAUSE)
+            return
+        self._end(outcome)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._flag.wait_for(_SERVED, IDLE_SECS)
+                waits = self.look()
+            except Exception:
+                log.exception("an error of trainerd's own, in what serves a pause")  # the loop serves it, then
+                waits = True
+            if waits:
+                self._closed.wait(POLL_SECS)

@@ -1,0 +1,107 @@
+"""Takes the states that a guard serves requests from, as often as their cost allows.
+
+A snapshot takes a millisecond; and where a step comes while it is held, what the step writes to is copied first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from trainerd.loop.contract import Model
+from trainerd.loop.guard import Guard, HeldState
+from trainerd.loop.recorder import EVALUATION, SUMMARIES
+from trainerd.loop.state_check import StateCheck
+
+SHARE = 0.01  # of the time, that taking states may cost, beside these seconds
+ALLOWANCE_SECS = 0.2
+COPIED_PER_SEC = 4e9  # bytes, by a step that writes to what is held
+
+
+class Holding:
+    """Holds the state of a session while something long is under way.
+
+    Args:
+      session: the model.
+      guard: serves requests from it.
+      check: looks whether what must not change the state does.
+      timer: seconds on a clock that is never set.
+    """
+
+    def __init__(
+        self, session: Model, guard: Guard, check: StateCheck, *, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._session = session
+        self._guard = guard
+        self._check = check
+        self._timer = timer
+        self._began_at = timer()
+        self._spent = 0.0  # seconds
+        self._of_steps: HeldState | None = None
+        self._next_at = 0.0  # when that may be taken anew
+
+    @contextlib.contextmanager
+    def section(self, name: str, unfinished: tuple[str, ...]) -> Iterator[None]:
+        """What may take long at a boundary is done in the block.
+
+        Args:
+          name: what it is.
+          unfinished: the services that are to be done again where a pause cuts it short.
+        """
+        begun = self._timer()
+        if self._spent > ALLOWANCE_SECS + SHARE * (begun - self._began_at):
+            yield
+            return
+        held = self._take(name, unfinished)
+        taken_at = self._timer()
+        self._spent += taken_at - begun
+        try:
+            with self._guard.holding(held):
+                yield
+                if name in (EVALUATION, SUMMARIES) and not held.is_spent:
+                    self._check.look(name, held.taken, self._session, self._timer() - taken_at, taken_at - begun)
+        finally:
+            held.release()
+
+    @contextlib.contextmanager
+    def stepping(self, patience: float) -> Iterator[None]:
+        """Steps that may never end are run in the block.
+
+        Args:
+          patience: for how many seconds a pause waits for their end.
+        """
+        held = self._of_steps
+        if held is None or held.is_spent or self._timer() >= self._next_at:
+            held = self._take_of_steps(f"the step after {self._session.step}", patience)
+        with self._guard.holding(held):
+            yield
+
+    @contextlib.contextmanager
+    def ending(self, patience: float) -> Iterator[None]:
+        """A loop that was told to end, and may never do so, runs in the block.
+
+        Args:
+          patience: for how many seconds it may stay at one step.
+        """
+        held = self._of_steps
+        if held is None or held.is_spent or held.paused_at is None or held.changes != self._session.changes:
+            held = self._take_of_steps(f"what follows step {self._session.step}", patience)
+            held.paused_at = self._timer()
+        with self._guard.holding(held):
+            yield
+
+    def _take_of_steps(self, what: str, patience: float) -> HeldState:
+        begun, before = self._timer(), self._of_steps
+        self._of_steps = held = self._take(what, ())
+        held.patience = patience
+        now = self._timer()
+        taking = 0.0 if before is None else now - begun  # the first takes longer
+        self._next_at = now + (taking + held.taken.size / COPIED_PER_SEC) / SHARE
+        if before is not None:
+            before.release()
+        return held
+
+    def _take(self, name: str, unfinished: tuple[str, ...]) -> HeldState:
+        model = self._session
+        return HeldState(name, model.step, model.changes, model.is_whole, model.snapshot(), unfinished)

@@ -1,0 +1,204 @@
+"""What is measured of a run: metrics, rate, evaluation, summaries; shown in the state, the log and TensorBoard."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from trainerd.errors import StorageError
+from trainerd.loop.contract import Model, Steps
+from trainerd.loop.rate import StepRate
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import Phase
+
+log = logging.getLogger(__name__)
+
+EVALUATION, SUMMARIES, BETWEEN = "the evaluation", "the summaries", "the end of the epoch"
+_FAILED = "event files cannot be written"
+
+
+class Events(Protocol):
+    """What is written for TensorBoard. Each method may raise StorageError."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether what failed before can be written again."""
+        ...
+
+    def begin(self, step: int, session: Model) -> None:
+        """The steps after this one are about to be run; what was recorded of them before is void."""
+        ...
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        """Figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
+        ...
+
+    def summaries(self, session: Model) -> None:
+        """Histograms of the weights, images of the kernels, and the job's own summaries."""
+        ...
+
+    def flush(self) -> None:
+        """Show what was written so far to readers."""
+        ...
+
+    def moved(self, logdir: Path) -> None:
+        """The run directory is there now."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        ...
+
+
+Section = Callable[[str], contextlib.AbstractContextManager[None]]
+
+
+class Recording:
+    """Records one session's figures.
+
+    Args:
+      reporter: holds the last figure of each metric.
+      events: what TensorBoard reads.
+      timer: seconds on a clock that is never set, for the rate.
+      clock: seconds since 1970 (UTC), for TensorBoard's axis of time.
+
+    Attributes:
+      metrics_steps: steps between two points of the curves; 0 for none by steps.
+      took: seconds that evaluations and summaries have taken of the loop.
+      section: entered around what may take long, with its name: a pause need not wait for its end.
+    """
+
+    def __init__(
+        self,
+        reporter: Reporter,
+        events: Events,
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.metrics_steps = 0
+        self.took = 0.0
+        self.section: Section = lambda name: contextlib.nullcontext()
+        self._reporter = reporter
+        self._events = events
+        self._timer = timer
+        self._clock = clock
+        self._rate = StepRate()
+        self._last_at = clock()
+        self._written_step = 0
+        self._evaluated_step = 0
+        self._last: dict[str, float] = {}
+
+    def begin(self, session: Model, step: int) -> None:
+        """Training has begun: the steps after `step` are this process's."""
+        self._written_step = step
+        self._rate.add(session.step, self._timer())
+        self._guard(lambda: self._events.begin(step, session))
+
+    def steps(self, steps: Steps, session: Model) -> None:
+        """Keep what these steps measured, and write the points of the curves that fall on them."""
+        if not len(steps.rows):
+            return
+        self._rate.add(session.step, self._timer())
+        self._last = steps.last()
+        self._reporter.hold(step=session.step, metrics=self._reporter.state.metrics | self._last)
+        now = self._clock()
+        if self.metrics_steps:
+            self._write_every(self.metrics_steps, steps, now)
+        self._last_at = now
+
+    def _write_every(self, interval: int, steps: Steps, now: float) -> None:
+        """Write one row in so many. When each step ended is not known: they are spread evenly over the time."""
+        count, first = len(steps.rows), steps.first
+        start = -(-first // interval) * interval
+        for step in range(start, first + count, interval):
+            row = dict(zip(steps.names, map(float, steps.rows[step - first]), strict=True))
+            at = self._last_at + (now - self._last_at) * (step - first + 1) / count
+            self._write(row, step, at)
+
+    def report(self) -> None:
+        """Show the figures."""
+        self._reporter.update(steps_per_sec=self._rate.per_sec())
+
+    def write_metrics(self) -> None:
+        """Write a point of each metric's curve for the present step."""
+        if self._last and self._reporter.state.step > self._written_step:
+            self._write(self._last, self._reporter.state.step, self._clock())
+        self._guard(self._events.flush)
+
+    def _write(self, values: Mapping[str, float], step: int, at: float) -> None:
+        self._written_step = step
+        self._guard(lambda: self._events.scalars(values, step, at))
+
+    def count_steps(self) -> None:
+        """Write the rate, under the tag that TensorFlow's step counter uses."""
+        rate, step = self._rate.per_sec(), self._reporter.state.step
+        if rate is not None:
+            self._guard(lambda: self._events.scalars({"global_step/sec": rate}, step, self._clock()))
+
+    def log_progress(self) -> None:
+        """Write a line of progress to the log."""
+        self._reporter.hold(steps_per_sec=self._rate.per_sec())
+        log.info("%s", self._reporter.state.line(), extra={"event": "progress"})
+
+    def evaluate(self, session: Model) -> None:
+        """Have the job measure itself, once for each step at most."""
+        if not session.has_evaluation or self._evaluated_step == session.step:
+            return
+        with self._evaluating(EVALUATION):
+            figures = as_validation(session.evaluate())
+        self._evaluated_step = session.step
+        self._reporter.update(metrics=self._reporter.state.metrics | figures)
+        self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
+        text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        log.info("evaluated step %d: %s", session.step, text, extra={"event": "evaluated"})
+
+    def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
+        """Have the session do what it does at this boundary, such as the end of an epoch, and keep its figures."""
+        with self._evaluating(BETWEEN):
+            figures = then()
+        self._reporter.update(metrics=self._reporter.state.metrics | dict(figures))
+        self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
+
+    def summarize(self, session: Model) -> None:
+        """Write the summaries."""
+        with self._evaluating(SUMMARIES):
+            self._guard(lambda: self._events.summaries(session))
+
+    @contextlib.contextmanager
+    def _evaluating(self, name: str) -> Iterator[None]:
+        begun = self._timer()
+        try:
+            with self._reporter.phase(Phase.EVALUATING), self.section(name):
+                yield
+        finally:
+            self.took += self._timer() - begun
+
+    def moved(self, logdir: Path) -> None:
+        """The run directory is there now: the curves go on in it."""
+        self._guard(lambda: self._events.moved(logdir))
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._guard(self._events.close)
+
+    def _guard(self, write: Callable[[], None]) -> None:
+        """Write for TensorBoard. Where that fails training goes on, and `status` says so while it does."""
+        try:
+            write()
+        except StorageError as error:
+            if not any(w.startswith(_FAILED) for w in self._reporter.state.warnings):
+                log.warning("%s: %s", _FAILED, error, extra={"event": "events-failed"})
+                self._reporter.warn(f"{_FAILED}: {error}")
+            return
+        if self._events.is_well:
+            self._reporter.unwarn(_FAILED)
+
+
+def as_validation(figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures of an evaluation, under the names by which the run knows them."""
+    return {f"val_{name}": value for name, value in figures.items()}

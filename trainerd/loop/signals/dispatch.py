@@ -1,0 +1,216 @@
+"""Who hears of a signal in this process: the daemon, where it is one, and every session that is open.
+
+A session inside another one's loop, or beside it, must not keep a signal from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.signals import open_sessions
+from trainerd.loop.signals.handlers import STOP, SignalThread, die_of, handled, terminal_check
+from trainerd.system.fork import undone_in_children
+
+log = logging.getLogger(__name__)
+
+
+class DaemonFlag(Flag):
+    """The daemon's: whatever asks the daemon to pause asks the sessions that its program has open, too.
+
+    Attributes:
+      has_program: whether it runs a program with a loop of its own. What a job opens, to evaluate for one, is not cut
+        short.
+      was_heard: whether a session was asked that is not the daemon's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_program = self.was_heard = False
+
+    def raise_for(self, request: Request) -> None:
+        """See `Flag.raise_for`."""
+        super().raise_for(request)
+        if request is Request.PAUSE and self.has_program:
+            _listeners.was_told_to_pause = True
+            for flag in {*_listeners.sessions} - {self}:
+                self.was_heard = True
+                flag.raise_for(request)
+
+
+class _Listeners:
+    """The flags that a signal raises.
+
+    Attributes:
+      daemon: the daemon's; None where the process is a program's own.
+      sessions: those of the sessions that are open; the daemon's again where it looks after one.
+      mains: of these, those that were opened on the main thread.
+      was_told_to_pause: whether a pause was asked for that nobody has asked about since.
+      handlers: what undoes the handlers of signals; None where there are none.
+    """
+
+    def __init__(self) -> None:
+        self.daemon: DaemonFlag | None = None
+        self.sessions: list[Flag] = []
+        self.mains: list[Flag] = []
+        self.was_told_to_pause = False
+        self.handlers: contextlib.ExitStack | None = None
+        self._inherited: list[contextlib.ExitStack] = []
+        self._thread: SignalThread | None = None
+        self._renew: Callable[[], list[int]] = list
+
+    @property
+    def flags(self) -> set[Flag]:
+        """Those that are raised, each once."""
+        if self.daemon is None:
+            return {*self.sessions}
+        return {self.daemon, *self.sessions} if self.daemon.has_program else {self.daemon}
+
+    def raise_for(self, request: Request) -> None:
+        """Raise them all. Where a pause finds none to raise, the process ends, as without handlers."""
+        if request is Request.PAUSE and (self.daemon is None or self.daemon.has_program):
+            self.was_told_to_pause = True  # first: who is added from now on looks at it
+        flags = self.flags
+        if request is Request.PAUSE and not flags:
+            die_of(signal.SIGTERM)
+        for flag in flags:
+            flag.raise_for(request)
+
+    def add(self, flag: Flag) -> None:
+        """A session is open. Where a pause was asked for meanwhile, nobody will tell it again."""
+        self.sessions.append(flag)
+        if self.was_told_to_pause:
+            flag.raise_for(Request.PAUSE)
+
+    def remove(self, flag: Flag) -> None:
+        """A session has ended; a child that was forked has forgotten it."""
+        for flags in (self.sessions, self.mains):
+            if flag in flags:
+                flags.remove(flag)
+
+    def handle(self) -> None:
+        """Handle signals from now on, until `unhandle`."""
+        if self.handlers is None:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(undone_in_children(self.forget))
+                self._thread = SignalThread(self, terminal_is_gone=terminal_check())
+                self._renew = stack.enter_context(handled(self._thread, self.heard))
+                self.handlers = stack.pop_all()
+
+    def heard(self, number: int, frame: FrameType | None) -> None:
+        """A signal's handler: its number is recorded already. Where it tells a loop to end that was left, this ends it.
+
+        Where no other session is open then, the signal does what it does to a process without them.
+        """
+        left = open_sessions.left(frame) if number in STOP and self.daemon is None else []
+        for session in left:
+            while not self.was_told_to_pause:  # the thread that hears it finds no session afterwards
+                time.sleep(0.001)
+            session.end(open_sessions.left_by_error())
+        if left and self.handlers is None:
+            self.forget_pause()
+            signal.raise_signal(number)
+
+    def renew(self) -> None:
+        """Put the handlers back that a job has replaced: without them it is not paused, but killed."""
+        if self.handlers is None or threading.current_thread() is not threading.main_thread():
+            return
+        if replaced := self._renew():
+            log.warning(
+                "the job has handlers of its own for %s, which trainerd's take the place of again",
+                ", ".join(signal.Signals(number).name for number in replaced),
+                extra={"event": "signal"},
+            )
+
+    def forget_pause(self) -> bool:
+        """Go on although a pause was asked for. Returns whether one was."""
+        was_told, self.was_told_to_pause = self.was_told_to_pause, False
+        if was_told and self._thread is not None:
+            self._thread.forget_stop()
+        return was_told
+
+    def unhandle(self) -> None:
+        """Put the handlers back that were there before."""
+        handlers, self.handlers = self.handlers, None
+        if handlers is not None:
+            handlers.close()
+
+    def forget(self) -> None:
+        """In a child there is nobody any more, nothing was asked for, and the handlers are undone already."""
+        if self.handlers is not None:
+            self._inherited.append(self.handlers)  # kept: it would undo itself when it is collected
+        self.handlers = None
+        self.daemon, self.sessions, self.mains, self.was_told_to_pause = None, [], [], False
+
+
+_listeners = _Listeners()
+
+
+def were_told_to_pause() -> bool:
+    """Whether a program was told to since this was last asked. While a session is open, that one is told."""
+    return not _listeners.sessions and forget_pause()
+
+
+def renew_handlers() -> None:
+    """Have signals handled as before a job was loaded, whatever it has set."""
+    _listeners.renew()
+
+
+def forget_pause() -> bool:
+    """Go on although a pause was asked for. Returns whether one was."""
+    return _listeners.forget_pause()
+
+
+@contextlib.contextmanager
+def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
+    """Have signals raise the daemon's flag while the block runs, and those of the sessions that a program opens."""
+    _listeners.daemon = flag
+    try:
+        _listeners.handle()
+        yield
+    finally:
+        _listeners.unhandle()
+        _listeners.daemon, _listeners.was_told_to_pause = None, False
+
+
+@contextlib.contextmanager
+def lent_session_listens(flag: Flag) -> Iterator[None]:
+    """While the block runs, a session is open that the daemon looks after."""
+    _listeners.renew()
+    _listeners.sessions.append(flag)
+    try:
+        yield
+    finally:
+        _listeners.remove(flag)
+
+
+@contextlib.contextmanager
+def session_listens(flag: Flag) -> Iterator[None]:
+    """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise a session's flag, while the block runs.
+
+    Python lets the main thread alone change what signals do: its sessions have them handled, until the last of them has
+    ended, and others hear of them too. Where that one ends on another thread, the handlers stay, and a signal does what
+    it does to a process without them.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main and _listeners.handlers is None:
+        yield
+        return
+    _listeners.add(flag)
+    if is_main:
+        _listeners.mains.append(flag)
+    try:
+        if is_main:
+            _listeners.handle()
+        yield
+    finally:
+        _listeners.remove(flag)
+        is_over = _listeners.daemon is None and not _listeners.mains
+        if is_over and threading.current_thread() is threading.main_thread():
+            _listeners.unhandle()

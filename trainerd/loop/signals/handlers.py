@@ -1,0 +1,218 @@
+"""Signals: the handlers only record; a thread raises the flag.
+
+Python runs its handlers between bytecodes of the main thread, which is inside TensorFlow's graph for seconds. The
+C-level handler, though, writes each signal's number to the file descriptor of `signal.set_wakeup_fd` at once. A
+thread reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import fcntl
+import logging
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Protocol
+
+from trainerd.loop.flag import Request
+from trainerd.system.fork import undone_in_children
+
+log = logging.getLogger(__name__)
+
+STOP = (signal.SIGTERM, signal.SIGINT)
+HANDLED = (*STOP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+SAME_STOP_SECS = 0.5  # `timeout` and service managers signal the process and then its group: one stop, heard twice
+_F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 1 << 20
+
+
+def die_of(number: int) -> None:
+    """End this process at once, as the signal does where nothing handles it. Nothing is saved."""
+    ctypes.CDLL(None).signal(number, None)  # signal.signal() is for the main thread alone, which is in the graph
+    os.kill(os.getpid(), number)
+
+
+class Raised(Protocol):
+    """What signals raise: a Flag, or several."""
+
+    def raise_for(self, request: Request) -> None:
+        """Raise it."""
+        ...
+
+
+class SignalThread:
+    """Reads signals' numbers and does what they are for.
+
+    Args:
+      flag: what to raise.
+      terminal_is_gone: whether a SIGHUP means that the terminal was closed; then it pauses.
+      exit_now: called with the number of a second SIGTERM or SIGINT, one that comes `SAME_STOP_SECS` or more after the
+        first. What comes sooner is the first one again.
+      monotonic: the clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        flag: Raised,
+        *,
+        terminal_is_gone: Callable[[], bool] = lambda: False,
+        exit_now: Callable[[int], None] = die_of,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._flag = flag
+        self._terminal_is_gone = terminal_is_gone
+        self._exit_now = exit_now
+        self._monotonic = monotonic
+        self._stopped_at: float | None = None
+
+    def handle(self, number: int) -> None:
+        """Do what one signal is for."""
+        if number in STOP:
+            self._stop(number)
+        elif number == signal.SIGUSR1:
+            self._flag.raise_for(Request.SAVE)
+        elif number == signal.SIGUSR2:
+            _say(logging.WARNING, "every thread's stack:\n%s", stacks())
+        elif number == signal.SIGHUP:
+            if self._terminal_is_gone():
+                self._pause("the terminal was closed")
+            else:
+                self._flag.raise_for(Request.RELOAD)
+
+    def _stop(self, number: int) -> None:
+        """Pause at the first, exit at the second."""
+        now, name = self._monotonic(), signal.Signals(number).name
+        if self._stopped_at is None:
+            self._pause(name)
+            self._stopped_at = self._monotonic()  # the same stop may have come while that was done
+        elif now - self._stopped_at >= SAME_STOP_SECS:
+            _say(logging.WARNING, "a second %s: exiting now, without a save", name)
+            self._exit_now(number)
+
+    def forget_stop(self) -> None:
+        """The process goes on although it was told to stop: the next signal is the first again."""
+        self._stopped_at = None
+
+    def _pause(self, why: str) -> None:
+        self._flag.raise_for(Request.PAUSE)
+        _say(logging.INFO, "pausing at the next step: %s", why)
+
+    def run(self, descriptor: int) -> None:
+        """Handle what comes through the descriptor until a 0 comes."""
+        while True:
+            numbers = os.read(descriptor, 4096)
+            for number in numbers:
+                if number == 0:
+                    return
+                if number in HANDLED:
+                    self._handle_whatever_happens(number)
+
+    def _handle_whatever_happens(self, number: int) -> None:
+        """An error here must not make the process deaf to the signals after it."""
+        try:
+            self.handle(number)
+        except Exception as error:
+            _say(logging.ERROR, "cannot do what %s is for: %r", signal.Signals(number).name, error)
+
+
+def _say(level: int, message: str, *values: object) -> None:
+    """Log, whatever becomes of it: a terminal that is gone must not cost the thread that hears signals."""
+    with contextlib.suppress(OSError):
+        log.log(level, message, *values, extra={"event": "signal"})
+
+
+def stacks() -> str:
+    """The Python stack of every thread."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        return file.read()
+
+
+@contextlib.contextmanager
+def handled(
+    thread: SignalThread, heard: Callable[[int, FrameType | None], None] = lambda number, frame: None
+) -> Iterator[Callable[[], list[int]]]:
+    """Handle signals while the block runs, and put the handlers back that were there before.
+
+    The block gets what sets the handlers again where another has replaced them, and tells of which signals.
+
+    Args:
+      thread: does what they are for.
+      heard: called with a signal and what it has interrupted, when the main thread comes to run Python again.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    with contextlib.suppress(OSError):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
+        fcntl.fcntl(writer, _F_SETPIPE_SZ, _PIPE_BYTES)
+    os.set_blocking(writer, False)
+    runner = threading.Thread(target=thread.run, args=(reader,), name="trainerd-signals", daemon=True)
+    runner.start()
+    before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, heard) for number in HANDLED}
+
+    def put_back(descriptor: int) -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        signal.set_wakeup_fd(descriptor)
+
+    def renew() -> list[int]:
+        replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not heard]
+        for number in replaced:
+            signal.signal(number, heard)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        return replaced
+
+    def leave() -> None:
+        put_back(-1)
+        os.close(reader)
+        os.close(writer)
+
+    try:
+        with undone_in_children(leave):
+            yield renew
+    finally:
+        # Python lets the main thread alone put handlers back. From another one they stay, with the thread that hears.
+        if threading.current_thread() is threading.main_thread():
+            put_back(before_fd)
+            os.set_blocking(writer, True)
+            os.write(writer, b"\0")
+            runner.join()
+            os.close(reader)
+            os.close(writer)
+
+
+def terminal_check() -> Callable[[], bool]:
+    """A check of whether the terminal that standard input is now has been closed by the time it is called.
+
+    Where it has been, what this process prints goes nowhere from then on, instead of failing.
+    """
+    terminals = [number for number in (0, 1, 2) if _is_terminal(number)]
+    if 0 not in terminals:
+        return lambda: False
+
+    def is_gone() -> bool:
+        try:
+            os.tcgetpgrp(0)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            for number in terminals:
+                os.dup2(null, number)
+            os.close(null)
+            return True
+        return False
+
+    return is_gone
+
+
+def _is_terminal(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False

@@ -1,0 +1,88 @@
+"""A thread that raises the flag when a service is due by the clock, or a file asks for something."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from trainerd.loop.flag import Flag, Request
+from trainerd.rundir import lock, request_files
+from trainerd.rundir.paths import RunDirectory
+
+log = logging.getLogger(__name__)
+
+POLL_SECS = 0.25
+
+
+class Ticker:
+    """Raises the flag; touches nothing else.
+
+    Args:
+      flag: what to raise.
+      rundir: whose `pause` and `save` files are looked for.
+      timer: seconds on a clock that is never set.
+    """
+
+    def __init__(
+        self,
+        flag: Flag,
+        rundir: RunDirectory,
+        *,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._flag = flag
+        self._rundir = rundir
+        self._timer = timer
+        self._due = math.inf
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="trainerd-ticker", daemon=True)
+
+    def __enter__(self) -> Ticker:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopped = True
+        self._wake.set()
+        self._thread.join()
+
+    def set_due(self, when: float) -> None:
+        """Raise the flag at this time, once. The loop calls it at each boundary."""
+        sooner, self._due = when < self._due, when
+        if sooner and when - self._timer() < POLL_SECS:
+            self._wake.set()
+
+    def poll(self) -> float:
+        """Look once.
+
+        Returns:
+          The seconds until it is worth looking again.
+        """
+        lock.keep_up(self._rundir)
+        if not lock.is_in_place(self._rundir):  # what is asked for there is asked of another, and nothing can be saved
+            self._flag.raise_for(Request.PAUSE)
+            return POLL_SECS
+        if request_files.is_asked(self._rundir.pause):
+            self._flag.raise_for(Request.PAUSE)
+        if request_files.is_asked(self._rundir.save):
+            self._flag.raise_for(Request.SAVE)
+        left = self._due - self._timer()
+        if left <= 0:
+            self._due = math.inf
+            self._flag.raise_for(Request.TICK)
+        return min(POLL_SECS, left) if left > 0 else POLL_SECS
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                wait = self.poll()
+            except Exception:
+                # The loop depends on this thread: an error of one look must not end it.
+                log.exception("the ticker failed to look")
+                wait = POLL_SECS
+            self._wake.wait(wait)
+            self._wake.clear()

@@ -1,0 +1,1 @@
+"""Signals, checkpoints and summaries for a loop that the user writes."""

@@ -1,0 +1,169 @@
+"""Boundaries of a loop that is the user's own: what is due is done right after a step, on the loop's thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainerd.loop.flag import Flag, Request
+from trainerd.managed.handoff_lock import Lendable
+
+IDLE_SECS = 1.0
+STUCK_SECS = 10.0
+_PATIENCE_SECS = 0.1
+
+
+@dataclass
+class _Visit:
+    """What another thread wants to do between two steps.
+
+    Attributes:
+      function: that.
+      thread: which one.
+      granted, done: set when it may begin, and when it has ended.
+      is_settled: whether it was granted, or withdrawn.
+      is_alone: whether the loop did not wait for its end.
+    """
+
+    function: Callable[[], Any]
+    thread: int = field(default_factory=threading.get_ident)
+    granted: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+    is_settled: bool = False
+    is_alone: bool = False
+
+    def pay(self) -> None:
+        """Do it, on this thread."""
+        try:
+            self.function()
+        finally:
+            self.done.set()
+
+
+def _serve_nothing(taken: set[Request]) -> None:
+    """Who was to serve it has another boundary by now, or has ended."""
+
+
+class Boundary:
+    """Serves the flag between two steps.
+
+    The thread that it is made on is the loop's. Where that thread does something else for a second while the flag is
+    raised, whoever asks serves it there and then: between two steps it is as good a time as any.
+
+    Args:
+      flag: what is served.
+      serve: called with the requests, at a boundary.
+      timer: seconds on a clock that is never set.
+
+    Attributes:
+      lock: held while a step runs and while the flag is served.
+      thread: the loop's, by its identity.
+      is_held: whether the loop's thread is in the middle of a step, whatever sessions it runs.
+    """
+
+    def __init__(
+        self, flag: Flag, serve: Callable[[set[Request]], None], *, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.flag = flag
+        self.lock = Lendable()
+        self.thread = threading.get_ident()
+        self._serve = serve
+        self._timer = timer
+        self.is_held = False
+        self._server: int | None = None  # the thread that serves the flag just now
+        self._raised_at: float | None = None
+        self._visits: deque[_Visit] = deque()
+        self._settling = threading.Lock()
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this is the loop's thread, in the loop: not in a service that it runs at a boundary, or in a step."""
+        return not self.is_held and threading.get_ident() == self.thread != self._server
+
+    def reached(self) -> None:
+        """The loop is between two steps, and the flag is raised."""
+        with self.lock:
+            if self._server is not None:
+                return
+            self._server = threading.get_ident()
+            self._raised_at = None
+            try:
+                self._serve(self.flag.take())
+                self._receive()
+            finally:
+                self._server = None
+
+    def inherit(self) -> None:
+        """Where the loop's thread has ended, this one is the loop's from now on."""
+        if self.thread not in {thread.ident for thread in threading.enumerate()}:
+            self.thread = threading.get_ident()
+
+    def retire(self) -> None:
+        """Serve nothing any more: what the flag is raised for is for who comes next."""
+        self.flag = Flag()
+        self._serve = _serve_nothing
+
+    def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
+        """Call a function between two steps, on this thread, which is not the loop's: the loop waits meanwhile.
+
+        But not for ever: a function that fills a queue may wait for a step to empty it. And where there is no boundary
+        for long, the step that is under way may wait for this very function: then it is called all the same.
+
+        Args:
+          function: what to call; what it raises, this raises.
+          is_over: whether there will be no boundary any more; then it is not called.
+
+        Returns:
+          Whether it was called between two steps, from its beginning to its end, or not at all.
+        """
+        visit, begun = _Visit(function), self._timer()
+        self._visits.append(visit)
+        self.flag.raise_for(Request.TICK)
+        while not visit.granted.wait(_PATIENCE_SECS):
+            is_stuck = self._timer() - begun > STUCK_SECS
+            if (is_stuck or is_over()) and self._settle(visit):
+                if is_stuck:
+                    visit.pay()
+                return not is_stuck
+            self.flag.raise_for(Request.TICK)
+            self.serve_if_idle()
+        if not visit.done.is_set():  # it may have been this thread that served
+            visit.pay()
+        return not visit.is_alone
+
+    def serve_if_idle(self) -> None:
+        """Serve the flag on this thread, where the loop has not come by for a second and no step runs."""
+        if not self.flag.is_raised:
+            self._raised_at = None
+            return
+        if self._raised_at is None:
+            self._raised_at = self._timer()
+        if self._timer() - self._raised_at >= IDLE_SECS and self.lock.acquire(blocking=False):
+            try:
+                self.reached()
+            finally:
+                self.lock.release()
+
+    def _settle(self, visit: _Visit) -> bool:
+        """Grant a visit, or withdraw it. Whether neither was done before."""
+        with self._settling:
+            was_settled, visit.is_settled = visit.is_settled, True
+        return not was_settled
+
+    def _receive(self) -> None:
+        """Let those who wait for a boundary have this one, one after the other."""
+        for visit in [self._visits.popleft() for _ in range(len(self._visits))]:
+            if not self._settle(visit):
+                continue
+            if visit.thread == threading.get_ident():
+                visit.granted.set()
+                visit.pay()
+                continue
+            self.lock.lend(visit.thread)
+            visit.granted.set()
+            visit.is_alone = not visit.done.wait(STUCK_SECS)
+            self.lock.take_back()

@@ -1,0 +1,166 @@
+"""What a process holds while it trains in a run directory: the lock, its signals, and state.json."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from trainerd.config.parse import Config
+from trainerd.errors import exit_code_of
+from trainerd.loop.flag import Flag
+from trainerd.loop.outcome import Outcome, Paused
+from trainerd.loop.services import Upkeep
+from trainerd.loop.signals import dispatch
+from trainerd.rundir import lock, request_files
+from trainerd.rundir.location import Place
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Observer, Reporter
+from trainerd.rundir.state import Phase, State
+from trainerd.rundir.state_writer import StateFile
+from trainerd.system.fork import undone_in_children
+from trainerd.system.periodic import called_every
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECS = 0.5
+
+
+@contextlib.contextmanager
+def tenancy(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) -> Iterator[Reporter]:
+    """Take a run directory for this process, while the block runs.
+
+    Args:
+      rundir: which.
+      job: what trains there, for `trainerd status`.
+      observers: told of every change of the state.
+
+    Raises:
+      InUseError: another process trains there.
+      StorageError: it cannot be written.
+    """
+    rundir.create()
+    with lock.hold(rundir) as held, undone_in_children(held.close):
+        if request_files.consume(rundir.pause):
+            log.warning("removed a pause file from before this start: %s", rundir.pause)
+        request_files.consume_save(rundir)
+        holder = held.name_holder(os.getpid())
+        state_file = StateFile(rundir)
+        reporter = Reporter(
+            State(**holder.__dict__, logdir=str(rundir.path), job=job), [state_file.observe, *observers]
+        )
+        place = Place(rundir, reporter)
+
+        def look() -> None:
+            place.look()
+            state_file.flush()
+
+        with called_every(FLUSH_SECS, look, name="state"):
+            yield reporter
+
+
+class Host(Protocol):
+    """Who holds a run directory for a program's session, and hears of signals."""
+
+    flag: Flag
+
+    def held(
+        self, rundir: RunDirectory | None, observers: Sequence[Observer]
+    ) -> contextlib.AbstractContextManager[Reporter | None]:
+        """Hold it while the block runs; None where there is none, then signals are all that is heard of."""
+        ...
+
+    def settled(self, config: Config, *, services: bool) -> Config:
+        """What a program's services are to go by.
+
+        Args:
+          config: what the program asks for.
+          services: whether it wants checkpoints on a schedule.
+        """
+        ...
+
+    def looked_after(self, upkeep: Upkeep) -> contextlib.AbstractContextManager[None]:
+        """A session has these services while the block runs."""
+        ...
+
+    def reload(self) -> Config | None:
+        """What they are to go by from now on, where somebody asked to read it again; None for no change."""
+        ...
+
+    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+        """The session has ended.
+
+        Args:
+          reporter: what `held` gave.
+          outcome: how.
+          error: what ended it; None where nothing was wrong.
+        """
+        ...
+
+
+class Tenant:
+    """A program that is a process of its own."""
+
+    def __init__(self) -> None:
+        self.flag = Flag()
+
+    @contextlib.contextmanager
+    def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter | None]:
+        """Take the signals and the run directory.
+
+        Raises:
+          Paused: this process was asked to pause before, by a signal, or in that run directory. It may go on where it
+            catches that.
+        """
+        if _was_asked_to_pause(rundir):
+            log.info("the program was asked to pause, and ends", extra={"event": "paused"})
+            raise Paused
+        with dispatch.session_listens(self.flag):
+            if rundir is None:
+                yield None
+                return
+            with tenancy(rundir, Path(sys.argv[0]).name or "python", observers) as reporter:
+                yield reporter
+
+    def settled(self, config: Config, *, services: bool) -> Config:
+        """What the program asks for."""
+        return config
+
+    def looked_after(self, upkeep: Upkeep) -> contextlib.AbstractContextManager[None]:
+        """Nobody watches this process."""
+        return contextlib.nullcontext()
+
+    def reload(self) -> Config | None:
+        """Nothing: there is no file to read."""
+        return None
+
+    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+        """Say so: nothing else will be said of this run."""
+        if outcome.phase is Phase.PAUSED:
+            _paused.add(reporter.state.logdir)
+        if error is None:
+            reporter.update(phase=outcome.phase)
+            return
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))
+
+
+_paused = set[str]()  # the run directories in which this process was paused
+
+
+def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
+    """Whether the process was told to, or was paused in that run directory, since this was last asked.
+
+    A person at a prompt goes on when they like.
+    """
+    place = str(rundir.path) if rundir is not None else ""
+    was_paused = place in _paused
+    _paused.discard(place)
+    if hasattr(sys, "ps1"):  # a prompt
+        dispatch.forget_pause()
+        return False
+    return dispatch.were_told_to_pause() or was_paused

@@ -1,0 +1,654 @@
+"""What a program's own session is looked after with: the run directory, signals, boundaries, and the end.
+
+The Supervisor of a library and a MonitoredSession differ in what they promise a program; this is what both are made of.
+What is special to graphs is in graphcustody.py, and to TensorFlow 2 functions in stepcustody.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import math
+import os
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints import saver_checkpoints
+from trainerd.checkpoints.manifest import FINISH, DamagedError, Manifest
+from trainerd.config.parse import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
+from trainerd.errors import StorageError
+from trainerd.loop.contract import Model, Steps
+from trainerd.loop.flag import Request
+from trainerd.loop.outcome import Outcome, reached
+from trainerd.loop.recorder import Events
+from trainerd.loop.schedule import Mark, Schedule
+from trainerd.loop.services import Upkeep
+from trainerd.loop.signals import open_sessions
+from trainerd.managed.boundary import STUCK_SECS, Boundary
+from trainerd.managed.host import Host, Tenant
+from trainerd.managed.step_guard import Care
+from trainerd.rundir import lock, request_files
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
+from trainerd.sessions.tf1.model import read_whole
+from trainerd.system.periodic import called_every
+
+log = logging.getLogger(__name__)
+tf1 = tf.compat.v1
+
+IDLE_SECS = 0.25
+_FOR_EVER = 2**62
+_TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
+_MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
+_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How many checkpoints are kept: the last so many, and one for each so many hours. 0 stands for none by that."""
+
+    last: int = 5
+    hours: float = 0.0
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop that is not the program's own, such as that of `fit`, of whose end by an error nobody is told.
+
+    Attributes:
+      was_left: whether it has ended, asked where this frame is running.
+      end: saves what is sound of it, and leaves; called with the error it has ended with, as far as that is known.
+    """
+
+    was_left: Callable[[FrameType | None], bool]
+    end: Callable[[BaseException | None], None]
+
+
+class Custody(ABC):
+    """Looks after one session, from before it is made until after its last step.
+
+    Args:
+      rundir: where checkpoints go; None where nothing is saved.
+      model: what is saved and restored; None where there is no run directory.
+      keep: how much of it is kept; None where nothing is saved.
+      step_name: what counts the steps, for the curve of their rate; None where nothing does.
+      events: what is written for TensorBoard.
+      stop: called with None where the run is to pause, and with the error where a service failed.
+      saving: called with the step when a checkpoint is begun.
+      host: holds the run directory, and is told of signals.
+
+    Attributes:
+      outcome: how the run ends, once that is decided.
+      saves_at_start: whether a checkpoint is made before the first step, where any are made on a schedule.
+      saves_at_end: whether the last step is saved although nobody asked for it.
+      metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
+      is_within: whether a `with` statement will end it.
+      was_finished: whether what was restored had come to its own end.
+      raise_requested: raises the error that the loop was asked to stop for, where there was one.
+      has_outlived: whether the program has ended before its session: its `with` statement may still be left, or not.
+      loop: the loop, where it is not the program's own; None where it is.
+    """
+
+    is_within = was_finished = has_outlived = False
+    saves_at_start = True
+    metrics_steps = 0
+
+    def __init__(
+        self,
+        rundir: RunDirectory | None,
+        model: Model | None,
+        keep: Keep | None,
+        step_name: str | None,
+        events: Events,
+        stop: Callable[[BaseException | None], None],
+        saving: Callable[[int], None] = lambda step: None,
+        host: Host | None = None,
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self.saves_at_end = True
+        self.raise_requested: Callable[[], None] = lambda: None
+        self.loop: Loop | None = None
+        self._rundir = rundir
+        self._model = model
+        self._keep = keep
+        self._step_name = step_name
+        self._events = events
+        self._stop = stop
+        self._tell_saving = saving
+        self._host = host or Tenant()
+        self._flag = self._host.flag
+        self._stack = contextlib.ExitStack()
+        self._steps = contextlib.ExitStack()  # entered between two boundaries
+        self._upkeep: Upkeep | None = None
+        self._care: Care | None = None
+        self._found: Manifest | None = None
+        self._own: Path | None = None  # what the program saved itself, and is restored
+        self._is_kept = self._is_over = self._is_parted = False
+        self._saves_end = False  # whether the step at which the outcome was decided is saved, or is being saved
+        self._pid = os.getpid()
+        self._recorded = 0
+        self._counted: Mark | None = None
+        self._saving: int | None = None
+
+    # ------------------------------------------------------------------ what differs between kinds of sessions
+
+    @abstractmethod
+    def _make_care(self, boundary: Boundary) -> Care:
+        """What the session will know of this."""
+
+    @abstractmethod
+    def _adopt(self, session: Any) -> None:
+        """Look after this session."""
+
+    @abstractmethod
+    def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
+        """The model is in this session, and goes on from a checkpoint of this step, where there is one.
+
+        Args:
+          session: the session.
+          prefix: the checkpoint.
+          step: its step.
+          was_finished: whether the session that saved it had come to its own end.
+        """
+
+    # ------------------------------------------------------------------ the beginning
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """Take the run directory and the signals. They are given back by `leave`, or here where the block raises."""
+        self.outcome, self._pid = None, os.getpid()
+        self._saves_end = False
+        open_sessions.make_way(self._place, self)
+        boundary = Boundary(self._flag, self._serve)
+        self._care = self._make_care(boundary)
+        self._care.closing = self._closing
+        with contextlib.ExitStack() as stack:
+            stack.callback(boundary.retire)
+            reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
+            if self._rundir is not None:
+                stack.enter_context(open_sessions.holding(self._place, self))
+            stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
+            if self._rundir is not None and self._model is not None and reporter is not None:
+                self._reporter = reporter
+                self._upkeep = Upkeep(
+                    self._host.settled(self._config(0, 0), services=False),
+                    self._model,
+                    self._rundir,
+                    flag=self._flag,
+                    reporter=self._reporter,
+                    events=self._events,
+                    reload=self._host.reload,
+                )
+                stack.enter_context(self._host.looked_after(self._upkeep))
+                stack.callback(self._gone)
+            self._stack = stack  # a session that is taken in the block adds to it
+            yield
+            self._stack = stack.pop_all()
+
+    @property
+    def _place(self) -> str:
+        return os.path.realpath(self._rundir.path) if self._rundir is not None else ""
+
+    def make_way(self) -> None:
+        """Another session begins in this one's run directory: end this one, where an error or a pause ended its loop.
+
+        A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is
+        saved. Not where a `with` statement ends it, nor where it is in a step, another thread's, or may train on: but
+        where its folder was removed there is nothing to train on.
+        """
+        care, model = self._care, self._model
+        if care is None or model is None or self._rundir is None:
+            return
+        if self.loop is not None:
+            if not self.loop.was_left(inspect.currentframe()):
+                return
+            care.boundary.thread = threading.get_ident()  # whichever it was on
+        if self.is_within or care.is_within or not care.boundary.is_mine:
+            return
+        if lock.was_removed(self._rundir) and not self._rundir.steps():
+            self._abandon(care)
+            return
+        if self.loop is not None:
+            log.warning(_MAKES_WAY, "has failed", self._place, extra={"event": "abandoned"})
+            self.loop.end(open_sessions.left_by_error())
+            return
+        has_failed = care.failed_at == model.changes
+        if not has_failed and self.outcome is None:
+            return
+        if has_failed and is_clean(care.failure):  # an epoch's: its loop may begin another
+            return
+        why = "has failed" if has_failed else "was told to stop"
+        log.warning(_MAKES_WAY, why, self._place, extra={"event": "abandoned"})
+        self._stop(None)
+        self._save_and_leave(care.failure if has_failed else None)
+
+    def _abandon(self, care: Care) -> None:
+        log.warning(
+            "%s was removed under a session of this process that was not closed: nothing is saved of it any more",
+            self._place,
+            extra={"event": "abandoned"},
+        )
+        self._stop(None)
+        with care.boundary.lock:
+            self._gone()
+        if self.loop is not None:
+            self.loop.end(None)
+        else:
+            self._stack.close()
+
+    def was_left(self, frame: FrameType | None) -> bool:
+        """See `opened.left`."""
+        care, loop = self._care, self.loop
+        return care is not None and loop is not None and care.boundary.is_mine and loop.was_left(frame)
+
+    def end(self, error: BaseException | None) -> None:
+        """The program has ended, and has not ended this session: save what is sound, and leave.
+
+        Not where it is in a step, or of another thread that lives: then the checkpoint under way is waited for.
+
+        Args:
+          error: what the program has ended with.
+
+        Raises:
+          StorageError: it could not be saved.
+        """
+        care, model = self._care, self._model
+        if care is None or model is None or self._rundir is None or self._pid != os.getpid():
+            return
+        self.has_outlived = True
+        care.boundary.inherit()
+        if not care.boundary.is_mine or not lock.is_in_place(self._rundir):
+            self.wait()
+            return
+        log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
+        if self.loop is not None:
+            self.loop.end(error)
+            return
+        if not care.boundary.lock.acquire(timeout=STUCK_SECS):
+            log.warning(
+                "%s: another thread is in the middle of a step, and nothing is saved of it",
+                self._place,
+                extra={"event": "abandoned"},
+            )
+            self.wait()
+            return
+        care.boundary.lock.release()
+        self._stop(None)
+        if not self._has_failed(error):
+            error = care.failure if care.failed_at == model.changes else self.requested_error()
+        self._save_and_leave(error)
+        self._events.flush()
+
+    def requested_error(self) -> BaseException | None:
+        """What a service or a thread has stopped the loop with."""
+        try:
+            self.raise_requested()
+        except BaseException as error:  # a thread may have wanted to exit
+            return error
+        return None
+
+    def _save_and_leave(self, error: BaseException | None) -> None:
+        try:
+            self.save(error)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self.leave(error)
+
+    def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
+        """The prefix of the checkpoint to restore: the newest that verifies. None where there is none.
+
+        Args:
+          wait_secs: how long to wait for one.
+          poll_secs: how often to look meanwhile.
+          waiting: called to wait for so many seconds.
+
+        Raises:
+          DataError: there are checkpoints, and none verifies.
+        """
+        self._found = self._own = None
+        self._is_over = False
+        if self._upkeep is None or self._rundir is None or self._keep is None:
+            return None
+        deadline = time.monotonic() + wait_secs
+        accepts = request_files.consume(self._rundir.accept_changes) or self._upkeep.config.accept_changes
+        self._upkeep.store.clean()  # what a killed deletion left is nobody's to adopt
+        while True:
+            unreadable: dict[str, str] = {}
+            self._own = self._programs_own(self._rundir, unreadable)
+            if self._own is not None:
+                return str(self._own)
+            unreadable |= saver_checkpoints.adopt(self._rundir, self._upkeep.store, read_whole)
+            self._found = self._upkeep.find(accept_changes=accepts, foreign=True)
+            if self._found is not None:
+                saver_checkpoints.tell(self._rundir, unreadable)
+                return str(self._rundir.prefix(self._found.step))
+            saver_checkpoints.refuse_to_start_over(self._rundir, unreadable)
+            if time.monotonic() >= deadline:
+                return None
+            tf1.logging.info("Waiting for checkpoint to be available.")
+            waiting(poll_secs)
+
+    def name_found(self) -> None:
+        """Have `checkpoint` name what `find` found, for who looks there."""
+        if self._found is not None and self._upkeep is not None:
+            self._upkeep.store.name(self._found.step)
+
+    def _programs_own(self, rundir: RunDirectory, unreadable: dict[str, str]) -> Path | None:
+        """The prefix that `checkpoint` names, where the program saved it last, under a name that is not ours."""
+        named = saver_checkpoints.named(rundir)
+        if named is None or saver_checkpoints.is_ours(rundir, named):
+            return None
+        try:
+            read_whole(named)
+        except DamagedError as error:
+            unreadable[named.name] = str(error)
+            return None
+        return named
+
+    def take(self, session: Any) -> Any:
+        """Look after this session from now on, in which the model is restored or initialized."""
+        assert self._care is not None
+        with self._care.boundary.lock:
+            self._adopt(session)
+            self._is_parted = False
+            self._care.closing = self._closing
+            if self.outcome is not None:  # decided while there was no session
+                self._stop(None)
+            if self._model is None or self._upkeep is None:
+                return session
+            found = self._found
+            if found is None:
+                self._open(session, self._own, 0, was_finished=False)
+            else:
+                assert self._rundir is not None
+                self.was_finished = found.reason == FINISH
+                self._open(session, self._rundir.prefix(found.step), found.step, was_finished=self.was_finished)
+                self._upkeep.resumed(found)
+            self._recorded = self._model.step
+            self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
+            log.info("training from step %d on", self._recorded + 1, extra={"event": "training"})
+            if not self._is_kept:
+                self._upkeep.start()
+                self._stack.enter_context(self._upkeep.ticker)
+                self._is_kept = True
+        return session
+
+    def start_services(self, secs: float, steps: int) -> None:
+        """Have checkpoints made on a schedule from now on, the first at once.
+
+        Args:
+          secs, steps: between checkpoints; 0 for none.
+        """
+        if self._upkeep is None or self._model is None or self._care is None:
+            return
+        with self._care.boundary.lock:
+            self._steps.close()
+            if self._step_name is not None:
+                self._upkeep.recording.begin(self._model, self._model.step)
+            self._upkeep.apply(self._host.settled(self._config(secs, steps), services=True))
+            if self._keep is not None and (secs or steps) and self.saves_at_start:
+                self._upkeep.checkpointing.start(self._model, "start")
+            self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
+
+    def add_service(
+        self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
+    ) -> None:
+        """Have something done on a schedule, at boundaries: first when it is due, or after the next step."""
+        if self._upkeep is not None and self._care is not None:
+            with self._care.boundary.lock:
+                self._upkeep.add(name, action, schedule, at_next_step=at_next_step)
+            self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
+
+    def _config(self, secs: float, steps: int) -> Config:
+        """What a trainerd.toml would say of all this."""
+        keep = self._keep or Keep(0)
+        return Config(
+            entry=Path(sys.argv[0]).name,
+            logdir=str(self._rundir.path if self._rundir else ""),
+            stop_on_nan=False,
+            checkpoint=CheckpointConfig(
+                save_model_secs=secs if self._keep else 0,
+                save_model_steps=steps if self._keep else 0,
+                keep_last=keep.last or _FOR_EVER,
+                keep_every_hours=keep.hours,
+            ),
+            summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0, metrics_steps=self.metrics_steps),
+            evaluate=EvaluateConfig(evaluate_secs=0),
+            log=LogConfig(progress_secs=0),
+        )
+
+    # ------------------------------------------------------------------ the loop
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds the run directory."""
+        return self._upkeep is not None
+
+    @property
+    def saved_step(self) -> int | None:
+        """The step of the newest checkpoint; None where there is none."""
+        last = self._reporter.state.last_checkpoint if self._upkeep is not None else None
+        return last.step if last is not None else None
+
+    @property
+    def next_step(self) -> float:
+        """The global step at which a service is due; infinity where none is by steps."""
+        return self._care.next_step if self._care is not None else math.inf
+
+    @property
+    def boundary(self) -> Boundary | None:
+        """Where services are run; None before a session is looked after."""
+        return self._care.boundary if self._care is not None else None
+
+    def _be_back_at(self, step: float) -> None:
+        """The loop must be at a boundary at this global step."""
+        assert self._care is not None
+        self._care.next_step = step
+
+    def look(self) -> None:
+        """The program looks whether it should stop: on the loop's thread that is a boundary too."""
+        if self._flag.is_raised and self._care is not None and self._care.boundary.is_mine:
+            self._care.boundary.reached()
+
+    def summarize(self) -> None:
+        """Run the summary op."""
+        if self._upkeep is not None and self._model is not None:
+            self._upkeep.recording.summarize(self._model)
+
+    def count_steps(self) -> None:
+        """Write the rate of the steps since the last time."""
+        if self._model is None:
+            return
+        now = Mark(self._model.step, time.monotonic())
+        if self._counted is not None and now.now > self._counted.now:
+            rate = (now.step - self._counted.step) / (now.now - self._counted.now)
+            with contextlib.suppress(StorageError):  # the next summary will say so
+                self._events.scalars({f"{self._step_name}/sec": rate}, now.step, time.time())
+        self._counted = now
+
+    def tell(self, scalars: dict[str, float]) -> None:
+        """These figures are what `trainerd status` shows."""
+        if self._upkeep is not None:
+            self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
+
+    def _serve(self, taken: set[Request]) -> None:
+        """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
+        self._steps.close()
+        try:
+            if Request.PAUSE in taken:
+                if self._rundir is not None:
+                    lock.require_in_place(self._rundir)
+                self.outcome = Outcome(Phase.PAUSED, "paused on request")
+                self._saves_end = False
+                self._stop(None)
+            if self._upkeep is None or self._model is None or self._care is None:
+                return
+            if not self._is_kept or self._is_parted:  # a session is being made
+                if Request.SAVE in taken:
+                    self._flag.raise_for(Request.SAVE)
+                return
+            self._record(self._model.step)
+            saves = self._keep is not None
+            self._upkeep.serve(taken if saves else taken - {Request.SAVE, Request.PAUSE})
+            self._upkeep.run_due()
+            over = reached(self._upkeep.config, self._model.step, self._reporter.state.metrics)
+            if over is not None and self.outcome is None:
+                self.outcome = over
+                self._stop(None)
+            if self.outcome is not None and saves and not self._saves_end:
+                self._saves_end = True  # at once: who asked may not wait for the program to look
+                self._upkeep.checkpointing.start(self._model, _reason(self.outcome))
+            self._be_back_at(self._upkeep.limit())
+            if saves:
+                is_paused = self.outcome is not None and self.outcome.phase is Phase.PAUSED
+                self._steps.enter_context(self._upkeep.stepping(is_ending=is_paused))
+        except Exception as error:
+            self._stop(error)
+
+    def _record(self, step: int) -> None:
+        """Tell the rate, and the step, of what was done since the last boundary."""
+        assert self._upkeep is not None and self._model is not None
+        done, self._recorded = max(0, step - self._recorded), step
+        self._upkeep.recording.steps(Steps(step - done + 1, (), np.empty((done, 0))), self._model)
+
+    def _saved(self, state: State) -> None:
+        """Tell that a checkpoint is begun."""
+        if state.saving is not None and state.saving != self._saving:
+            self._tell_saving(state.saving)
+        self._saving = state.saving
+
+    def save_now(self, reason: str) -> str:
+        """Make a checkpoint of this boundary. Its prefix, when it is durable."""
+        assert self._upkeep is not None and self._model is not None
+        assert self._care is not None and self._rundir is not None
+        with self._care.boundary.lock:
+            self._steps.close()
+            step = self._model.step
+            self._record(step)
+            self._upkeep.checkpointing.finish(self._model, reason, is_last=False)
+        return str(self._rundir.prefix(step))
+
+    # ------------------------------------------------------------------ the end
+
+    def save(self, error: BaseException | None) -> None:
+        """Save what is sound, and wait until it is durable.
+
+        Args:
+          error: what ended the program's loop.
+
+        Raises:
+          StorageError: it could not be saved.
+        """
+        if self._upkeep is None or self._model is None or self._care is None or self._keep is None:
+            return
+        if self._pid != os.getpid():  # a child that was forked: the run is its parent's
+            return
+        if not self._is_kept or self._is_over or self._is_parted:  # there was never a session, or it is closed
+            return
+        with self._care.boundary.lock:
+            self._steps.close()
+            is_torn = self._care.failed(error) and self._care.failed_at == self._model.changes
+            if self._has_failed(error) or (is_torn and not is_clean(error)):
+                with contextlib.suppress(tf.errors.OpError, RuntimeError):  # it must not hide the error itself
+                    self._record(self._model.step)
+                diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
+                self._upkeep.save_after_failure(sound=not is_torn and not diverged)
+                if is_torn:
+                    where = self._upkeep.checkpointing.resume_point
+                    log.warning(_TORN, self._place, where, extra={"event": "abandoned"})
+            elif self.saves_at_end or self.outcome is not None:
+                outcome = self.outcome or _ENDED
+                self._record(self._model.step)
+                if outcome.phase is Phase.PAUSED:
+                    self._reporter.update(phase=Phase.PAUSING)
+                self._upkeep.checkpointing.finish(self._model, _reason(outcome))
+                self._upkeep.recording.report()
+            else:
+                self._upkeep.checkpointing.wait()
+            if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
+                self._reporter.update(phase=Phase.STARTING)  # no step comes, and threads may take as long as a start
+
+    def part(self) -> None:
+        """The session is about to be closed, and what is to be saved of it is saved. Nothing is run in it any more."""
+        self._is_parted = True
+        if self._care is not None:
+            self._care.closing = lambda error: None
+            if self._care.boundary.thread == threading.get_ident():
+                with self._care.boundary.lock:  # where another thread serves the flag, it has done so now
+                    pass
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the checkpoint under way is written: its tensors are in the session."""
+        if self._upkeep is not None and self._pid == os.getpid():  # in a child nothing is under way
+            with contextlib.suppress(StorageError):  # told already
+                self._upkeep.checkpointing.wait()
+
+    def leave(self, error: BaseException | None) -> None:
+        """Tell how it ended, and give back the run directory and the signals.
+
+        Args:
+          error: what ended it.
+        """
+        if self._pid != os.getpid():
+            return
+        with self._care.boundary.lock if self._care is not None else contextlib.nullcontext():
+            if self._upkeep is not None:
+                self._host.left(self._reporter, self.outcome or _ENDED, error if self._has_failed(error) else None)
+            self._gone()
+            if self._care is not None:
+                self._care.boundary.retire()
+        self._stack.close()
+
+    def _has_failed(self, error: BaseException | None) -> bool:
+        """Whether this is a failure of the program: after it was told to end no exit is, nor a run cut off for that."""
+        if self.outcome is not None and (
+            not isinstance(error, Exception) or isinstance(error, tf.errors.CancelledError)
+        ):
+            return False
+        return is_failure(error)
+
+    def _closing(self, error: BaseException | None) -> None:
+        """The program closes the session, before it says that it is done."""
+        if threading.get_ident() == (self._care.boundary.thread if self._care is not None else None):
+            self.save(error)
+        self.wait()
+        self._is_over = True
+
+    def _gone(self) -> None:
+        self._steps.close()
+        if self._upkeep is not None:
+            self._upkeep.checkpointing.close()
+        if self._care is not None:
+            self._care.closing = lambda error: None
+        self._upkeep, self._is_kept, self._is_over = None, False, False
+
+
+def _reason(outcome: Outcome) -> str:
+    """Why the last step is saved, for its manifest."""
+    return FINISH if outcome.phase is Phase.FINISHED else "pause"
+
+
+def is_clean(error: BaseException | None) -> bool:
+    """Whether an error says that the input has ended, and no more."""
+    return isinstance(error, tf.errors.OutOfRangeError | StopIteration)
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Whether an error, or an exit, says that something went wrong."""
+    if isinstance(error, SystemExit):
+        return bool(error.code)
+    return error is not None and not is_clean(error) and not isinstance(error, GeneratorExit)

@@ -1,0 +1,49 @@
+"""What a program's session knows of who looks after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainerd.managed.boundary import Boundary
+
+
+@dataclass
+class Care:
+    """What a session that a program runs is looked after by.
+
+    Attributes:
+      boundary: what follows each step.
+      failure: the last error that a step raised, whose state is no boundary's.
+      is_within: whether a `with` statement of the program's closes the session.
+      failed_at: how many runs had changed something when it did; negative where none has.
+      next_step: the global step at which a service is due; infinity where none is by steps.
+      closing: called before the program itself closes the session, with the error that it does so for.
+    """
+
+    boundary: Boundary
+    failure: BaseException | None = field(default=None)
+    failed_at: int = field(default=-1)
+    is_within: bool = field(default=False)
+    next_step: float = field(default=math.inf)
+    closing: Callable[[BaseException | None], None] = field(default=lambda error: None)
+
+    def close(self, error: BaseException | None) -> None:
+        """The session is about to be closed; a session that is collected closes itself, perhaps again."""
+        closing, self.closing = self.closing, lambda error: None
+        closing(error)
+
+    def fail(self, error: BaseException, changes: int) -> None:
+        """A step raised an error, when so many runs had changed something."""
+        self.failure, self.failed_at = error, changes
+
+    def failed(self, error: BaseException | None) -> bool:
+        """Whether an error is that of a step, or was raised because of one."""
+        seen: set[int] = set()
+        while error is not None and id(error) not in seen:
+            if error is self.failure:
+                return True
+            seen.add(id(error))
+            error = error.__cause__ or error.__context__
+        return False

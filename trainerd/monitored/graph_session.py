@@ -1,0 +1,484 @@
+"""Sessions with hooks: what `tf.compat.v1.train.MonitoredSession` is, looked after as a Supervisor's session is.
+
+The names, the defaults, their meanings and the order of what is called are those of TensorFlow's classes. TensorFlow's
+own hooks, and a program's, are taken as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from trainerd.managed.defaults import CLOSED, STOPPED, StepContext, require_step_fn
+from trainerd.monitored.lifecycle import Closing
+from trainerd.monitored.save_settings import Keeping, require_global_step
+from trainerd.monitored.session_creators import ChiefSessionCreator
+from trainerd.sessions.tf1 import defaults
+from trainerd.sessions.tf1.events import GraphEvents
+from trainerd.sessions.tf1.run import GraphCustody
+from trainerd.sessions.tf1.session import ManagedSession
+from trainerd.sessions.tf1.unfinalized import open_again, unfinalized
+
+tf1 = tf.compat.v1
+
+PREEMPTION = (tf.errors.AbortedError, tf.errors.UnavailableError)
+# TensorFlow's own words, which people look for in their logs.
+_ADVICE = (
+    "This error may also occur due to a gRPC failure caused by high memory or network bandwidth usage in the parameter "
+    "servers. If this error occurs repeatedly, try increasing the number of parameter servers assigned to the job. "
+    "Error: %s"
+)
+_PREEMPTED = (
+    "This may be due to a preemption in a connected worker or parameter server. The current session will be closed and "
+    f"a new session will be created. {_ADVICE}"
+)
+_RUNNING = f"An error was raised. {_PREEMPTED}"
+_CONSIDERING = f"An error was raised while considering whether the session is complete. {_PREEMPTED}"
+_CREATING = (
+    "An error was raised while a session was being created. This may be due to a preemption of a connected worker or "
+    f"parameter server. A new session will be created. {_ADVICE}"
+)
+_WARNINGS = 5
+_STALE = (
+    "It seems that global step (tf.train.get_global_step) has not been increased. Current value (could be stable): %s "
+    "vs previous value: %s. You could increase the global step by passing tf.train.get_global_step() to "
+    "Optimizer.apply_gradients or Optimizer.minimize."
+)
+_CLOSING = (
+    "An error occurred when attempting to close the session. This may be due to a preemption in a connected worker or "
+    "parameter server. Error: %s"
+)
+
+
+class _Around:
+    """Stands for one of the sessions that TensorFlow has within a monitored one, each in the next one's `_sess`."""
+
+    def __init__(self, session: Any) -> None:
+        self._sess = session
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what `copy` asks for, of an object that has nothing yet
+            raise AttributeError(name)
+        return getattr(self._sess, name)
+
+
+class _Within(NamedTuple):
+    """What programs look for within a monitored session."""
+
+    tf_sess: ManagedSession | None
+    coord: Any
+
+
+class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: ignore[misc]  # for `isinstance` alone
+    """A session that initializes and restores the model, and calls hooks.
+
+    At its making: each hook's `begin`; the scaffold is finalized; the session is made, and the model restored or
+    initialized; queue runners are started; each hook's `after_create_session`. At each `run`: every `before_run`, one
+    run of all that was asked for, every `after_run`, and then, where something is due, the boundary: checkpoints,
+    summaries. At `close`: each hook's `end`, a checkpoint where checkpoints are made, and the threads are joined.
+
+    What a hook raises ends the run: no hook after it is called, nor any `end`.
+
+    Args:
+      session_creator: makes the session; a ChiefSessionCreator where none is given.
+      hooks: called in this order.
+      stop_grace_period_secs: seconds that threads have to stop.
+    """
+
+    StepContext = StepContext
+    _recovers = True
+
+    def __init__(
+        self,
+        session_creator: Any = None,
+        hooks: Iterable[Any] | None = None,
+        stop_grace_period_secs: float = 120,
+        *,
+        keeping: Keeping | None = None,
+    ) -> None:
+        self._graph = tf1.get_default_graph()
+        self._was_finalized = self._graph.finalized
+        self._hooks = list(hooks or [])
+        self._grace_secs = stop_grace_period_secs
+        self._keeping = keeping
+        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+        self._session: Any = None
+        self._has_ended = self._is_started = False
+        self._stops = self._was_told = False
+        self._seen, self._warned = -1, 0  # the global step beside the last run, and how often that was the same
+        self._global_step: Any = None
+        if keeping is not None:
+            self._global_step = require_global_step(keeping.needing)
+        elif not self._was_finalized:
+            defaults.global_step()  # hooks ask the collections for it
+        for hook in self._hooks:
+            hook.begin()
+        self._creator = session_creator or ChiefSessionCreator()
+        self._custody = self._make_custody()
+        self._custody.raise_requested = lambda: self._coord.raise_requested_exception()
+        with self._custody.begun():
+            self._create()
+        try:
+            self._begin()
+        except BaseException as error:
+            self._save_and_join(error)
+            raise
+
+    # ------------------------------------------------------------------ making it
+
+    def _make_custody(self) -> GraphCustody:
+        """What looks after the session; it saves only where it was told where to."""
+        if self._keeping is None:
+            return GraphCustody(self._graph, None, None, None, None, self._stop)
+        scaffold = self._creator.finalized_scaffold()
+        self._events = GraphEvents(self._keeping.writer, rates_logged=math.inf)
+        with unfinalized(self._graph):
+            return GraphCustody(
+                self._graph,
+                self._keeping.rundir,
+                scaffold.saver,
+                self._global_step,
+                self._events,
+                stop=self._stop,
+                saving=self._keeping.tell_saving,
+                saved=self._keeping.tell_saved,
+            )
+
+    def _create(self) -> None:
+        """Make the session, again and again where its cluster is preempted."""
+        while True:
+            try:
+                if self._keeping is not None:
+                    session = self._creator.create_session_from(self._custody.find())
+                else:
+                    session = self._creator.create_session()
+                break
+            except PREEMPTION as error:
+                self._recover(_CREATING, error)
+        self._session = self._custody.take(session)
+
+    def _begin(self) -> None:
+        """Start what goes with a new session; where its cluster is preempted meanwhile, with another one."""
+        while True:
+            try:
+                self._after_create()
+                return
+            except PREEMPTION as error:
+                self._recover(_CREATING, error)
+                self._close_session()
+                self._create_another()
+
+    def _renew(self) -> None:
+        """Have another session, begun as the first was."""
+        self._create_another()
+        self._begin()
+
+    def _create_another(self) -> None:
+        """Make a session after another one. It goes back to a checkpoint: a hook that had wanted to stop may not."""
+        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+        self._stops = False
+        tf1.logging.info("Graph was finalized.")  # as TensorFlow says of each
+        self._create()
+
+    def _recover(self, what: str, error: BaseException) -> None:
+        """Say that a session is to be made anew.
+
+        Raises:
+          the error, where that is not wanted.
+        """
+        if not self._recovers:
+            raise error
+        tf1.logging.info(what, error)
+
+    def _after_create(self) -> None:
+        if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+            tf1.train.start_queue_runners(sess=self._session, coord=self._coord)
+        for hook in self._hooks:
+            hook.after_create_session(self._session, self._coord)
+        if self._keeping is not None and not self._is_started:
+            self._is_started = True
+            self._keeping.start(self._custody, self._graph)
+
+    def _stop(self, error: BaseException | None) -> None:
+        self._coord.request_stop(error)
+
+    # ------------------------------------------------------------------ what a program calls
+
+    @property
+    def graph(self) -> Any:
+        """The graph; None once the session is closed."""
+        return None if self._session is None else self._session.graph
+
+    def _tf_sess(self) -> ManagedSession | None:
+        """The `tf.compat.v1.Session` itself: TensorFlow has no public way to it, so programs call this one."""
+        session: ManagedSession | None = self._session
+        return session
+
+    @property
+    def _sess(self) -> Any:
+        """As `_tf_sess`: other programs go down this way, by its steps or until they meet a class called Session."""
+        found: Any = self._tf_sess()
+        if found is not None:  # in TensorFlow's that runs hooks, which is in the coordinated, and that in what recovers
+            for _ in range(3 if self._recovers else 2):
+                found = _Around(found)
+        return found
+
+    @property
+    def _coordinated_creator(self) -> _Within:
+        """TensorFlow's private way to the session and the Coordinator, which programs go all the same."""
+        return _Within(None, None) if self._has_ended else _Within(self._session, self._coord)
+
+    def _is_closed(self) -> bool:
+        """Whether it is closed. As TensorFlow's: for tests."""
+        return self._has_ended
+
+    def should_stop(self) -> bool:
+        """Whether the loop should end."""
+        if self._session is None:
+            return True
+        self._custody.look()
+        self._was_told = self._is_over()
+        return self._was_told
+
+    def _is_over(self) -> bool:
+        """Whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a preemption's."""
+        try:
+            self._coord.raise_requested_exception()
+        except PREEMPTION as error:
+            self._recover(_CONSIDERING, error)
+            self._close_session()
+            self._renew()
+            return False
+        except Exception:
+            if not self._recovers:
+                raise
+            return True
+        return bool(self._stops or self._coord.should_stop())
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """As `tf.compat.v1.Session.run`, with the hooks.
+
+        Raises:
+          RuntimeError: it was asked to stop, or is closed.
+        """
+        return self._recovering(lambda: self._run(fetches, feed_dict, options, run_metadata))
+
+    def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
+        """Call a function with a StepContext, and return what it returns.
+
+        Raises:
+          ValueError: it does not take one argument, named `step_context`.
+        """
+        require_step_fn(step_fn)
+        return self._recovering(lambda: step_fn(StepContext(self._session, self._run)))
+
+    # ------------------------------------------------------------------ a step
+
+    def _recovering(self, run: Callable[[], Any]) -> Any:
+        """Run; where the cluster was preempted, make the session anew from the newest checkpoint and run again."""
+        while True:
+            if self._has_ended:
+                raise RuntimeError(CLOSED)
+            try:
+                if self._session is None:
+                    self._renew()
+                return run()
+            except PREEMPTION as error:
+                self._recover(_RUNNING, error)
+                self._close_session()
+
+    def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        # A pause may come between the program's look and its run: then the run is done, and the next look tells.
+        if self._stops or (self._was_told and self._custody.outcome is not None):
+            raise RuntimeError(STOPPED)
+        boundary = self._custody.boundary
+        assert boundary is not None
+        if not boundary.is_mine:  # another thread's, which may wait for the loop's
+            return self._hooked_or_first(fetches, feed_dict, options, run_metadata)[0]
+        with boundary.lock:
+            boundary.is_held = True
+            try:
+                result, step = self._hooked_or_first(fetches, feed_dict, options, run_metadata)
+            finally:
+                boundary.is_held = False
+            if step is not None:
+                self._watch(step)
+            if boundary.flag.is_raised or (step is not None and step + 1 >= self._custody.next_step):
+                boundary.reached()
+        return result
+
+    def _watch(self, step: int) -> None:
+        """Warn where nothing counts the steps, a few times, as TensorFlow's StepCounterHook does and in its words."""
+        if step == self._seen and self._warned < _WARNINGS and self._keeping is not None and self._keeping.count_steps:
+            self._warned += 1
+            tf1.logging.warning(_STALE, step, self._seen)
+        self._seen = step
+
+    def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
+        """Run with hooks. Where a thread has failed before, a step's error is its consequence: raise the thread's."""
+        try:
+            return self._hooked(self._session, fetches, feeds, options, metadata)
+        except PREEMPTION:
+            raise
+        except Exception as error:
+            self._raise_first(error)
+            raise
+
+    def _hooked(self, session: Any, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
+        """One run with all hooks. What was fetched for the caller, and about which step it was."""
+        asked: dict[Any, Any] = {"caller": fetches}
+        if self._global_step is not None:
+            asked["step"] = self._global_step
+        run = session.run_step if isinstance(session, ManagedSession) else session.run
+        if not self._hooks:
+            found = run(asked, feeds, options, metadata)
+            return found["caller"], found.get("step")
+        context = tf1.train.SessionRunContext(original_args=tf1.train.SessionRunArgs(fetches, feeds), session=session)
+        feeds, options = self._before(context, asked, feeds, options)
+        if options is not None and metadata is None:
+            metadata = tf1.RunMetadata()
+        found = run(asked, feeds, options, metadata)
+        options, metadata = options or tf1.RunOptions(), metadata or tf1.RunMetadata()
+        for hook in self._hooks:
+            values = tf1.train.SessionRunValues(results=found.get(hook), options=options, run_metadata=metadata)
+            hook.after_run(context, values)
+        self._stops = self._stops or context.stop_requested
+        return found["caller"], found.get("step")
+
+    def _before(self, context: Any, asked: dict[Any, Any], feeds: Any, options: Any) -> tuple[Any, Any]:
+        """Ask every hook what it wants to be fetched and fed."""
+        of_hooks: dict[Any, Any] = {}
+        for hook in self._hooks:
+            request = hook.before_run(context)
+            if request is None:
+                continue
+            if request.fetches is not None:
+                asked[hook] = request.fetches
+            if request.feed_dict:
+                _require_disjoint(of_hooks, request.feed_dict, "Same tensor is fed by two hooks.")
+                of_hooks.update(request.feed_dict)
+            if request.options:
+                options = _merged(options or tf1.RunOptions(), request.options)
+        if of_hooks and feeds:
+            _require_disjoint(feeds, of_hooks, "Same tensor is fed by a SessionRunHook and user.")
+        return {**of_hooks, **(feeds or {})}, options
+
+    def _raise_first(self, error: BaseException) -> None:
+        try:
+            self._coord.raise_requested_exception()
+        except PREEMPTION:
+            raise
+        except Exception:
+            raise error from None
+
+    # ------------------------------------------------------------------ the end
+
+    def _close(self, error: BaseException | None) -> None:
+        if self._has_ended:
+            raise RuntimeError(CLOSED)
+        ending = error
+        try:
+            if error is None and self._session is not None:
+                for hook in self._hooks:
+                    hook.end(self._session)
+        except BaseException as raised:
+            ending = raised
+            raise
+        finally:
+            self._has_ended = True
+            try:
+                self._save_and_join(ending)
+            finally:
+                if not self._was_finalized:
+                    open_again(self._graph)
+
+    def _save_and_join(self, error: BaseException | None) -> None:
+        try:
+            if self._session is not None:
+                self._custody.save(error)
+            if self._keeping is not None:
+                self._events.flush()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            try:
+                self._close_session()
+            except BaseException as raised:
+                error = error or raised
+                raise
+            finally:
+                self._custody.leave(error)
+
+    def _close_session(self) -> None:
+        """Stop the threads and close the session.
+
+        Raises:
+          what a thread raised first, unless it is a preemption, after which a session is made anew or none needed.
+        """
+        session, self._session = self._session, None
+        self._custody.part()
+        self._coord.request_stop()
+        try:
+            self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
+        except PREEMPTION as error:
+            if not self._recovers:
+                raise
+            tf1.logging.error(_CLOSING, error)
+        finally:
+            if session is not None:
+                with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
+                    session.close()
+
+
+class SingularMonitoredSession(MonitoredSession, tf.compat.v1.train.SingularMonitoredSession):  # type: ignore[misc]
+    """A MonitoredSession that does not survive a preemption, and whose session one may have.
+
+    See `tf.compat.v1.train.SingularMonitoredSession` for the arguments.
+    """
+
+    _recovers = False
+
+    def __init__(
+        self,
+        hooks: Iterable[Any] | None = None,
+        scaffold: Any = None,
+        master: str = "",
+        config: Any = None,
+        checkpoint_dir: str | None = None,
+        stop_grace_period_secs: float = 120,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        creator = ChiefSessionCreator(
+            scaffold=scaffold,
+            master=master,
+            config=config,
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_filename_with_path=checkpoint_filename_with_path,
+        )
+        super().__init__(creator, hooks, stop_grace_period_secs)
+
+    def raw_session(self) -> ManagedSession | None:
+        """The `tf.compat.v1.Session` itself."""
+        return self._tf_sess()
+
+
+def _require_disjoint(one: Mapping[Any, Any], other: Mapping[Any, Any], message: str) -> None:
+    if both := set(one) & set(other):
+        raise RuntimeError(f"{message} Conflict(s): {list(both)}")
+
+
+def _merged(options: Any, more: Any) -> Any:
+    """RunOptions that do what both ask for."""
+    merged = tf1.RunOptions()
+    merged.CopyFrom(options)
+    for name in ("trace_level", "timeout_in_ms", "inter_op_thread_pool", "output_partition_graphs"):
+        setattr(merged, name, max(getattr(options, name), getattr(more, name)))
+    merged.debug_options.debug_tensor_watch_opts.extend(more.debug_options.debug_tensor_watch_opts)
+    merged.debug_options.reset_disk_byte_usage |= more.debug_options.reset_disk_byte_usage
+    merged.report_tensor_allocations_upon_oom |= more.report_tensor_allocations_upon_oom
+    return merged

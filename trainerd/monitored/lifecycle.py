@@ -1,0 +1,36 @@
+"""How a session with hooks is left: the same for those of a graph and those of functions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+from trainerd.managed.run import is_clean
+
+
+class Closing(ABC):
+    """A session that a `with` statement closes. The end of the input is a clean end."""
+
+    _custody: Any
+
+    def close(self) -> None:
+        """End each hook, save, and close the session.
+
+        Raises:
+          RuntimeError: it is closed already.
+        """
+        self._close(None)
+
+    def __enter__(self) -> Self:
+        self._custody.is_within = True
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        if error is not None and is_clean(error):
+            error = None
+        self._close(error)
+        return error is None
+
+    @abstractmethod
+    def _close(self, error: BaseException | None) -> None:
+        """Close it, for this error where there was one."""

@@ -1,0 +1,93 @@
+"""What a MonitoredTrainingSession saves and writes, where, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.loop.schedule import Schedule
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf1 import defaults
+from trainerd.sessions.tf1.run import GraphCustody
+
+tf1 = tf.compat.v1
+
+
+@dataclass
+class Keeping:
+    """What is kept of a session. 0 stands for never.
+
+    Attributes:
+      rundir: where checkpoints go.
+      summary_dir: where event files go.
+      save_secs, save_steps: between checkpoints.
+      count_steps: between two points of the curve of the rate.
+      shows: whether there are summaries.
+      writes_graph: whether `graph.pbtxt` is written, and the graph with each checkpoint.
+    """
+
+    rundir: RunDirectory
+    summary_dir: str
+    save_secs: float
+    save_steps: int
+    count_steps: int
+    shows: bool
+    writes_graph: bool
+
+    @cached_property
+    def writer(self) -> Any:
+        """The FileWriter that the hooks of the program share."""
+        return tf1.summary.FileWriterCache.get(self.summary_dir)
+
+    @property
+    def needing(self) -> dict[str, bool]:
+        """What of it needs a global step, by the names that programs know."""
+        return {
+            "StepCounterHook": self.count_steps > 0,
+            "SummarySaverHook": self.shows,
+            "CheckpointSaverHook": True,
+        }
+
+    def tell_saving(self, step: int) -> None:
+        """Say that a checkpoint is begun, in TensorFlow's words."""
+        tf1.logging.info("Calling checkpoint listeners before saving checkpoint %d...", step)
+        tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.save_path)
+
+    def tell_saved(self, step: int) -> None:
+        """Say that it is there."""
+        tf1.logging.info("Calling checkpoint listeners after saving checkpoint %d...", step)
+
+    def start(self, custody: GraphCustody, graph: Any) -> None:
+        """Have it all made on schedule, from now on."""
+        if self.writes_graph:
+            tf.io.write_graph(graph.as_graph_def(add_shapes=True), str(self.rundir.path), "graph.pbtxt")
+        self.writer.add_graph(graph)
+        if custody.state is not None:
+            custody.state.writes_meta_graph = self.writes_graph
+            self.writer.add_meta_graph(custody.state.meta_graph)
+        custody.start_services(self.save_secs, self.save_steps)
+        if self.count_steps > 0:
+            schedule = Schedule(steps=self.count_steps, since_last=True)
+            custody.add_service("steps", custody.count_steps, schedule, at_next_step=True)
+
+
+def require_global_step(needing: Mapping[str, bool]) -> Any:
+    """What counts the steps in the default graph; None where nothing does.
+
+    Args:
+      needing: what needs it, by the names that programs know.
+
+    Raises:
+      RuntimeError: nothing does, and it is needed.
+      TypeError: it is no integer, or not a single one.
+    """
+    found = defaults.global_step()
+    for name, is_needed in needing.items():
+        if is_needed and found is None:
+            tf1.train.get_global_step()  # raises what is wrong with one that is there and cannot count
+            raise RuntimeError(f"Global step should be created to use {name}.")
+    return found

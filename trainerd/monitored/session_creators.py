@@ -1,0 +1,126 @@
+"""What makes the session of a MonitoredSession."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.checkpoints import saver_checkpoints
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf1.model import read_whole
+
+tf1 = tf.compat.v1
+
+
+class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
+    """What programs find in TensorFlow's two, whose private names they use where they derive from them."""
+
+    _scaffold: Any
+    _session_manager: Any = None
+
+    def _get_session_manager(self) -> Any:
+        """The SessionManager, which is made once, when the scaffold is finalized."""
+        if self._session_manager is None:
+            scaffold = self._scaffold
+            self._session_manager = tf1.train.SessionManager(
+                local_init_op=scaffold.local_init_op,
+                local_init_feed_dict=scaffold.local_init_feed_dict,
+                ready_op=scaffold.ready_op,
+                ready_for_local_init_op=scaffold.ready_for_local_init_op,
+                graph=tf1.get_default_graph(),
+            )
+        return self._session_manager
+
+
+class ChiefSessionCreator(_Creator):
+    """Makes a session, and restores or initializes the model in it.
+
+    As `tf.compat.v1.train.ChiefSessionCreator`, but a checkpoint is verified before it is restored.
+
+    Args:
+      scaffold: the ops; a default one where none is given.
+      master: the TensorFlow master.
+      config: a ConfigProto for the session.
+      checkpoint_dir: where to look for the newest checkpoint.
+      checkpoint_filename_with_path: the prefix of the checkpoint to restore.
+    """
+
+    def __init__(
+        self,
+        scaffold: Any = None,
+        master: str = "",
+        config: Any = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        self._scaffold = scaffold or tf1.train.Scaffold()
+        self._is_finalized = False
+        self._checkpoint_dir = checkpoint_dir
+        self._checkpoint_filename_with_path = checkpoint_filename_with_path
+        self._master = master
+        self._config = config
+
+    def create_session(self) -> Any:
+        """Make it.
+
+        Raises:
+          DataError: there are checkpoints, and none can be read.
+          ValueError: there are two ways to say which.
+        """
+        prefix = self._checkpoint_filename_with_path
+        if prefix is not None and self._checkpoint_dir:
+            raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
+        if prefix is None and self._checkpoint_dir:
+            rundir = RunDirectory.of(self._checkpoint_dir)
+            found = saver_checkpoints.newest_readable(rundir, read_whole)
+            prefix = None if found is None else str(found)
+            # What a hook saves with it, it deletes the oldest of then: none of ours.
+            self.finalized_scaffold().saver.recover_last_checkpoints(saver_checkpoints.listed(rundir))
+        return self.create_session_from(prefix)
+
+    def finalized_scaffold(self) -> Any:
+        """The ops, all of them made."""
+        if not self._is_finalized:
+            self._scaffold.finalize()
+            self._is_finalized = True
+        return self._scaffold
+
+    def create_session_from(self, prefix: str | None) -> Any:
+        """Make it, with the model restored from this checkpoint; initialized where there is none."""
+        scaffold = self.finalized_scaffold()
+        return self._get_session_manager().prepare_session(
+            self._master,
+            saver=scaffold.saver,
+            checkpoint_filename_with_path=prefix,
+            config=self._config,
+            init_op=scaffold.init_op,
+            init_feed_dict=scaffold.init_feed_dict,
+            init_fn=scaffold.init_fn,
+        )
+
+
+class WorkerSessionCreator(_Creator):
+    """Makes a session when the chief has made the model ready; see `tf.compat.v1.train.WorkerSessionCreator`.
+
+    Args:
+      scaffold: the ops; a default one where none is given.
+      master: the TensorFlow master.
+      config: a ConfigProto for the session.
+      max_wait_secs: for how long to wait.
+    """
+
+    def __init__(
+        self, scaffold: Any = None, master: str = "", config: Any = None, max_wait_secs: float = 30 * 60
+    ) -> None:
+        self._scaffold = scaffold or tf1.train.Scaffold()
+        self._master = master
+        self._config = config
+        self._max_wait_secs = max_wait_secs
+
+    def create_session(self) -> Any:
+        """Make it."""
+        self._scaffold.finalize()
+        return self._get_session_manager().wait_for_session(
+            self._master, config=self._config, max_wait_secs=self._max_wait_secs
+        )

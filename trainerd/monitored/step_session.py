@@ -1,0 +1,364 @@
+"""A MonitoredSession of TensorFlow 2 functions: hooks around steps, and the loop in the graph where none is due."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.checkpoints.manifest import FINISH
+from trainerd.hooks import CheckpointSaverHook
+from trainerd.loop.flag import Request
+from trainerd.loop.schedule import Schedule
+from trainerd.managed.defaults import CLOSED, STOPPED, StepContext, require_step_fn
+from trainerd.monitored.lifecycle import Closing
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf2.program import StepProgram
+from trainerd.sessions.tf2.session import Step, StepSession, as_numpy, as_steps
+from trainerd.system.periodic import called_every
+
+tf1 = tf.compat.v1
+
+CLOCK_SECS = 0.25
+
+
+@dataclass(frozen=True)
+class StepKeeping:
+    """What is kept of a session of functions. 0 stands for never.
+
+    Attributes:
+      rundir: where checkpoints and curves go; None for nowhere.
+      save_secs, save_steps: between checkpoints.
+      show_secs, show_steps: between points of the metrics' curves.
+      count_steps: between two points of the curve of the rate.
+    """
+
+    rundir: RunDirectory | None
+    save_secs: float = 0
+    save_steps: int = 0
+    show_secs: float = 0
+    show_steps: int = 0
+    count_steps: int = 0
+
+
+class HookSession:
+    """The session as hooks see it: what they run in it is no step.
+
+    Args:
+      session: runs the steps.
+      should_stop: whether the program's loop is to end.
+
+    Attributes:
+      last: what the last step returned.
+      has_run: whether there was one.
+    """
+
+    def __init__(self, session: StepSession, should_stop: Callable[[], bool]) -> None:
+        self._session = session
+        self.should_stop = should_stop
+        self.last: Any = None
+        self.has_run = False
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return self._session.step
+
+    def run(self, fetches: Any, feed_dict: Mapping[str, Any] | None = None) -> Any:
+        """Names of what the last step returned, variables, and functions without arguments, in any structure.
+
+        Args:
+          fetches: what is wanted.
+          feed_dict: the functions' arguments by name.
+
+        Raises:
+          ValueError: the step returned nothing of that name.
+        """
+        return tf.nest.map_structure(lambda part: self._one(part, feed_dict or {}), fetches)
+
+    def _one(self, fetch: Any, feeds: Mapping[str, Any]) -> Any:
+        if isinstance(fetch, str):
+            found = self.last if isinstance(self.last, Mapping) else {"loss": self.last}
+            if fetch not in found:
+                raise ValueError(f"the step function returned nothing named {fetch!r}, but {sorted(found)}.")
+            return found[fetch]
+        return as_numpy(fetch(**feeds) if callable(fetch) and not hasattr(fetch, "dtype") else fetch)
+
+
+class MonitoredStepSession(Closing):
+    """What `trainerd.MonitoredTrainingSession(checkpoint=...)` gives; see there, and `trainerd.MonitoredSession`.
+
+    The order of what is called is that of a graph's. A hook that says with `due_at` when it wants to be called is
+    called then: `before_run` before the steps that lead to it, `after_run` after its own. Where the flag is raised
+    between, there may be another `before_run`.
+
+    Args:
+      program: what is trained.
+      hooks: called in this order.
+      keeping: what is kept.
+      stop_grace_secs: seconds that threads have to stop.
+
+    Raises:
+      ValueError: two of the hooks save, or one does and the session does too, elsewhere.
+    """
+
+    StepContext = StepContext
+
+    def __init__(
+        self, program: StepProgram, hooks: Iterable[Any], keeping: StepKeeping, stop_grace_secs: float = 120
+    ) -> None:
+        self._program = program
+        self._hooks = list(hooks)
+        self._saver, self._keeping = _one_that_saves(self._hooks, keeping)
+        self._grace_secs = stop_grace_secs
+        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+        self._is_closed = self._stops = self._was_told = False
+        self._to_tell: int | None = None  # a step that is being saved, of which listeners wait to hear
+        self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
+        for hook in self._hooks:
+            hook.begin()
+        self._custody = program.custody(
+            self._keeping.rundir,
+            None,
+            stop=self._coord.request_stop,
+            should_stop=self._is_over,
+            saving=self._saving,
+            host=None,
+        )
+        self._stack = contextlib.ExitStack()
+        self._custody.raise_requested = self._coord.raise_requested_exception
+        with self._custody.begun():
+            self._session: StepSession = program.session("", None, self._custody.find(), 0)
+        self._for_hooks = HookSession(self._session, self._is_to_end)
+        try:
+            self._begin()
+        except BaseException as error:
+            self._save_and_join(error)
+            raise
+
+    def _begin(self) -> None:
+        self._custody.take(self._session)
+        self._program.begun(self._session)
+        for hook in self._hooks:
+            hook.after_create_session(self._for_hooks, self._coord)
+        keeping = self._keeping
+        self._custody.metrics_steps = keeping.show_steps
+        self._custody.start_services(keeping.save_secs, keeping.save_steps)
+        if keeping.show_secs:
+            self._custody.add_service("curves", self._custody.write_metrics, Schedule(secs=keeping.show_secs))
+        if keeping.count_steps:
+            schedule = Schedule(steps=keeping.count_steps, since_last=True)
+            self._custody.add_service("steps", self._custody.count_steps, schedule, at_next_step=True)
+        if self._saver is not None:
+            self._saver.saves_with(self._save_now)
+        if any(getattr(hook, "by_clock", False) for hook in self._hooks):
+            flag = self._session.care.boundary.flag
+            self._stack.enter_context(called_every(CLOCK_SECS, lambda: flag.raise_for(Request.TICK), name="hooks"))
+
+    # ------------------------------------------------------------------ what a program calls
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return self._session.step
+
+    def should_stop(self) -> bool:
+        """Whether the loop should end."""
+        if self._is_closed:
+            return True
+        self._custody.look()
+        self._was_told = self._is_over()
+        return self._was_told
+
+    def run(
+        self,
+        step_fn: Step,
+        feed_dict: Mapping[str, Any] | None = None,
+        options: Any = None,
+        run_metadata: Any = None,
+        steps: int | None = None,
+    ) -> Any:
+        """Run a step function with the hooks, once or so many times; see `StepSession.run`.
+
+        Args:
+          step_fn, feed_dict, steps: see there.
+          options, run_metadata: of graphs; not used here.
+
+        Raises:
+          RuntimeError: it was asked to stop, or is closed.
+          ValueError: `steps` is not positive, or goes with a `feed_dict`.
+        """
+        self._require_open()
+        if self._stops or (self._was_told and self._custody.outcome is not None):
+            raise RuntimeError(STOPPED)
+        if steps is not None and (feed_dict or steps < 1):
+            raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
+        boundary, result, before = self._session.care.boundary, None, self.step
+        end = before + (steps or 1)
+        with boundary.lock:
+            while self.step < end and (self.step == before or not self._is_over()):
+                limit = before + 1 if self._is_over() else end  # one step is made in any case
+                boundary.is_held = True
+                try:
+                    last = self._some(step_fn, feed_dict, limit if steps is not None else None)
+                finally:
+                    boundary.is_held = False
+                result = last if last is not None else result
+                if boundary.flag.is_raised or self.step >= self._session.care.next_step:
+                    boundary.reached()
+                    self._tell_saved()
+                if steps is None:
+                    break
+        return result
+
+    def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
+        """Call a function with a StepContext, and return what it returns.
+
+        Raises:
+          ValueError: it does not take one argument, named `step_context`.
+        """
+        self._require_open()
+        require_step_fn(step_fn)
+        return step_fn(StepContext(self._for_hooks, self.run))
+
+    # ------------------------------------------------------------------ steps
+
+    def _is_over(self) -> bool:
+        return bool(self._stops or self._coord.should_stop())
+
+    def _is_to_end(self) -> bool:
+        """Whether the loop is to end, or will be at the next boundary: for a hook that waits in the middle of a run."""
+        return self._is_over() or self._session.care.boundary.flag.wants(Request.PAUSE)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError(CLOSED)
+
+    def _some(self, step_fn: Step, feeds: Mapping[str, Any] | None, end: int | None) -> Any:
+        """Steps up to the next one that a hook or a service wants; one step where there is no end.
+
+        Returns:
+          What the last one returned; None where the flag was raised before the first.
+        """
+        before = self.step
+        limit = before + 1 if end is None else min(end, self._session.care.next_step, self._next_due(before))
+        asked = [hook for hook in self._hooks if _due(hook, before) <= limit]
+        context = tf1.train.SessionRunContext(
+            original_args=tf1.train.SessionRunArgs(step_fn, feeds), session=self._for_hooks
+        )
+        wanted: dict[int, Any] = {}
+        all_feeds = dict(feeds or {})
+        for hook in asked:
+            request = hook.before_run(context)
+            if request is not None:
+                wanted[id(hook)] = request.fetches
+                if both := set(all_feeds) & set(request.feed_dict or {}):
+                    raise RuntimeError(f"The same argument is fed twice. Conflict(s): {sorted(both)}")
+                all_feeds |= request.feed_dict or {}
+        last = self._steps(step_fn, all_feeds, before, None if end is None else int(limit))
+        if self.step == before:
+            return None
+        self._for_hooks.last, self._for_hooks.has_run = last, True
+        for hook in asked:
+            if _due(hook, before) <= self.step:
+                fetches = wanted.get(id(hook))
+                results = None if fetches is None else self._for_hooks.run(fetches)
+                values = tf1.train.SessionRunValues(results, options=tf1.RunOptions(), run_metadata=tf1.RunMetadata())
+                hook.after_run(context, values)
+        self._stops = self._stops or context.stop_requested
+        return last
+
+    def _steps(self, step_fn: Step, feeds: dict[str, Any], before: int, limit: int | None) -> Any:
+        session = self._session
+        if feeds or limit is None:
+            last = session.run_step(step_fn, feeds)
+            session.care.ran(as_steps(self.step, last))
+            return last
+        steps, last = session.run_steps(step_fn, limit, self._checked)
+        session.care.ran(steps)
+        return last
+
+    def _next_due(self, step: int) -> float:
+        return min((_due(hook, step, math.inf) for hook in self._hooks), default=math.inf)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _saving(self, step: int) -> None:
+        if self._saver is not None:
+            self._tell_saved()  # of the one before, which is over: one at a time is under way
+            self._saver.saving(self._for_hooks, step)
+            self._to_tell = step
+
+    def _tell_saved(self) -> None:
+        """Tell listeners of a checkpoint that is on disk now."""
+        step = self._to_tell
+        if self._saver is not None and step is not None and step == self._custody.saved_step:
+            self._to_tell = None
+            if self._saver.saved(self._for_hooks, step):
+                self._stops = True
+
+    def _save_now(self) -> None:
+        self._custody.save_now(FINISH)
+        self._tell_saved()
+
+    # ------------------------------------------------------------------ the end
+
+    def _close(self, error: BaseException | None) -> None:
+        self._require_open()
+        ending = error
+        try:
+            if error is None:
+                for hook in self._hooks:
+                    hook.end(self._for_hooks)
+        except BaseException as raised:
+            ending = raised
+            raise
+        finally:
+            self._is_closed = True
+            self._save_and_join(ending)
+
+    def _save_and_join(self, error: BaseException | None) -> None:
+        self._stack.close()
+        try:
+            self._custody.save(error)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            try:
+                self._custody.part()
+                self._coord.request_stop()
+                self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
+            except BaseException as raised:
+                error = error or raised
+                raise
+            finally:
+                self._custody.leave(error)
+
+
+def _due(hook: Any, step: int, whenever: float = -math.inf) -> float:
+    """The step of the next run that a hook wants: the next one, where it does not say; `whenever` for any boundary."""
+    if not hasattr(hook, "due_at"):
+        return step + 1
+    due = hook.due_at(step)
+    return whenever if due is None else due
+
+
+def _one_that_saves(hooks: list[Any], keeping: StepKeeping) -> tuple[CheckpointSaverHook | None, StepKeeping]:
+    """The hook that says how to save, where there is one, and what is kept then."""
+    found = [hook for hook in hooks if isinstance(hook, CheckpointSaverHook)]
+    if not found:
+        return None, keeping
+    hook = found[0]
+    rundir = RunDirectory.of(hook.checkpoint_dir, hook.checkpoint_basename)
+    own = keeping.rundir.path if keeping.rundir is not None and (keeping.save_secs or keeping.save_steps) else None
+    if len(found) > 1 or own not in (None, rundir.path):
+        raise ValueError(
+            "A session saves into one run directory: give one CheckpointSaverHook, and with it "
+            "save_checkpoint_secs=None, or the same folder as checkpoint_dir."
+        )
+    return hook, replace(keeping, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps)

@@ -1,0 +1,266 @@
+"""The lock of a run directory: an flock that the kernel gives back however the process ends.
+
+The file names the process that holds it, with its start time, so that a signal never goes to another process
+which has got its pid since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shlex
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from trainerd.errors import InUseError, StorageError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import is_process, process_identity
+from trainerd.system.durable_files import storage
+from trainerd.system.regular_files import read_regular
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds, or held, a lock; see `state.State` for the fields."""
+
+    pid: int
+    create_time: float
+    uptime_at_start: float
+
+    def is_alive(self) -> bool:
+        """Whether it is running still."""
+        return is_process(self.pid, self.uptime_at_start)
+
+
+class Held:
+    """A lock that this process holds, until it is closed.
+
+    Args:
+      path: the lock's file.
+      file: open, and locked.
+    """
+
+    def __init__(self, path: Path, file: FileIO) -> None:
+        self._path = path
+        self._file = file
+        self._folder = os.open(path.parent, _FOLDER)
+        self._name = b""  # what this process has written into it
+        self._has_settled = False  # in another folder than the one that it was taken in
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a daemon keeps open: the lock's file, and its folder."""
+        return [self._file.fileno(), self._folder]
+
+    def find_folder(self) -> Path | None:
+        """Where the folder is now that the lock was taken in; None where it was removed."""
+        for path in (self._path.parent, Path(f"/proc/self/fd/{self._folder}").readlink()):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(path.stat(), os.fstat(self._folder)):
+                    return path
+        return None
+
+    def follow(self, folder: Path) -> None:
+        """The folder is there now."""
+        self._path = folder / self._path.name
+
+    def settle_in(self, folder: Path) -> bool:
+        """Take the lock in a folder that was made in the place of the one that was removed.
+
+        Returns:
+          Whether the folder is there; another process may hold its lock, which `is_in_place` tells.
+        """
+        path = folder / self._path.name
+        with contextlib.suppress(OSError), open(path, "a+b", buffering=0, opener=_open_lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_size == 0 and self._name:
+                file.write(self._name)
+                os.dup2(file.fileno(), self._file.fileno(), inheritable=False)
+                os.dup2(descriptor := os.open(folder, _FOLDER), self._folder, inheritable=False)
+                os.close(descriptor)
+                self._path, self._has_settled = path, True
+        return folder.is_dir()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is held still: a child that was forked has closed its own."""
+        return not self._file.closed
+
+    def name_holder(self, pid: int) -> Holder:
+        """Write which process holds it. Called after the fork, by the process that stays.
+
+        Raises:
+          StorageError: it cannot be written.
+        """
+        created, uptime = process_identity(pid)
+        holder = Holder(pid, created, uptime)
+        self._name = json.dumps(holder.__dict__).encode() + b"\n"
+        with storage(f"write {self._path}"):
+            self._file.seek(0)
+            self._file.write(self._name)
+            self._file.truncate()
+        return holder
+
+    def was_removed(self) -> bool:
+        """Whether the folder that it was taken in is gone, or its file is no longer what has its name."""
+        try:
+            return self._has_settled or not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
+        except OSError as error:
+            return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+
+    def is_in_place(self) -> bool:
+        """Whether no other process has named itself in what has its name now."""
+        if not self._name or not self.is_open:
+            return True
+        try:
+            there = read_regular(self._path)
+            Holder(**json.loads(there))
+        except (OSError, ValueError, TypeError):  # it is gone, or says nothing of anybody
+            return True
+        return there == self._name
+
+    def close(self) -> None:
+        """Give it back, where no other process has inherited it."""
+        if not self._file.closed:
+            os.close(self._folder)
+        self._file.close()
+
+
+_held: dict[Path, Held] = {}  # by this process
+_following = threading.Lock()
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def _open_lock(path: str, flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+
+
+@contextlib.contextmanager
+def hold(rundir: RunDirectory) -> Iterator[Held]:
+    """Hold the lock of a run directory while the block runs. A child process that inherits the file holds it too.
+
+    Raises:
+      InUseError: another process holds it; or this one does, even where the folder was removed since.
+      StorageError: the file cannot be made.
+    """
+    if (own := _held.get(rundir.lock)) is not None and own.is_open:
+        raise InUseError(_in_use(rundir, os.getpid()))
+    with storage(f"make {rundir.lock}"):
+        descriptor = _open_lock(str(rundir.lock), 0)
+    held = Held(rundir.lock, FileIO(descriptor, "r+"))
+    with contextlib.closing(held):
+        with storage(f"lock {rundir.lock}"):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = read_holder(rundir)
+                raise InUseError(_in_use(rundir, holder.pid if holder is not None else None)) from None
+        _held[rundir.lock] = held
+        try:
+            yield held
+        finally:
+            for path in [path for path, each in _held.items() if each is held]:
+                del _held[path]
+
+
+def keep_up(rundir: RunDirectory) -> bool:
+    """Have a run directory that this process holds be where it is now, if somebody has moved it.
+
+    Returns:
+      Whether it is anywhere: it may have been removed, and nothing has taken its place.
+    """
+    held = _held.get(rundir.lock)
+    if held is None or not held.is_open:
+        return True
+    with _following:
+        where = held.find_folder()
+        if where is None:
+            return rundir.path.is_dir() and held.settle_in(rundir.path)
+        held.follow(where)
+        _held[where / rundir.lock.name] = held  # and under the names that it had: others may know it by those
+        rundir.path = where
+    return True
+
+
+def was_removed(rundir: RunDirectory) -> bool:
+    """Whether this process holds a lock whose file is no longer there, or is another one than when it was taken."""
+    held = _held.get(rundir.lock)
+    return held is not None and held.is_open and held.was_removed()
+
+
+def is_in_place(rundir: RunDirectory) -> bool:
+    """Whether what this process holds is still in its place: a lock does not follow a folder that is moved or removed.
+
+    It is not where another process has named itself in since. Where this one holds nothing, all is.
+    """
+    held = _held.get(rundir.lock)
+    return held is None or held.is_in_place()
+
+
+def require_in_place(rundir: RunDirectory) -> None:
+    """See that it `is_in_place`, wherever it was moved.
+
+    Raises:
+      StorageError: it is not; or it was removed.
+    """
+    if not keep_up(rundir):
+        raise StorageError(removed(rundir))
+    if not is_in_place(rundir):
+        raise StorageError(
+            f"{rundir.path} is another run's now: its lock names another process. It was moved, removed or replaced "
+            "while this process trained in it. Nothing is written into it any more. Pause a run before you do that."
+        )
+
+
+def removed(rundir: RunDirectory) -> str:
+    """What to say where a run directory is gone."""
+    return (
+        f"{rundir.path} was removed while a process trains in it: nothing can be saved. Make that folder anew, and "
+        "the next save goes into it."
+    )
+
+
+def find_removed(rundir: RunDirectory) -> int | None:
+    """The pid of a process that trains in a run directory which was removed; None where there is none to be seen."""
+    gone = f"{os.path.realpath(rundir.path)}/{rundir.lock.name} (deleted)"
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it is another user's, or has ended
+            if any(str(entry.readlink()) == gone for entry in (process / "fd").iterdir()):
+                return int(process.name)
+    return None
+
+
+def read_holder(rundir: RunDirectory) -> Holder | None:
+    """The process that the lock's file names, if it is alive; None otherwise.
+
+    Raises:
+      StorageError: the file is there and cannot be read.
+    """
+    try:
+        with storage(f"read {rundir.lock}", missing_ok=True):
+            holder = Holder(**json.loads(read_regular(rundir.lock)))
+            return holder if holder.is_alive() else None
+    except (ValueError, TypeError):
+        return None
+    return None
+
+
+def _in_use(rundir: RunDirectory, pid: int | None) -> str:
+    if pid == os.getpid():
+        return (
+            f"process {pid} trains in {rundir.path}. That is this process: first end the session that does, "
+            "with its `close()`, its Supervisor's `stop()` or its `with` block; for a second run set another `logdir`. "
+            "What only looks at the model can restore its newest checkpoint with a Saver of its own."
+        )
+    who = f"process {pid}" if pid is not None else "another process"
+    logdir = f"--logdir {shlex.quote(str(rundir.path))}"
+    return (
+        f"{who} trains in {rundir.path}. `trainerd status {logdir}` shows it, `trainerd pause {logdir}` stops it; for "
+        "a second run set another `logdir`."
+    )

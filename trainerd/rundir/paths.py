@@ -1,0 +1,200 @@
+"""The only place that spells a path inside a run directory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainerd.config.parse import logdir_mistake, url_mistake
+from trainerd.errors import ConfigError
+from trainerd.system.durable_files import storage
+
+CHECKPOINT_BASENAME = "model.ckpt"
+_STEP = "(?:0|[1-9][0-9]*)"  # as a file's name has it: one name for a step
+
+
+@dataclass
+class RunDirectory:
+    """All that one run leaves on disk, under one folder (`logdir`).
+
+    Args:
+      path: the folder, absolute. Where it is moved while this process trains in it, `lock.keep_up` sets another.
+      basename: the first part of every checkpoint's name.
+      given: the folder as a program names it; left out, its path.
+
+    Raises:
+      ConfigError: the folder is a URL, or the basename none, or one that TensorFlow could not read.
+    """
+
+    path: Path
+    basename: str = CHECKPOINT_BASENAME
+    given: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, given: str | os.PathLike[str], basename: str = CHECKPOINT_BASENAME) -> RunDirectory:
+        """That of a folder which a program names.
+
+        Raises:
+          ConfigError: see the class.
+        """
+        return cls(Path(given).absolute(), basename, os.fspath(given))
+
+    def __post_init__(self) -> None:
+        if mistake := url_mistake(self.path):
+            raise ConfigError(f"logdir: {mistake}")
+        if not self.basename or self.basename.startswith(".") or set(self.basename) & set("*?[\\/"):
+            raise ConfigError(
+                f"checkpoint_basename {self.basename!r} is no name for files: leave out / * ? [ \\ and a dot in front."
+            )
+
+    def create(self) -> None:
+        """Make the folder, and its parents, where they are missing.
+
+        Raises:
+          ConfigError: TensorFlow could not read what is written there.
+          StorageError: it cannot be made.
+        """
+        if mistake := logdir_mistake(self.path):
+            raise ConfigError(f"logdir: {mistake}")
+        with storage(f"make the run directory {self.path}"):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def save_path(self) -> str:
+        """What the checkpoints' names begin with, as a program that names the folder expects it."""
+        return os.path.join(self.given or str(self.path), self.basename)  # noqa: PTH118, which would spell it anew
+
+    @property
+    def lock(self) -> Path:
+        """The file whose flock says that a process trains here; it names that process."""
+        return self.path / "lock"
+
+    @property
+    def state(self) -> Path:
+        """What the process that trains says of itself, for `trainerd status`."""
+        return self.path / "state.json"
+
+    @property
+    def pause(self) -> Path:
+        """Touch it: save and exit at the next boundary."""
+        return self.path / "pause"
+
+    @property
+    def save(self) -> Path:
+        """Touch it: save at the next boundary and go on."""
+        return self.path / "save"
+
+    @property
+    def accept_changes(self) -> Path:
+        """Touch it before a start: go on although the dataset is not the one whose position was saved."""
+        return self.path / "accept-changes"
+
+    @property
+    def log(self) -> Path:
+        """The log of all that trained here, whatever started it."""
+        return self.path / "trainerd.log"
+
+    @property
+    def checkpoint_state(self) -> Path:
+        """TensorFlow's text file that names the newest checkpoint."""
+        return self.path / "checkpoint"
+
+    @property
+    def quarantine(self) -> Path:
+        """Where checkpoints go that do not verify."""
+        return self.path / "quarantine"
+
+    @property
+    def replaced(self) -> Path:
+        """Where pinned checkpoints go whose step was reached again after the run had gone back."""
+        return self.path / "replaced"
+
+    def prefix(self, step: int) -> Path:
+        """What TensorFlow calls the checkpoint of a step: the path without `.index`."""
+        return self.path / f"{self.basename}-{step}"
+
+    def index(self, step: int) -> Path:
+        """The index of the checkpoint of a step, as TensorFlow names it."""
+        return self.path / f"{self.basename}-{step}.index"
+
+    def step_of(self, name: str) -> int | None:
+        """The step of the checkpoint whose prefix has this name; None where the store would give no such name."""
+        match = re.fullmatch(rf"{re.escape(self.basename)}-({_STEP})", name)
+        return int(match[1]) if match else None
+
+    def manifest(self, step: int) -> Path:
+        """The file that makes the checkpoint of a step exist."""
+        return self.path / f"{self.basename}-{step}.json"
+
+    def pin(self, step: int) -> Path:
+        """While this file is there the checkpoint of a step is not deleted."""
+        return self.path / f"{self.basename}-{step}.pin"
+
+    def pinned(self) -> set[int]:
+        """The steps that are pinned, whether they have a checkpoint or not."""
+        return set(self._steps_of("pin"))
+
+    def deletion(self, step: int) -> Path:
+        """Where the manifest is while the checkpoint of a step is deleted."""
+        return self.path / f".deleting-{step}.json"
+
+    def deletions(self) -> list[int]:
+        """The steps whose deletion was cut short."""
+        names = [entry.name for entry in self.path.glob(".deleting-*.json") if entry.is_file()]
+        return sorted(int(m[1]) for name in names if (m := re.fullmatch(rf"\.deleting-({_STEP})\.json", name)))
+
+    def aside(self, step: int) -> Path:
+        """Where the checkpoint of a step is while another one of the same step takes its place."""
+        return self.path / f".replacing-{step}"
+
+    def asides(self) -> list[int]:
+        """The steps whose replacement was cut short."""
+        return sorted(int(folder.name.removeprefix(".replacing-")) for folder in self._folders("replacing"))
+
+    def staging(self, step: int) -> Path:
+        """Where the checkpoint of a step is written before it is published."""
+        return self.path / f".saving-{step}"
+
+    def stagings(self) -> list[Path]:
+        """Every staging folder there is: after a start, what a killed save left."""
+        return self._folders("saving")
+
+    def _folders(self, what: str) -> list[Path]:
+        if not self.path.is_dir():
+            return []
+        found = (entry for entry in self.path.glob(f".{what}-*") if re.fullmatch(rf"\.{what}-{_STEP}", entry.name))
+        return sorted(entry for entry in found if entry.is_dir() and not entry.is_symlink())
+
+    def steps(self) -> list[int]:
+        """The steps that have a manifest's file, newest first."""
+        return self._steps_of("json")
+
+    def steps_and_pins(self) -> tuple[list[int], set[int]]:
+        """As `steps` and `pinned`, at the cost of one of them."""
+        names = self._names()
+        return self._steps_of("json", names), set(self._steps_of("pin", names))
+
+    def _steps_of(self, suffix: str, names: Sequence[str] | None = None) -> list[int]:
+        pattern = re.compile(rf"{re.escape(self.basename)}-({_STEP})\.{suffix}")
+        matches = (pattern.fullmatch(name) for name in (self._names() if names is None else names))
+        return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+    def _names(self) -> list[str]:
+        with storage(f"look into {self.path}", missing_ok=True):
+            return os.listdir(self.path)
+        return []
+
+    def foreign_checkpoints(self) -> list[str]:
+        """Names of the indexes of TensorFlow checkpoints here that are not of this run: they have no manifest, or a
+        name that the store would not give them, such as another basename."""
+        if not self.path.is_dir():
+            return []
+        names = sorted(entry.name for entry in self.path.glob("*.index"))
+        return [name for name in names if not self._is_ours(name.removesuffix(".index"))]
+
+    def _is_ours(self, name: str) -> bool:
+        step = self.step_of(name)
+        return step is not None and self.manifest(step).exists()

@@ -1,0 +1,84 @@
+"""What the run says of itself: one State, changed at boundaries, shown to observers."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psutil
+
+from trainerd.errors import TrainerdError
+from trainerd.rundir.state import Phase, State
+
+Observer = Callable[[State], None]
+
+
+class Reporter:
+    """Holds the present State and shows each new one to every observer, in their order.
+
+    Args:
+      state: the first one.
+      observers: called with each new State, by one thread at a time, the loop's most often: they must be quick.
+      clock: seconds since 1970 (UTC).
+    """
+
+    def __init__(self, state: State, observers: list[Observer], *, clock: Callable[[], float] = time.time) -> None:
+        self.state = state
+        self._observers = observers
+        self._clock = clock
+        self._process = psutil.Process()
+        self._lock = threading.RLock()
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the state and show it."""
+        with self._lock:
+            memory = self._process.memory_info().rss
+            self.state = replace(self.state, **changes, at=self._clock(), memory_bytes=memory)
+            for observer in self._observers:
+                observer(self.state)
+
+    def hold(self, **changes: Any) -> None:
+        """Change fields of the state; the next update shows them."""
+        with self._lock:
+            self.state = replace(self.state, **changes)
+
+    @contextlib.contextmanager
+    def observed_by(self, observers: Sequence[Observer]) -> Iterator[None]:
+        """Tell these too, while the block runs."""
+        with self._lock:
+            before, self._observers = self._observers, [*self._observers, *observers]
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._observers = before
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Show a phase while the block runs, and the one before it afterwards."""
+        before = self.state.phase
+        self.update(phase=phase)
+        try:
+            yield
+        except TrainerdError as error:
+            error.phase = error.phase or str(phase)
+            raise
+        finally:
+            self.update(phase=before)
+
+    def warn(self, warning: str) -> None:
+        """Add a warning to those that `status` shows."""
+        with self._lock:
+            if warning not in self.state.warnings:
+                self.update(warnings=[*self.state.warnings, warning])
+
+    def unwarn(self, start: str) -> None:
+        """Take back the warnings that start like this: what they said no longer holds."""
+        with self._lock:
+            kept = [w for w in self.state.warnings if not w.startswith(start)]
+            if kept != self.state.warnings:
+                self.update(warnings=kept)

@@ -1,0 +1,56 @@
+"""The files that ask for something: consumed when they are served, so that each asks once."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import stat
+from pathlib import Path
+
+from trainerd.rundir.paths import RunDirectory
+
+log = logging.getLogger(__name__)
+
+_LIMIT = 64 * 1024
+
+
+def is_asked(path: Path) -> bool:
+    """Whether somebody made this file. A folder or a FIFO of its name is the job's own, and asks for nothing."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def consume(path: Path) -> bool:
+    """Remove a file that asks for something. Whether there was one."""
+    if not is_asked(path):
+        return False
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        log.warning("cannot remove %s: %s. Remove it before the next start.", path, error.strerror)
+    return True
+
+
+def consume_save(rundir: RunDirectory) -> list[str]:
+    """Remove the `save` file. The ids that its writers left in it, one a line, for the answer."""
+    if not is_asked(rundir.save):
+        return []
+    taken = rundir.save.with_name(".save.taken")
+    try:
+        # Renamed first: who writes to it from now on makes a new one, and is not overlooked.
+        rundir.save.rename(taken)
+        with taken.open(encoding="utf-8", errors="replace") as file:
+            ids = file.read(_LIMIT).split()
+        taken.unlink()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        log.warning("cannot read or remove %s: %s. Remove it by hand.", taken, error.strerror)
+        with contextlib.suppress(OSError):
+            rundir.save.unlink()
+        return []
+    return ids

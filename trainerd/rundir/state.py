@@ -1,0 +1,221 @@
+"""state.json: what the process that trains says of itself, read by the CLI without TensorFlow."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import read_regular
+
+
+class Phase(enum.StrEnum):
+    """What the process is doing."""
+
+    STARTING = "starting"
+    RESTORING = "restoring"
+    TRAINING = "training"
+    SAVING = "saving"
+    EVALUATING = "evaluating"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no process is left that could change the state."""
+        return self in (Phase.PAUSED, Phase.FINISHED, Phase.FAILED)
+
+
+@dataclass(frozen=True)
+class LastCheckpoint:
+    """The newest checkpoint that is durable on disk.
+
+    Attributes:
+      step: its global step.
+      path: its prefix, as TensorFlow's readers take it.
+      reason: why it was written.
+      seconds: how long that took, from the boundary until it was durable; None of one that another process wrote.
+      bytes: the size of its files.
+      at: when it was durable, in seconds since 1970 (UTC).
+    """
+
+    step: int
+    path: str
+    reason: str
+    seconds: float | None
+    bytes: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The reply to a request that came through the `save` file with an id in it.
+
+    Attributes:
+      ids: the ids that were in the file.
+      step: the step of the checkpoint that served them; None where the save failed.
+      error: why the save failed, or None.
+    """
+
+    ids: list[str]
+    step: int | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a run failed last, as long as no checkpoint was made since.
+
+    Attributes:
+      step: the step that failed.
+      phase: what the run was doing.
+      error: the first line of the error, and of the job's own that led to it.
+      times: how often it has failed at that step, one start after the other.
+      at: when, in seconds since 1970 (UTC).
+    """
+
+    step: int
+    phase: str
+    error: str
+    times: int
+    at: float
+
+    def __str__(self) -> str:
+        """How often, where that was more than once."""
+        times = f"{self.times} times" if self.times > 1 else "once"
+        return f"failed {times} at step {self.step}"
+
+
+@dataclass(frozen=True)
+class State:
+    """One moment of a run.
+
+    Attributes:
+      phase: what the process is doing.
+      pid, create_time: which process; `create_time` is in seconds since 1970 (UTC), as psutil gives it.
+      uptime_at_start: the machine's uptime when the process started, in seconds: it tells a process apart from
+        another with its pid even when the wall clock was set in between.
+      step, max_steps: the global step, and where training ends (None: it does not).
+      metrics: the last value of each metric; `val_NAME` for those of the evaluation.
+      steps_per_sec: the rate over the last seconds; None before it is known.
+      last_checkpoint: the newest durable checkpoint; None before the first.
+      save_model_secs: how many seconds lie between two checkpoints; None where the clock does not matter.
+      saving: the step whose checkpoint is being written; None where none is.
+      memory_bytes: the resident memory of the process.
+      warnings: what a person should look at.
+      error, exit_code: why the run failed, and what the process exits with; None otherwise.
+      failure: how the run failed last, in this start or an earlier one; None where a checkpoint was made since.
+      logdir, job: the run directory, and the entry that is trained.
+      answer: the reply to the last request that had an id.
+      at: when this was written, in seconds since 1970 (UTC).
+    """
+
+    phase: Phase = Phase.STARTING
+    pid: int = 0
+    create_time: float = 0.0
+    uptime_at_start: float = 0.0
+    step: int = 0
+    max_steps: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    steps_per_sec: float | None = None
+    last_checkpoint: LastCheckpoint | None = None
+    save_model_secs: float | None = None
+    saving: int | None = None
+    memory_bytes: int = 0
+    warnings: list[str] = field(default_factory=list)
+    error: str | None = None
+    exit_code: int | None = None
+    failure: Failure | None = None
+    logdir: str = ""
+    job: str = ""
+    answer: Answer | None = None
+    at: float = 0.0
+
+    @property
+    def eta_secs(self) -> float | None:
+        """Seconds until `max_steps` at the present rate; None where that cannot be said."""
+        if self.end is None or not self.steps_per_sec or self.phase.is_over:
+            return None
+        return (self.end - self.step) / self.steps_per_sec
+
+    @property
+    def end(self) -> int | None:
+        """The step at which training ends, as long as that is ahead."""
+        return self.max_steps if self.max_steps is not None and self.step <= self.max_steps else None
+
+    def line(self) -> str:
+        """The state in one line, for a log and for `systemctl status`."""
+        parts = [f"step {self.step}" + (f" of {self.end}" if self.end else "")]
+        parts += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
+        if self.steps_per_sec and not self.phase.is_over:
+            parts.append(f"{self.steps_per_sec:.4g} steps/s")
+        return ", ".join(parts)
+
+    def is_running(self) -> bool:
+        """Whether the process that wrote this is alive, and is not another one with its pid."""
+        return is_process(self.pid, self.uptime_at_start)
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON's types. JSON has no NaN and no infinity: they become null."""
+        data = asdict(self)
+        data["metrics"] = {k: v if math.isfinite(v) else None for k, v in self.metrics.items()}
+        return data
+
+    def write(self, path: Path) -> None:
+        """Replace the file at `path`.
+
+        Raises:
+          StorageError: it cannot be written.
+        """
+        text = json.dumps(self.to_json(), indent=1, allow_nan=False)
+        with storage(f"write {path}"):
+            write_atomic(path, text.encode() + b"\n", durable=False)
+
+
+def process_identity(pid: int) -> tuple[float, float]:
+    """A process's create time and the machine's uptime at that moment, both in seconds.
+
+    Raises:
+      psutil.Error: there is no such process.
+    """
+    created = psutil.Process(pid).create_time()
+    return created, created - psutil.boot_time()
+
+
+def is_process(pid: int, uptime_at_start: float) -> bool:
+    """Whether `pid` is alive and is the process that started at that uptime, in seconds."""
+    try:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return False
+        # The kernel counts start times in hundredths, and the boot time in whole seconds.
+        return abs(process_identity(pid)[1] - uptime_at_start) < 1.5
+    except (psutil.Error, ValueError):
+        return False
+
+
+def read_state(path: Path) -> State | None:
+    """Read a state file. A missing or damaged one, which tells nothing, gives None.
+
+    Raises:
+      StorageError: it is there and cannot be read.
+    """
+    try:
+        with storage(f"read {path}", missing_ok=True):
+            return _from_json(json.loads(read_regular(path)))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return None
+
+
+def _from_json(data: dict[str, Any]) -> State:
+    metrics = {name: math.nan if value is None else value for name, value in data["metrics"].items()}
+    return msgspec.convert({**data, "phase": data["phase"], "metrics": metrics}, State)

@@ -1,0 +1,1 @@
+"""The dataset of a run: its stages, and the position in it."""

@@ -1,0 +1,151 @@
+"""What a dataset is made of: its stages, as far as a saved position depends on them.
+
+A dataset does not tell its inputs in public: tests/tensorflow/test_internals.py names the versions for which it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+import xxhash
+
+from trainerd.checkpoints.contents.graph_digest import add_array
+from trainerd.checkpoints.contents.op_kinds import kinds_of
+
+SAID = "_trainerd_says"  # the attribute of a dataset that says itself what it is made of
+
+# What changes which elements come next; not how fast they come, and not seeds, which are a part of the position.
+_SETTINGS = (
+    "start",
+    "stop",
+    "step",
+    "num_shards",
+    "index",
+    "count",
+    "cycle_length",
+    "block_length",
+    "size",
+    "shift",
+    "stride",
+    "batch_size",
+    "batch_sizes",
+    "drop_remainder",
+)
+
+
+def describe(dataset: tf.data.Dataset) -> str:
+    """The stages from the source on, such as "TensorSlice > Shuffle(buffer_size=100) > Batch(batch_size=32)"."""
+    if said := getattr(dataset, SAID, None):
+        return str(said)
+    below = [describe(each) for each in inputs(dataset)]
+    name = stage_name(dataset)
+    keys = ("buffer_size",) if name == "Shuffle" else _SETTINGS
+    settings = {key: value for key in keys if (value := setting(dataset, key)) is not None}
+    stage = name + (f"({', '.join(f'{key}={value}' for key, value in settings.items())})" if settings else "")
+    if not below:
+        return stage
+    return " > ".join([below[0] if len(below) == 1 else f"[{' | '.join(below)}]", stage])
+
+
+def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
+    """What is known of the inputs of a run, for a manifest: their elements, their stages, and how much there is."""
+    return {
+        "input.element_spec": "; ".join(describe_elements(each.element_spec) for each in datasets),
+        "input.pipeline": "; ".join(map(describe, datasets)),
+        "input.cardinality": "; ".join(str(int(each.cardinality())) for each in datasets),
+        "input.content": "; ".join(map(_content, datasets)),
+        "input.seeds": "; ".join(map(_seeds, datasets)),
+        "input.sources": "; ".join(", ".join(map(str, _source_sizes(each))) for each in datasets),
+    }
+
+
+def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
+    """How many elements each source has; negative where that is not known, or there is no end."""
+    below = inputs(dataset)
+    return [size for each in below for size in _source_sizes(each)] if below else [int(dataset.cardinality())]
+
+
+def _content(dataset: tf.data.Dataset) -> str:
+    """A digest of the tensors that a dataset is made of; of large ones, of their beginnings and ends."""
+    digest = xxhash.xxh3_64()
+    for stage in stages(dataset):
+        for tensor in getattr(stage, "_tensors", ()):
+            if not hasattr(tensor, "numpy") or tensor.dtype in (tf.variant, tf.resource):
+                continue
+            add_array(digest, tensor.numpy())
+    return str(digest.hexdigest())
+
+
+def _seeds(dataset: tf.data.Dataset) -> str:
+    """The seeds of its stages."""
+    found = [(setting(stage, "seed"), setting(stage, "seed2")) for stage in stages(dataset)]
+    return ", ".join(f"{one}/{other}" for one, other in found if one is not None or other is not None)
+
+
+def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """What a stage reads."""
+    return list(dataset._inputs())
+
+
+def stages(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """It, and all that it is made of."""
+    yield dataset
+    for each in inputs(dataset):
+        yield from stages(each)
+
+
+def ops_of(dataset: tf.data.Dataset) -> set[str]:
+    """The kinds of its stages, and of the ops in their functions."""
+    return {kind for stage in stages(dataset) for kind in {type(stage).__name__} | _kinds_within(stage)}
+
+
+def repeats_within(dataset: tf.data.Dataset) -> bool:
+    """Whether a function of this stage repeats a dataset."""
+    return any(kind.endswith("RepeatDataset") for kind in _kinds_within(dataset))
+
+
+def _kinds_within(dataset: tf.data.Dataset) -> set[str]:
+    """The kinds of the ops in the functions of a stage."""
+    return {kind for graph in graphs_of(dataset) for kind in kinds_of(graph)}
+
+
+def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
+    """The graphs of the functions of a stage, such as that of `map`."""
+    graphs = (getattr(getattr(value, "function", None), "graph", None) for value in vars(dataset).values())
+    return [graph for graph in graphs if graph is not None]
+
+
+def is_reshuffled(dataset: tf.data.Dataset) -> bool:
+    """Whether a stage shuffles, anew whenever it is begun."""
+    return stage_name(dataset) == "Shuffle" and getattr(dataset, "_reshuffle_each_iteration", None) is not False
+
+
+def dataset_of(iterator: tf.data.Iterator) -> tf.data.Dataset:
+    """What an iterator reads, which it keeps alive."""
+    return iterator._dataset
+
+
+def stage_name(dataset: tf.data.Dataset) -> str:
+    """What a stage is: "Shuffle", "Batch"."""
+    return type(dataset).__name__.strip("_").removesuffix("Dataset")
+
+
+def setting(dataset: tf.data.Dataset, key: str) -> int | bool | None:
+    """One number of a stage; None where it has none of that name, or not before it runs."""
+    value = getattr(dataset, f"_{key}", None)
+    if isinstance(value, tf.Tensor):
+        found = tf.get_static_value(value)
+        value = found.item() if found is not None and found.size == 1 else None
+    return value if isinstance(value, int) else None
+
+
+def describe_elements(spec: Any) -> str:
+    """The types and shapes of a dataset's elements, such as "float32[None, 8, 8, 1], int32[None]"."""
+    return ", ".join(
+        f"{each.dtype.name}{each.shape.as_list() if each.shape.rank is not None else '[...]'}"
+        if isinstance(each, tf.TensorSpec)
+        else str(each)
+        for each in tf.nest.flatten(spec)
+    )

@@ -1,0 +1,264 @@
+"""The order that a dataset's shuffles give its next epochs, which a saved position does not always hold.
+
+A `shuffle` that is another one in each epoch draws a pair of seeds whenever it is begun, from a generator that belongs
+to the dataset. TensorFlow saves how many it has drawn with the shuffle's iterator; but most stages let go of that at
+its end. Where a stage has come to that end while it still has something to give (it has fetched ahead, it has a smaller
+last batch, it is a shuffle itself), a position that is saved then does not hold the number, and after a restore the
+next epochs would have another order. But it does hold which epoch it is in, and that tells the number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.checkpoints.contents import inexact_ops
+from trainerd.sessions.input.iterator_state import BRANCHING, Mark, Marks, Position, set_drawn
+from trainerd.sessions.input.pipeline import inputs, is_reshuffled, setting, stage_name, stages
+
+log = logging.getLogger(__name__)
+
+# What runs ahead of what it gives: these, and `map`, which TensorFlow parallelizes by itself.
+_RUN_AHEAD = {"Prefetch", "ParallelMap", "ParallelBatch", "ParallelInterleave"}
+# What comes to the end of what is below it before its own.
+_ENDS_EARLY = _RUN_AHEAD | {"Shuffle", "Concatenate", "Interleave", "DirectedInterleave"}
+# What keeps the iterator below it at its end. Found by trying: every other stage lets go of it.
+_HOLD_ON = _RUN_AHEAD | {
+    "Map",
+    "Interleave",
+    "Cache",
+    "Scan",
+    "Unique",
+    "GroupByWindow",
+    "AssertCardinality",
+    "Options",
+}
+_BATCHES = {"Batch", "PaddedBatch", "Window", "Rebatch"}
+
+
+@dataclass(frozen=True)
+class _Shuffle:
+    """A stage that shuffles anew in each epoch.
+
+    Attributes:
+      dataset: the stage.
+      above: the stages above it, from the last one on, each with which of its inputs leads to the shuffle.
+      begins_again: whether all of them are begun again where they end.
+    """
+
+    dataset: tf.data.Dataset
+    above: tuple[tuple[tf.data.Dataset, int], ...]
+    begins_again: bool
+
+    @property
+    def repeats(self) -> list[int]:
+        """The places of the repeats above it."""
+        return [place for place, (stage, _) in enumerate(self.above) if stage_name(stage) == "Repeat"]
+
+    @property
+    def levels(self) -> int:
+        """How many stages, one within another, begin it again; and what reads them all, which may too."""
+        return len(self.repeats) + self.begins_again
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether its first order is kept, which is lost with the memory that it is kept in."""
+        return any(stage_name(stage) == "Cache" for stage, _ in self.above)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its marks tell which input of each stage leads to it."""
+        return all(len(inputs(stage)) == 1 or stage_name(stage) in BRANCHING for stage, _ in self.above)
+
+    @property
+    def marks(self) -> Marks:
+        """What tells its iterator from others; see `Position`."""
+        return (*self.marks_above(len(self.above)), "Shuffle")
+
+    def marks_above(self, end: int) -> Marks:
+        """What tells an iterator below so many of the stages from others."""
+        return tuple(mark for stage, branch in self.above[:end] for mark in _marks(stage, branch))
+
+    def epoch(self, position: Position, passes: int) -> int | None:
+        """Which epoch it is in, from 0. None where there is none any more."""
+        return position.epoch(self.marks_above(self.repeats[0] + 1)) if self.repeats else passes
+
+    def drawn(self, position: Position, passes: int) -> int:
+        """How many pairs of seeds it had drawn; and one more where it is not begun at once, so that there is one."""
+        epoch = self.epoch(position, passes)
+        if epoch is None:
+            return 1
+        return 1 + epoch + (not self.is_begun_at_once and self.is_begun(position))
+
+    def is_begun(self, position: Position) -> bool:
+        """Whether it was begun in its epoch."""
+        for place, (stage, branch) in reversed(list(enumerate(self.above))):
+            marks = self.marks_above(place)
+            if stage_name(stage) == "Shuffle" and position.has((*marks, "Shuffle")):
+                return position.was_read((*marks, "Shuffle"))
+            if stage_name(stage) == "Concatenate" and any(position.has_below((*marks, n)) for n in range(branch)):
+                return False
+        return True
+
+    @property
+    def is_begun_at_once(self) -> bool:
+        """Whether it is begun with its epoch: another shuffle, or what comes first, is read before."""
+        return not any(
+            stage_name(stage) == "Shuffle" or (stage_name(stage) == "Concatenate" and branch)
+            for stage, branch in self.above
+        )
+
+
+def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None:
+    """Say where the order of the next epochs can be lost, since `restore_order` cannot tell how many there were.
+
+    Args:
+      dataset: what is read.
+      begins_again: whether it is begun again where it ends.
+    """
+    if len(_counted(dataset, begins_again)) < len(_at_risk(dataset, begins_again)):
+        log.warning(
+            "the dataset has a shuffle that is cached, or repeated within what is repeated, or that two stages read: "
+            "after a pause near an epoch's end the next epochs may have another order. Call shuffle(...) after "
+            "cache(), and repeat() once.",
+            extra={"event": "lost-order"},
+        )
+    if any(stage_name(stage) == "Random" and getattr(stage, "_rerandomize", None) for stage in stages(dataset)):
+        log.warning(
+            "the dataset has a Dataset.random(rerandomize_each_iteration=True): after a pause near an epoch's end the "
+            "next epochs may have other numbers. Leave that out, and zip Dataset.random(...) with what is repeated "
+            "already, so that it goes on over all epochs.",
+            extra={"event": "lost-order"},
+        )
+
+
+def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
+    """Say where the order of epochs to come is drawn by each start: a `shuffle` has no seed, and nor has TensorFlow.
+
+    What of the epoch is fetched already is saved all the same. An order that is to be the same in each epoch is not.
+
+    Args:
+      dataset: what is read.
+      refuse: whether that is an error.
+
+    Raises:
+      EntryError: there is one, and it is.
+    """
+    unseeded = [each for each in stages(dataset) if stage_name(each) == "Shuffle" and not _has_seed(each)]
+    if not unseeded:
+        return
+    way_out = "Give it a seed, shuffle(..., seed=1), or set `seed` in the config."
+    if all(map(is_reshuffled, unseeded)) and not refuse:
+        log.info("a shuffle has no seed: each start draws the order of the epochs to come anew. %s", way_out)
+        return
+    inexact_ops.tell(
+        "the dataset has a shuffle without a seed, so each start draws another order for the epochs to come; where "
+        "that is to be the same in each (reshuffle_each_iteration=False, for a part that is held out), elements change "
+        f"their places after a pause. {way_out}",
+        refuse=refuse,
+        event="unseeded",
+    )
+
+
+def _has_seed(shuffle: tf.data.Dataset) -> bool:
+    """Two zeros are none; what is not known before it runs is one."""
+    return setting(shuffle, "seed") != 0 or setting(shuffle, "seed2") != 0
+
+
+def begin_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None:
+    """An iterator was made, and begins: have its next epochs come in an order that `restore_order` can tell.
+
+    Where others had read the dataset before and drawn seeds, these are drawn again: how many they are is not saved.
+
+    Args:
+      dataset: what is read.
+      begins_again: whether it is begun again where it ends.
+    """
+    for shuffle in _counted(dataset, begins_again):
+        set_drawn(shuffle.dataset, 1)
+
+
+def restore_order(dataset: tf.data.Dataset, iterator: Any, passes: int | None = None) -> None:
+    """An iterator was restored: have its next epochs come in the order in which they would have come.
+
+    Args:
+      dataset: what is read.
+      iterator: its iterator, not read since.
+      passes: how often it was begun again before the position was saved; None where it never is.
+    """
+    if not (counted := _counted(dataset, passes is not None)):
+        return
+    position = Position(iterator)
+    for shuffle in counted:
+        if not position.has(shuffle.marks):
+            set_drawn(shuffle.dataset, shuffle.drawn(position, passes or 0))
+
+
+def _counted(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
+    """Those at risk of which it can be told how often they were begun: once in each epoch, and by one stage."""
+    read = [each.dataset for each in _shuffles(dataset, begins_again)]
+    return [
+        each
+        for each in _at_risk(dataset, begins_again)
+        if each.levels == 1
+        and each.is_told
+        and not each.is_cached
+        and sum(each.dataset is other for other in read) == 1
+    ]
+
+
+def _at_risk(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
+    """The shuffles whose number may be lost: they have another epoch, and something ends them before it does."""
+    begins_again = begins_again and int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY
+    maps_run_ahead = dataset.options().experimental_optimization.map_parallelization is not False
+    return [each for each in _shuffles(dataset, begins_again) if _ends_early(each, maps_run_ahead)]
+
+
+def _ends_early(shuffle: _Shuffle, maps_run_ahead: bool) -> bool:
+    """Whether something is done with a shuffle before its epoch ends, and there is another epoch."""
+    if shuffle.begins_again:  # its last element is known for the last: its end is not asked for, and fetched ahead
+        return True
+    if not shuffle.repeats:
+        return False
+    return _any_ends_early([stage for stage, _ in reversed(shuffle.above[shuffle.repeats[0] + 1 :])], maps_run_ahead)
+
+
+def _shuffles(
+    dataset: tf.data.Dataset, begins_again: bool, above: tuple[tuple[tf.data.Dataset, int], ...] = ()
+) -> Iterator[_Shuffle]:
+    if is_reshuffled(dataset):
+        yield _Shuffle(dataset, above, begins_again)
+    for branch, each in enumerate(inputs(dataset)):
+        yield from _shuffles(each, begins_again, (*above, (dataset, branch)))
+
+
+def _marks(stage: tf.data.Dataset, branch: int) -> list[Mark]:
+    if (name := stage_name(stage)) in ("Repeat", "Shuffle"):
+        return [name]
+    if name == "DirectedInterleave":  # the first of its inputs chooses among the others
+        return [branch - 1]
+    return [branch] if name in BRANCHING else []
+
+
+def _any_ends_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> bool:
+    """Whether one of the stages, from a shuffle upwards, comes to its end early, where something has let go of it."""
+    is_let_go = False
+    for stage in stages:
+        name = stage_name(stage)
+        is_let_go = is_let_go or name not in _HOLD_ON
+        ends_early = name in _ENDS_EARLY or (name == "Map" and maps_run_ahead)
+        if is_let_go and (ends_early or _has_a_smaller_last(stage)):
+            return True
+    return False
+
+
+def _has_a_smaller_last(dataset: tf.data.Dataset) -> bool:
+    """Whether a stage may give a smaller last batch, with which it comes to the end of what is below it."""
+    if stage_name(dataset) not in _BATCHES or setting(dataset, "drop_remainder"):
+        return False
+    size, count = setting(dataset, "batch_size") or setting(dataset, "size"), int(inputs(dataset)[0].cardinality())
+    return count < 0 or not size or count % size != 0 or setting(dataset, "shift") not in (None, size)

@@ -1,0 +1,149 @@
+"""What a KerasJob is made of, looked at before it trains: what is wrong with it is told at once, not epochs later."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainerd.errors import EntryError
+from trainerd.job.definition import KerasJob
+from trainerd.sessions.input.shuffled_indices import shuffled_indices
+
+
+def checked(job: KerasJob) -> KerasJob:
+    """The same job, with its callbacks in one list.
+
+    Raises:
+      EntryError: it cannot be trained.
+    """
+    _require_trainable(job.model)
+    for name in ("steps_per_epoch", "epochs", "validation_steps"):
+        _require_count(name, getattr(job, name), or_none=True)
+    if not isinstance(job.data, tf.data.Dataset):
+        _require_count("batch_size", job.batch_size)
+    every = job.validation_freq
+    if isinstance(every, Collection) and not isinstance(every, str):
+        for epoch in every:
+            _require_count("validation_freq", epoch)
+    else:
+        _require_count("validation_freq", every)
+    _require_validation(job)
+    callbacks = job.callbacks
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        raise EntryError("KerasJob: callbacks is a CallbackList; give the callbacks themselves, in a list.")
+    return dataclasses.replace(job, callbacks=_flat(callbacks))
+
+
+def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
+    """The data as a dataset; how many batches it has, and an epoch has.
+
+    None stands for data without an end, and for what is not known before it was run through.
+
+    Raises:
+      EntryError: it is no data.
+    """
+    if isinstance(job.data, tf.data.Dataset):
+        count = int(job.data.cardinality())
+        if job.steps_per_epoch is None and count == tf.data.INFINITE_CARDINALITY:
+            raise EntryError("KerasJob: the data has no end, so give steps_per_epoch.")
+        size = count if count >= 0 else None
+        return job.data, size, job.steps_per_epoch or size
+    arrays, count = _arrays_of(job)
+    size = -(-count // job.batch_size)
+    if not job.shuffle:
+        return tf.data.Dataset.from_tensor_slices(arrays).batch(job.batch_size), size, job.steps_per_epoch or size
+    indices = shuffled_indices(count, seed=0, batch_size=job.batch_size, runs_on=False)
+    dataset = indices.map(lambda chosen: tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays))
+    return dataset, None, job.steps_per_epoch or size
+
+
+def _require_trainable(model: Any) -> None:
+    if not isinstance(model, keras.Model) or keras.backend.backend() != "tensorflow":
+        raise EntryError(f"KerasJob: the model must be a keras.Model on TensorFlow, and is {model!r}.")
+    if not model.compiled:
+        raise EntryError("KerasJob: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
+    if model.run_eagerly:
+        raise EntryError("KerasJob: compile the model without run_eagerly=True; its steps are run in the graph.")
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise EntryError("KerasJob: the model was made under a tf.distribute strategy, which trainerd does not know.")
+
+
+def _require_count(name: str, value: Any, *, or_none: bool = False) -> None:
+    if value is None and or_none:
+        return
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        left_out = ", or left out" if or_none else ""
+        raise EntryError(f"KerasJob: {name} must be a whole number, 1 or more{left_out}, and is {value!r}.")
+
+
+def _require_validation(job: KerasJob) -> None:
+    data = job.validation_data
+    if data is None:
+        return
+    try:
+        keras.utils.unpack_x_y_sample_weight(data)
+    except ValueError:
+        raise EntryError(
+            "KerasJob: validation_data must be a tf.data.Dataset, or (x, y) or (x, y, sample_weight), and is a "
+            f"{type(data).__name__} of {len(data)}."
+        ) from None
+    is_endless = isinstance(data, tf.data.Dataset) and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
+    if is_endless and job.validation_steps is None:
+        raise EntryError("KerasJob: validation_data has no end, so give validation_steps.")
+
+
+def _flat(callbacks: Any) -> Sequence[Any]:
+    """All callbacks in one list, as Keras takes them: there may be none, one, or lists of them."""
+    if callbacks is None:
+        return []
+    if isinstance(callbacks, list | tuple):
+        return [each for part in callbacks for each in _flat(part)]
+    return [callbacks]
+
+
+def _arrays_of(job: KerasJob) -> tuple[Any, int]:
+    """The data as tensors, and how many examples they have."""
+    if not isinstance(job.data, tuple) or not 1 <= len(job.data) <= 3:
+        raise EntryError(
+            "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is a "
+            f"{type(job.data).__name__}. Make a dataset of it: tf.data.Dataset.from_tensor_slices(...).batch(...)."
+        )
+    given = job.data
+    while len(given) > 1 and given[-1] is None:  # as `fit` is told of no y, or no weights
+        given = given[:-1]
+    try:
+        arrays = tf.nest.map_structure(_tensor, _without_lists(given))
+        sizes = {int(array.shape[0]) for array in tf.nest.flatten(arrays)}
+    except (ValueError, TypeError, IndexError) as error:
+        why = str(error) if len(str(error)) < 500 else f"{str(error)[:500]} …"
+        raise EntryError(
+            f"KerasJob: data holds what is no array of examples: {why}. Arrays, or lists, tuples and dicts of arrays, "
+            "are taken; for anything else make a dataset."
+        ) from error
+    if len(sizes) != 1 or not min(sizes):
+        raise EntryError(f"KerasJob: the arrays in data must have the same number of examples, and have {sizes}.")
+    if len(arrays) == 1:  # as `fit` does, whose train_step gets x itself
+        arrays = keras.utils.pack_x_y_sample_weight(*arrays)
+    return arrays, min(sizes)
+
+
+def _without_lists(data: Any) -> Any:
+    """The same structure with tuples in the place of lists, of which tf.data makes one tensor, and Keras does not."""
+    if isinstance(data, list | tuple):
+        return tuple(map(_without_lists, data))
+    if isinstance(data, dict):
+        return {name: _without_lists(part) for name, part in data.items()}
+    return data
+
+
+def _tensor(array: Any) -> tf.Tensor:
+    """Numbers with a point are Keras's kind of them, as `fit` makes of arrays."""
+    tensor = tf.convert_to_tensor(array)
+    if tensor.shape.rank == 0:
+        raise ValueError(f"{array!r} is one value")
+    return tf.cast(tensor, keras.backend.floatx()) if tensor.dtype.is_floating else tensor

@@ -1,0 +1,411 @@
+"""Steps of a Keras model, run in the graph; its epochs, validations and callbacks at the boundaries between."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.contents.keras_variables import identity
+from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
+from trainerd.checkpoints.contents.python_state import PythonValues, is_plain, packed, stored
+from trainerd.checkpoints.contents.values import Values
+from trainerd.errors import DataError, JobError
+from trainerd.job.definition import Job, KerasJob
+from trainerd.job.user_code import FAILURES, job_traceback
+from trainerd.loop.contract import Steps
+from trainerd.sessions.input.iterators import begin_again
+from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, without_files
+from trainerd.sessions.keras.job_checks import checked, data_of
+from trainerd.sessions.keras.latest_values import LatestArrays
+from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.system.forked import ended_in_children
+
+log = logging.getLogger(__name__)
+
+TELL_SECS = 1.0
+_STATE = "training"  # its name in a checkpoint
+_NO_ROWS = np.empty((0, 0))
+
+
+@dataclass
+class Progress:
+    """Where the training is.
+
+    Attributes:
+      epoch: which one is under way or next, counted from 0.
+      epoch_began: the global step at which it began; None where it has not.
+      input_began: the global step at which the data was begun.
+      passes: how often the data was begun before.
+      batch_began: whether callbacks were told of the beginning of the next batch.
+      logs: the metrics of an epoch whose end is under way; None where none is.
+      stopped: why training is over, where a callback stopped it; empty otherwise.
+      settings: what the callbacks were made with that stopped it.
+      epoch_logs: the metrics of the last epoch that has ended.
+      given: what the last step gave, where nobody knows beforehand where the data ends.
+      told: the global step at which callbacks were last told of training's end; None where they never were.
+      rows: how many there were in each file that a callback appends rows to, before training began.
+    """
+
+    epoch: int = 0
+    epoch_began: int | None = None
+    input_began: int = 0
+    passes: int = 0
+    batch_began: bool = False
+    logs: dict[str, Any] | None = None
+    stopped: str = ""
+    settings: Any = None
+    epoch_logs: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+    told: int | None = None
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+class KerasJobSession(FunctionSession):
+    """A `trainerd.KerasJob`, ready to be trained.
+
+    Args:
+      job: what to train.
+      wrap: what its steps are made to, where that is not they themselves.
+      writes: whether callbacks that write files are called.
+      timer: seconds on a clock that is never set.
+      options: see `FunctionSession`.
+
+    Raises:
+      EntryError: the job cannot be trained.
+    """
+
+    def __init__(
+        self,
+        job: KerasJob,
+        *,
+        wrap: Callable[[Job], Job] = lambda job: job,
+        writes: bool = True,
+        timer: Callable[[], float] = time.monotonic,
+        **options: Any,
+    ) -> None:
+        job = checked(job)
+        self._keras = job
+        self._model = job.model
+        self._data, self._size, self._epoch_steps = data_of(job)
+        self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
+        self._progress = Progress()
+        callbacks = job.callbacks if writes else without_files(job.callbacks)
+        self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
+        self._timer, self._told_at = timer, -math.inf
+        self._remembered: Any = None
+        self._before: Any = None  # what callbacks remembered before what is under way between two epochs
+        self._ended_changes = 0
+        self._row: dict[str, float] = {}
+        self._is_begun = False
+        state = {"model": job.model, _STATE: PythonValues(self._read_progress, self._write_progress)}
+        self._arrays = LatestArrays()
+        self._names = set[str]()  # what the step gives
+        step = _step_of(job.model, self._arrays, self._names)
+        super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
+        self._trains: Any = _trained(job.model)  # by the step; None once that has been compared
+
+    # ------------------------------------------------------------------ the contract
+
+    has_epochs = True
+
+    @functools.cached_property
+    def calls_python(self) -> bool:
+        """Whether a step does; callbacks are called around each where one wants to be."""
+        return self._callbacks.wants_batches or super().calls_python
+
+    @property
+    def changes(self) -> int:
+        """The step, and whether callbacks have changed the model at the end."""
+        return self.step + self._ended_changes
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps as `FunctionSession` does, to the end of the epoch at most."""
+        if not self._is_begun:
+            self._begin(None)
+        if why := self._over():
+            return Steps(self.step + 1, (), _NO_ROWS, over=why)
+        progress, before = self._progress, self.step
+        if progress.epoch_began is None:
+            self._begin_epoch(before)
+            if self._model.stop_training:  # a callback wants no epoch: `fit` does one step, and then looks
+                limit = min(limit, before + 1)
+        self._require_same()
+        assert progress.epoch_began is not None
+        end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
+        data_end = progress.input_began + self._size if self._size else math.inf
+        end = min(end, data_end)
+        if self._callbacks.wants_batches and before < min(limit, end):
+            steps = self._run_batch(before)
+        else:
+            steps = super().run_until(int(min(limit, end)))
+        now = self.step
+        self._row = steps.last() or self._row
+        if not steps.ended and now < end and not self._model.stop_training:
+            return steps
+        if steps.ended and now == progress.input_began:
+            raise JobError("the data has no batch at all", step=now, sound=True)
+        # The end of the data is known by its size before it is read: an iterator that stands there, and was not asked
+        # for more, draws once more from its shuffle's seeds when it is restored and asked.
+        data_ended = steps.ended or now >= data_end
+        return Steps(steps.first, steps.names, steps.rows, then=lambda: self._end_epoch(data_ended))
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint; callbacks remember what they knew then."""
+        try:
+            progress = Progress(**stored(prefix, _STATE)["progress"])
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
+        if not self._is_begun:
+            self._begin(progress)
+        super().restore(prefix)
+        if not self._exact_input:
+            self._progress.input_began = self.step
+
+    def end(self, *, finished: bool) -> None:
+        """Tell the callbacks that training has ended; a pause is none of their business."""
+        if not self._is_begun:
+            return
+        step, progress = self.step, self._progress
+        if not finished or step == 0 or progress.told == step:
+            self._callbacks.pause()
+            return
+        with self._whole():
+            if isinstance(self._model.optimizer, keras.optimizers.Optimizer):
+                self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+            self._call("on_train_end", logs=progress.epoch_logs or self._logs())
+        progress.told = step
+        self._ended_changes += 1  # they may put back the best weights
+
+    # ------------------------------------------------------------------ epochs
+
+    def _begin(self, was: Progress | None) -> None:
+        """Training begins, or goes on. First the callbacks begin: what is read is what counts."""
+        if was is None:
+            self._progress.rows = self._callbacks.rows()
+            self._callbacks.begin()
+        else:
+            self._callbacks.go_on(was.epoch, was.rows)
+        self._is_begun = True
+
+    @property
+    def _passing(self) -> list[Any]:
+        return self._arrays.variables
+
+    @property
+    def _passes(self) -> int:
+        return self._progress.passes
+
+    def _over(self) -> str:
+        epochs = self._keras.epochs
+        if self._progress.epoch_began is None and epochs is not None and self._progress.epoch >= epochs:
+            return f"epochs = {epochs} are done"
+        return self._progress.stopped
+
+    def _begin_epoch(self, step: int) -> None:
+        with self._whole():
+            self._model.reset_metrics()
+            self._call("on_epoch_begin", self._progress.epoch)
+        self._progress.epoch_began = step
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Where what is done between two steps fails it is saved as it was before; the next start does it again."""
+        if self._keras.validation_data is None and not self._keras.callbacks:  # nothing to be done, or to fail
+            yield
+            return
+        before, self._before = Values(self._variables), self._memory()
+        try:
+            yield
+        except JobError:
+            before.put_back()
+            raise
+        self._before = None
+
+    @functools.cached_property
+    def _variables(self) -> list[Any]:
+        """All that callbacks and a validation may change."""
+        return [*variables_among(own_objects(self._checkpoint)), *self._hidden.values()]
+
+    def _require_same(self) -> None:
+        """Before the first step: `fit` makes its own only now, after callbacks were told of the beginning."""
+        if self._trains is None:
+            return
+        if self.step == 0 and self._trains != _trained(self._model):
+            raise JobError(
+                "a callback has changed, where the training began, what is trained (a layer's `trainable`, or the "
+                "optimizer), and the step was made before that. Do it before the KerasJob is made",
+                step=self.step,
+                sound=True,
+            )
+        self._trains = None
+
+    def _run_batch(self, before: int) -> Steps:
+        """One step, and the callbacks around it. Where the flag is raised there is none, and they wait for it."""
+        assert self._progress.epoch_began is not None
+        batch = before - self._progress.epoch_began
+        if not self._progress.batch_began:
+            self._call("on_train_batch_begin", batch)
+            self._progress.batch_began = True
+        steps = super().run_until(before + 1)
+        if self.step > before:
+            self._progress.batch_began = False
+            self._call("on_train_batch_end", batch, steps.last() | self._arrays.read())
+        return steps
+
+    def _end_epoch(self, data_ended: bool) -> dict[str, float]:
+        """What `fit` does at the end of an epoch. The figures that are numbers."""
+        progress, step = self._progress, self.step
+        assert progress.epoch_began is not None
+        done, wanted = step - progress.epoch_began, self._epoch_steps
+        if data_ended and wanted and done < wanted:
+            log.warning(
+                "the data ran out after %d of the %d steps of epoch %d; end it with .repeat() to go on from its "
+                "beginning in mid-epoch",
+                done,
+                wanted,
+                progress.epoch + 1,
+                extra={"event": "data-ended"},
+            )
+        logs = progress.logs or self._logs()
+        progress.logs = _saveable(logs)
+        with self._whole():
+            if self._is_validated():
+                logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
+            self._call("on_epoch_end", progress.epoch, logs)
+        progress.epoch_logs = _saveable(logs)
+        figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+        text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        is_told = (now := self._timer()) - self._told_at >= TELL_SECS
+        self._told_at = now if is_told else self._told_at
+        level = logging.INFO if is_told else logging.DEBUG  # small epochs come by the dozen in a second
+        log.log(level, "epoch %d ended at step %d: %s", progress.epoch + 1, step, text, extra={"event": "epoch"})
+        if self._model.stop_training:
+            progress.stopped = f"a callback stopped the training in epoch {progress.epoch + 1}"
+            progress.settings = self._callbacks.settings
+        if data_ended:
+            begin_again(self._data, self._iterator)
+            progress.passes += 1
+            progress.input_began = step
+            self._loop.settle()
+        progress.epoch, progress.epoch_began, progress.logs = progress.epoch + 1, None, None
+        progress.batch_began = False  # of one that the data had no more
+        return {"epoch": float(progress.epoch), **figures}
+
+    def _logs(self) -> dict[str, Any]:
+        """The metrics of the epoch so far, as `fit` gives them to callbacks."""
+        of_metrics = as_numbers(_flat(self._model.get_metrics_result()))
+        given = self._given()
+        return of_metrics if not given or set(of_metrics) == self._names else given
+
+    def _given(self) -> dict[str, Any]:
+        """What the last step gave, which may be one before a pause."""
+        return self._row | self._arrays.read() if self._row else self._progress.given
+
+    def _is_validated(self) -> bool:
+        if self._keras.validation_data is None:
+            return False
+        every, number = self._keras.validation_freq, self._progress.epoch + 1
+        return number % every == 0 if isinstance(every, int) else number in every
+
+    def _validate(self) -> Mapping[str, Any]:
+        job = self._keras
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(job.validation_data)
+        try:
+            with ended_in_children():
+                found = self._model.evaluate(
+                    x,
+                    y,
+                    batch_size=None if isinstance(x, tf.data.Dataset) else job.batch_size,
+                    sample_weight=weights,
+                    steps=job.validation_steps,
+                    callbacks=self._callbacks.for_evaluate,
+                    verbose=0,
+                    return_dict=True,
+                )
+            return as_numbers(found)
+        except FAILURES as error:
+            message = f"the model's evaluate failed after step {self.step}"
+            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
+
+    def _call(self, name: str, *arguments: Any, **options: Any) -> None:
+        self._remembered = None
+        self._callbacks.call(name, *arguments, step=self.step, **options)
+
+    # ------------------------------------------------------------------ what is saved of it
+
+    def _read_progress(self) -> Any:
+        memory = self._memory() if self._before is None else self._before
+        progress = dict(vars(self._progress))
+        if self._ends_unforeseen:  # the epoch may be at its end, and not be told of it until the next step
+            progress["given"] = _saveable(self._given())
+        return {"progress": progress, "callbacks": memory}
+
+    def _memory(self) -> Any:
+        """Callbacks may hold the best weights: what they remember is looked through after they were called."""
+        if self._remembered is None:
+            self._remembered = self._callbacks.memory()
+        return self._remembered
+
+    def _write_progress(self, values: Any) -> None:
+        self._progress = Progress(**values["progress"])
+        self._callbacks.remember(values["callbacks"])
+        self._remembered = None
+        if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
+            log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
+            self._progress.stopped = ""
+
+
+def _step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
+    """The model's own step, made to a function as `fit` does.
+
+    Args:
+      arrays: keeps what it gives beside single numbers.
+      names: gets those of all that it gives.
+    """
+    step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
+
+    def train_step(data: Any) -> dict[str, tf.Tensor]:
+        given = step(data)
+        if not isinstance(given, Mapping):
+            raise TypeError(f"the model's train_step must return a dict of name to value, and returned {given!r}")
+        figures = {name: tf.convert_to_tensor(value) for name, value in _flat(given).items()}
+        names.update(figures)
+        numbers = {name: value for name, value in figures.items() if _is_numbers(value)}
+        for name, value in numbers.items():
+            if value.shape.rank != 0:
+                arrays.keep(name, value)
+        return {name: value for name, value in numbers.items() if value.shape.rank == 0}
+
+    return tf.function(train_step, autograph=False)
+
+
+def _trained(model: Any) -> Any:
+    """What a step of a model is made for."""
+    return id(model.optimizer), [identity(variable) for variable in model.trainable_variables]
+
+
+def _saveable(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in logs.items() if is_plain(value)}
+
+
+def _flat(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Logs within logs, such as those of all compiled metrics, are logs like any other, as they are to `fit`."""
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        found |= _flat(value) if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def _is_numbers(value: tf.Tensor) -> bool:
+    return bool(value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool)

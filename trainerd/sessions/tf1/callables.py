@@ -1,0 +1,144 @@
+"""`Session.run` at the price of a function call: what is fetched again and again is prepared once.
+
+`Session.make_callable` is the public way, and takes what `Session.run` takes. What is most often fetched, tensors and
+operations in lists, tuples and dicts, goes past it to what TensorFlow itself builds such callables of: a third faster
+again, since the session does not look up its executor by the names at each call. tests/tensorflow/test_internals.py
+names the versions that have it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+
+from trainerd.sessions.tf1.remembered import Remembered
+
+tf1 = tf.compat.v1
+
+
+class Callables:
+    """The callables of one session, by what they fetch.
+
+    Args:
+      session: a `tf.compat.v1.Session`, whose graph does not change any more.
+      seen: called once with each new kind of fetches, and the callable for it; gives the callable to use.
+    """
+
+    def __init__(self, session: Any, seen: Callable[[Any, Callable[[], Any]], Callable[[], Any]]) -> None:
+        self._session = session
+        self._seen = seen
+        self._made: Remembered[Callable[[], Any]] = Remembered()
+
+    def run(self, fetches: Any) -> Any:
+        """Run what `Session.run(fetches)` would run, and return what it would return.
+
+        Raises:
+          what `Session.run` raises.
+        """
+        call = self._made.get(fetches, self._make)
+        try:
+            return call()
+        except tf.errors.OpError as error:
+            if "Session has been closed" in error.message:
+                raise RuntimeError("Attempted to use a closed Session.") from None
+            return self._session._do_call(_raising(error))  # with the op, and where the program made it
+
+    def _make(self, fetches: Any) -> Callable[[], Any]:
+        return self._seen(fetches, prepared(self._session, fetches))
+
+
+def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
+    """A callable that runs what `session.run(fetches)` would run, and returns what it would return.
+
+    Args:
+      session: a `tf.compat.v1.Session`, whose graph does not change any more.
+      fetches: as for `Session.run`.
+
+    Raises:
+      what `Session.run` raises for fetches that are none.
+    """
+    public: Callable[[], Any] = tf1.Session.make_callable(session, fetches)  # it looks at them, and says what is wrong
+    tensors: dict[str, int] = {}
+    operations: dict[str, None] = {}
+    try:
+        rebuild = _plan(session.graph, fetches, tensors, operations)
+    except _OtherError:
+        return public
+    if not tensors and not operations:
+        return lambda: rebuild([])
+    options = config_pb2.CallableOptions(fetch=list(tensors), target=list(operations))
+    try:
+        run = session._make_callable_from_options(options)
+    except tf.errors.UnimplementedError:  # a session of another kind, over the network
+        return public
+    return lambda: rebuild(run())
+
+
+def op_of(session: Any, error: tf.errors.OpError) -> Any:
+    """The operation that raised an error in a session; None where it tells none.
+
+    A callable of TensorFlow's own leaves it out, of which `Session.run` finds the name in the message.
+    """
+    if error.op is None:
+        try:
+            session._do_call(_raising(error))
+        except tf.errors.OpError as told:
+            return told.op
+    return error.op
+
+
+def _raising(error: Exception) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise error
+
+    return fail
+
+
+class _OtherError(Exception):
+    """Fetches of a kind that is left to TensorFlow."""
+
+
+def _plan(graph: Any, fetches: Any, tensors: dict[str, int], operations: dict[str, None]) -> Callable[[Any], Any]:
+    """Note the tensors and operations of a structure. What makes the structure of the list of the tensors' values."""
+    kind = type(fetches)
+    if kind is list or kind is tuple:
+        parts = [_plan(graph, part, tensors, operations) for part in fetches]
+        if kind is list:
+            return lambda values: [part(values) for part in parts]
+        return lambda values: tuple(part(values) for part in parts)
+    if kind is dict:
+        named = [(name, _plan(graph, part, tensors, operations)) for name, part in fetches.items()]
+        return lambda values: {name: part(values) for name, part in named}
+    if not isinstance(fetches, str | tf.Tensor | tf.Operation | tf.Variable):  # others may have values of their own
+        raise _OtherError
+    try:
+        element = graph.as_graph_element(fetches)
+    except (TypeError, ValueError, KeyError):
+        raise _OtherError from None
+    if isinstance(element, tf.Operation):
+        operations[element.name] = None
+        return lambda values: None
+    if element.op.type.startswith("GetSessionHandle"):
+        raise _OtherError
+    return _taking(tensors.setdefault(element.name, len(tensors)), element)
+
+
+def _taking(place: int, tensor: Any) -> Callable[[Any], Any]:
+    """What takes a tensor's value from the list.
+
+    An array is copied, as `Session.run` does: it lies in the tensor's memory, which may be that of a variable. That
+    changes with the next step, and with it whoever writes into the array.
+    """
+    if tensor.shape.rank == 0:
+        return operator.itemgetter(place)
+
+    def take(values: Any) -> Any:
+        value = values[place]
+        return value.copy() if type(value) is np.ndarray else value
+
+    return take

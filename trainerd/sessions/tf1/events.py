@@ -1,0 +1,94 @@
+"""A graph's own summaries, written with TensorFlow 1's FileWriter, which the program shares."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.errors import StorageError
+from trainerd.loop.contract import Model
+
+tf1 = tf.compat.v1
+SessionLog = tf1.SessionLog
+
+
+class GraphEvents:
+    """Writes what `tf.compat.v1.train.Supervisor` writes.
+
+    Args:
+      writer: a `tf.compat.v1.summary.FileWriter`; None where nothing is to be written.
+      summary_op: what gives a serialized Summary, or several of them; None where there are none.
+      rates_logged: how often the rate of the steps is logged: a Supervisor does so ten times.
+
+    Attributes:
+      told: given the scalars of each Summary.
+    """
+
+    is_well = True
+
+    def __init__(self, writer: Any, summary_op: Any = None, *, rates_logged: float = 10) -> None:
+        self.told: Callable[[dict[str, float]], None] = lambda scalars: None
+        self._writer = writer
+        self._summary_op = summary_op
+        self._rates_left = rates_logged
+
+    def begin(self, step: int, model: Model) -> None:
+        """Training goes on after this step: TensorBoard hides what earlier processes wrote of later ones."""
+        self._add(lambda: self._writer.add_session_log(SessionLog(status=SessionLog.START), step))
+
+    def saved(self, path: str, step: int) -> None:
+        """A checkpoint is on disk. Called on the writer's thread."""
+        log = SessionLog(status=SessionLog.CHECKPOINT, checkpoint_path=path)
+        with contextlib.suppress(StorageError):  # the next summary will say so
+            self._add(lambda: self._writer.add_session_log(log, step))
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        """Write figures of one step."""
+        points = [tf1.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        event = tf1.Event(wall_time=at, step=step, summary=tf1.Summary(value=points))
+        self._add(lambda: self._writer.add_event(event))
+        for tag, value in values.items():
+            if self._rates_left > 0:
+                self._rates_left -= 1
+                tf1.logging.info("%s: %g", tag, value)
+
+    def summaries(self, model: Any) -> None:
+        """Run the summary op of a `GraphSession` and write what it gives."""
+        if self._summary_op is None:
+            return
+        try:
+            found, step = model.run(self._summary_op), model.step
+        except tf.errors.OutOfRangeError:  # it needs a batch, and there is none any more: the loop will say so
+            return
+        tf1.logging.info("Recording summary at step %s.", step)
+        for content in found if isinstance(found, list) else [found]:
+            self.computed(content, step)
+
+    def computed(self, summary: Any, step: int | None) -> None:
+        """Write a Summary, or a serialized one."""
+        self._add(lambda: self._writer.add_summary(summary, step))
+        parsed = tf1.Summary.FromString(summary) if isinstance(summary, bytes) else summary
+        self.told({v.tag: v.simple_value for v in parsed.value if v.HasField("simple_value")})
+
+    def flush(self) -> None:
+        """Show what was written so far to readers."""
+        self._add(lambda: self._writer.flush())
+
+    def moved(self, logdir: Path) -> None:
+        """Nothing: the program shares the writer, which stays with the file that it has open."""
+
+    def close(self) -> None:
+        """Show the rest; who made the writer closes it."""
+        self.flush()
+
+    def _add(self, write: Callable[[], None]) -> None:
+        if self._writer is None:
+            return
+        try:
+            write()
+        except (OSError, tf.errors.OpError) as error:
+            raise StorageError(f"cannot write for TensorBoard in {self._writer.get_logdir()}: {error}") from error

@@ -1,0 +1,234 @@
+"""Steps of a TensorFlow 1 graph, run one after the other under the daemon's loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.contents.graph_digest import digest_of
+from trainerd.checkpoints.contents.random_ops import require_kept
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.job.definition import GraphJob
+from trainerd.job.user_code import FAILURES, job_traceback
+from trainerd.loop.contract import Steps, StopFlag
+from trainerd.sessions.tf1 import defaults
+from trainerd.sessions.tf1.callables import prepared
+from trainerd.sessions.tf1.events import GraphEvents
+from trainerd.sessions.tf1.model import GraphSession
+from trainerd.sessions.tf1.state import GraphSnapshot, GraphState
+from trainerd.system.forked import ended_in_children
+
+tf1 = tf.compat.v1
+
+ROWS = 65536  # at most so many steps between two boundaries, whose metrics are held in memory
+
+
+class GraphJobSession(GraphSession):
+    """A `trainerd.GraphJob`, ready to be trained.
+
+    The session is made when it is first needed: by then it is known whether there is a checkpoint to restore.
+
+    Args:
+      job: what to train.
+      stop_on_nan: whether to stop after a step whose loss is not finite.
+      repeats: whether its steps must be the same each time: then a step that cannot be is refused.
+      source: what the job was made from, for its fingerprint.
+
+    Raises:
+      EntryError: the job cannot be trained.
+    """
+
+    def __init__(self, job: GraphJob, *, stop_on_nan: bool = True, repeats: bool = False, source: str = "") -> None:
+        self._job = job
+        self._source = source
+        self._is_raised = False
+        self._names = list(job.metrics)
+        self._loss = self._names.index("loss") if stop_on_nan and "loss" in self._names else None
+        self._call: Callable[[], Any] | None = None
+        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+        try:
+            with job.graph.as_default():
+                saver = job.saver or defaults.saver()
+                step = job.global_step if job.global_step is not None else defaults.global_step()
+                self._summary_op = job.summary_op if job.summary_op is not None else defaults.summary_op()
+                self._init_op, self._local_init_op = defaults.init_op(), defaults.local_init_op()
+                self._ready_op = defaults.ready_op()
+                super().__init__(GraphState(job.graph, saver), step)
+        except FAILURES as error:
+            raise EntryError(f"the job's graph cannot be trained:\n{job_traceback(error)}") from error
+        if saver is None or step is None:
+            raise EntryError(
+                "the job's graph needs variables, and among them a global step that its train_op counts: "
+                "tf.train.get_or_create_global_step(), passed to the optimizer as `global_step`."
+            )
+        require_kept(job.graph, refuse=repeats)
+        job.graph.finalize()
+
+    # ------------------------------------------------------------------ the contract
+
+    has_epochs = False
+
+    @property
+    def has_evaluation(self) -> bool:  # type: ignore[override]
+        """Whether the job has an `evaluate`."""
+        return self._job.evaluate is not None
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        self._make(None)
+        return super().step
+
+    @property
+    def changes(self) -> int:
+        """The step: nothing else changes the state."""
+        return self.step
+
+    def bind(self, flag: StopFlag) -> None:
+        """Look at this flag after every step."""
+        flag.bind(self._set_raised)
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps until the flag is raised, or another of the contract's reasons."""
+        before, ended = self.step, False
+        rows: list[list[Any]] = []
+        assert self._call is not None
+        count = min(limit - before, ROWS)
+        try:
+            while len(rows) < count and not self._is_raised:
+                row = self._call()[1]
+                rows.append(row)
+                if self._loss is not None and not math.isfinite(row[self._loss]):
+                    break
+        except tf.errors.OutOfRangeError:
+            self._require_queues()
+            ended = True
+        except FAILURES as error:
+            done = self.step
+            raise JobError(
+                f"the job failed in step {done + 1}",
+                step=done,
+                sound=False,
+                details=job_traceback(error),
+                failed_at=done + 1,
+            ) from error
+        if rows and self.step != before + len(rows):
+            raise JobError(
+                f"train_op was run {len(rows)} times, and the global step went from {before} to {self.step}. Pass the "
+                "global step to the optimizer, as `global_step`: each step has to add 1.",
+                step=self.step,
+                sound=False,
+            )
+        self.runs = before + len(rows)
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), len(self._names))
+        return Steps(before + 1, self._names, table, ended)
+
+    def restore(self, prefix: Path) -> None:
+        """Make the session with what a checkpoint holds."""
+        try:
+            self._make(prefix)
+        except (ValueError, KeyError, tf.errors.OpError) as error:
+            raise DataError(
+                f"{prefix} does not fit the job: its files are sound, but its variables are others than the graph's. "
+                f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+            ) from error
+
+    def snapshot(self) -> GraphSnapshot:
+        """The state at this boundary."""
+        self._make(None)
+        return super().snapshot()
+
+    def fingerprint(self) -> dict[str, str]:
+        """What of the graph is saved, and what it was made from."""
+        fetches = [self._job.train_op, *(tf.convert_to_tensor(value) for value in self._job.metrics.values())]
+        built = digest_of([self._job.graph], fetches)
+        return {"job.source": self._source, "job.graph": built, **super().fingerprint()}
+
+    def evaluate(self) -> dict[str, float]:
+        """Call the job's `evaluate`."""
+        if self._job.evaluate is None:
+            return {}
+        try:
+            with ended_in_children():
+                return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
+        except FAILURES as error:
+            raise JobError(
+                f"the job's evaluate failed after step {self.step}",
+                step=self.step,
+                sound=True,
+                details=job_traceback(error),
+            ) from error
+
+    def end(self, *, finished: bool) -> None:
+        """End what fills the graph's queues."""
+        self._coord.request_stop()
+
+    def events(self, logdir: Path) -> GraphEvents:
+        """Its summaries and metrics, written with TensorFlow 1's writer."""
+        with self.graph().as_default():
+            writer = tf1.summary.FileWriter(str(logdir))
+        writer.add_graph(self.graph())
+        return GraphEvents(writer, self._summary_op)
+
+    def run(self, fetches: Any) -> Any:
+        """Run a summary op, or read the global step."""
+        try:
+            return super().run(fetches)
+        except tf.errors.OutOfRangeError:
+            raise
+        except tf.errors.OpError as error:
+            raise JobError(
+                "the job's summaries failed", step=self.runs, sound=True, details=job_traceback(error)
+            ) from error
+
+    # ------------------------------------------------------------------ building
+
+    def _set_raised(self, raised: bool) -> None:
+        self._is_raised = raised
+
+    def _require_queues(self) -> None:
+        """A queue is empty and closed: by its runner's end, or its failure?
+
+        Raises:
+          JobError: its runner has failed.
+        """
+        try:
+            self._coord.raise_requested_exception()
+        except tf.errors.OutOfRangeError:
+            return
+        except FAILURES as error:
+            step = self.step
+            raise JobError(
+                f"what fills a queue of the job failed, and step {step + 1} found it empty",
+                step=step,
+                sound=True,
+                details=job_traceback(error),
+                failed_at=step + 1,
+            ) from error
+
+    def _make(self, prefix: Path | None) -> None:
+        """Make the session, once; restored from a checkpoint, or initialized."""
+        if self._session is not None:
+            return
+        job = self._job
+        with job.graph.as_default():
+            manager = tf1.train.SessionManager(
+                local_init_op=self._local_init_op, ready_op=self._ready_op, graph=job.graph
+            )
+            with ended_in_children():  # as init_fn is the job's
+                session = manager.prepare_session(
+                    "",
+                    init_op=self._init_op,
+                    saver=self._state.saver,
+                    checkpoint_filename_with_path=None if prefix is None else str(prefix),
+                    config=job.config,
+                    init_fn=job.init_fn,
+                )
+            tf1.train.start_queue_runners(sess=session, coord=self._coord)
+        self.open(session, prefix)
+        self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])

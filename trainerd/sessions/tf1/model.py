@@ -1,0 +1,198 @@
+"""A TensorFlow 1 graph and its `tf.compat.v1.Session`, as a session that is looked after at boundaries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Set
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import xxhash
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+import trainerd
+from trainerd.checkpoints.contents.random_ops import calls_python, random_ops
+from trainerd.checkpoints.manifest import DamagedError
+from trainerd.errors import DataError
+from trainerd.sessions.tf1.state import GraphSnapshot, GraphState, IteratorPosition
+
+tf1 = tf.compat.v1
+log = logging.getLogger(__name__)
+
+
+class GraphSession:
+    """The state of a graph, for who saves and restores it. The user's own loop runs the steps.
+
+    Args:
+      state: what is saved.
+      global_step: the tensor or variable that counts the steps; None where the graph has none: then the runs of the
+        session are counted.
+    """
+
+    has_evaluation = False
+    is_whole = True
+
+    def __init__(self, state: GraphState, global_step: Any) -> None:
+        self._state = state
+        self._global_step = global_step
+        self._session: Any = None
+        self._waiting: dict[str, IteratorPosition] = {}
+        self._made_by: dict[str, str] = {}
+        self._at_end = set[str]()
+        self._ends = 0
+        self._begun_at = 0
+        self.runs = 0
+
+    def open(self, session: Any, prefix: Path | None, step: int = 0, *, was_finished: bool = False) -> None:
+        """The graph's variables are in this `tf.compat.v1.Session` now.
+
+        Args:
+          session: the session.
+          prefix: the checkpoint that they were restored from, whose input positions are restored here.
+          step: of that checkpoint.
+          was_finished: whether the session that saved it had come to its own end.
+        """
+        self._session, self.runs = session, step
+        self._waiting, self._made_by, self._at_end, self._ends = {}, {}, set(), 0
+        if prefix is not None:
+            self._go_on(prefix, was_finished=was_finished)
+        if ops := random_ops(self._state.graph):
+            log.info("after a pause these begin anew, since no checkpoint holds their place: %s", ", ".join(ops))
+
+    def _go_on(self, prefix: Path, *, was_finished: bool) -> None:
+        """Move the inputs to where a checkpoint says that they were; again where the program initializes them.
+
+        One that had no more to give, and that the program would have initialized next, begins; and so does every such
+        one where the run had come to its own end: who starts it once more wants another round, as with TensorFlow.
+        """
+        found = self._state.positions(prefix)
+        self._waiting = {
+            name: was for name, was in found.items() if not (was.is_at_end and (was_finished or was.made_by))
+        }
+        self._begun_at = self.step
+        self._state.move(self._session, {name: was.state for name, was in self._waiting.items()})
+
+    def initialized(self, made_by: Mapping[str, str]) -> None:
+        """The program has initialized these iterators, each by this.
+
+        The first time, where it has not trained since the resume, those that were in mid-epoch go on from there; later
+        an epoch begins.
+        """
+        if self._waiting and self.step != self._begun_at:
+            self._waiting.clear()
+        for name, by in made_by.items():
+            was = self._waiting.pop(name, None)
+            if was is not None and was.made_by in ("", by):
+                self._state.move(self._session, {name: was.state})
+            elif was is not None:
+                log.info("the input %s begins anew: it was given other data than before", name)
+        self._made_by |= made_by
+        self._at_end -= made_by.keys()
+
+    def read(self, names: Set[str]) -> None:
+        """The program has taken elements from these iterators: when it initializes them next, an epoch begins."""
+        for name in names:
+            self._waiting.pop(name, None)
+
+    def ended(self, names: Set[str]) -> None:
+        """The program was told that there are no more elements of these."""
+        if names:
+            self.read(names)
+            self._at_end |= names
+            self._ends += 1
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an input was moved that the program may yet initialize."""
+        return bool(self._waiting)
+
+    @cached_property
+    def calls_python(self) -> bool:
+        """Whether the graph does, or its queues are filled by threads."""
+        graph = self._state.graph
+        return calls_python(graph) or bool(graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
+
+    @property
+    def changes(self) -> int:
+        """How many runs may have changed a variable, or the input: a program need not count its steps."""
+        return self.runs + self._ends
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        if self._global_step is None or self._session is None:
+            return self.runs
+        return int(self.run(self._global_step).item())  # some programs' has the shape [1]
+
+    def run(self, fetches: Any) -> Any:
+        """Run an op of a service's, which is no step."""
+        return tf1.Session.run(self._session, fetches)
+
+    def snapshot(self) -> GraphSnapshot:
+        """The state at this boundary."""
+        return self._state.take(self._session, self.step, self._made_by, self._at_end)
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint into the open session."""
+        try:
+            self._state.saver.restore(self._session, str(prefix))
+        except (ValueError, tf.errors.OpError) as error:
+            raise DataError(f"{prefix} does not fit the graph: {str(error).splitlines()[0]}") from error
+        self._go_on(prefix, was_finished=False)
+
+    def fingerprint(self) -> dict[str, str]:
+        """What of the graph is saved."""
+        digest = xxhash.xxh3_64_hexdigest(self._state.description.encode())
+        return {
+            "job.state": f"{len(self._state.description.splitlines())} tensors, {digest}",
+            "software.tensorflow": tf.__version__,
+            "software.trainerd": trainerd.__version__,
+        }
+
+    def evaluate(self) -> dict[str, float]:
+        """Nothing: a graph has no evaluation of its own."""
+        return {}
+
+    def write_summaries(self) -> None:
+        """Nothing: they are fetched from the graph."""
+
+    def weights(self) -> Mapping[str, Any]:
+        """None: a graph's own summaries say what is to be shown."""
+        return {}
+
+    def graph(self) -> Any:
+        """The graph."""
+        return self._state.graph
+
+
+def read_whole(prefix: Path) -> int | None:
+    """Read every tensor of a checkpoint, TensorFlow compares each with its checksum, and the graph that is beside it.
+
+    Returns:
+      The global step in it; None where it holds none under that name.
+
+    Raises:
+      DamagedError: one cannot be read.
+    """
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        values = {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
+        _require_graph(prefix.with_name(f"{prefix.name}.meta"))
+    except (ValueError, IndexError, tf.errors.OpError) as error:
+        raise DamagedError(str(error).splitlines()[0]) from error
+    return int(values["global_step"]) if "global_step" in values else None
+
+
+def _require_graph(path: Path) -> None:
+    """Where a graph is beside a checkpoint, it can be read.
+
+    Raises:
+      DamagedError: it cannot.
+    """
+    try:
+        if path.exists():
+            tf1.MetaGraphDef.FromString(path.read_bytes())
+    except (DecodeError, OSError) as error:
+        raise DamagedError(f"{path.name}: {error}") from error

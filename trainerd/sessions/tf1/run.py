@@ -1,0 +1,116 @@
+"""Looking after a session of a TensorFlow 1 graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.managed.boundary import Boundary
+from trainerd.managed.host import Host
+from trainerd.managed.run import Custody, Keep
+from trainerd.managed.step_guard import Care
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import LastCheckpoint, State
+from trainerd.sessions.tf1.events import GraphEvents
+from trainerd.sessions.tf1.model import GraphSession
+from trainerd.sessions.tf1.saver import Saver
+from trainerd.sessions.tf1.session import GraphCare, adopt
+from trainerd.sessions.tf1.state import GraphState
+
+
+class GraphCustody(Custody):
+    """Looks after one session of a graph; see `Custody`.
+
+    Args:
+      graph: the graph.
+      rundir: where checkpoints go; None where nothing is saved.
+      saver: says what is saved, and how much is kept; None where nothing is.
+      global_step: counts the steps; None where nothing does.
+      events: what is written for TensorBoard; None for nothing.
+      stop, saving, host: see `Custody`.
+      saved: called with the step when a checkpoint is there.
+
+    Attributes:
+      model, state: the graph as it is saved; None where there is no run directory.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        rundir: RunDirectory | None,
+        saver: Any,
+        global_step: Any,
+        events: GraphEvents | None,
+        stop: Callable[[BaseException | None], None],
+        saving: Callable[[int], None] = lambda step: None,
+        host: Host | None = None,
+        saved: Callable[[int], None] = lambda step: None,
+    ) -> None:
+        self._tell_saved = saved
+        if saver is not None and saver.saver_def is None:
+            with graph.as_default():
+                saver.build()
+        if saver is not None and saver.saver_def is None:  # a Saver of nothing: it was made with allow_empty
+            saver = None
+        self.model: GraphSession | None = None
+        self.state: GraphState | None = None
+        if rundir is not None:
+            self.state = GraphState(graph, saver)
+            self.model = GraphSession(self.state, global_step)
+        self._saver = saver
+        self._published: LastCheckpoint | None = None
+        name = global_step.op.name.removesuffix("/Read/ReadVariableOp") if global_step is not None else None
+        events = events or GraphEvents(None)
+        events.told = self.tell
+        self._graph_events = events
+        keep = None
+        if saver is not None:
+            keep = Keep(saver.saver_def.max_to_keep, saver.saver_def.keep_checkpoint_every_n_hours)
+        super().__init__(rundir, self.model, keep, name, events, stop, saving, host)
+
+    def _make_care(self, boundary: Boundary) -> Care:
+        care = GraphCare(boundary, state=self.state, model=self.model)
+        if self._rundir is not None and self._saver is not None:
+            care.save_path, care.save = self._rundir.path / self._rundir.basename, lambda: self.save_now("saver")
+        return care
+
+    def _adopt(self, session: Any) -> None:
+        assert isinstance(self._care, GraphCare)
+        if isinstance(session, tf.compat.v1.Session):
+            adopt(session, self._care)
+
+    def leave(self, error: BaseException | None) -> None:
+        """See `Custody`. What a program saves from then on, its Saver writes as TensorFlow does."""
+        super().leave(error)
+        if isinstance(self._care, GraphCare):
+            self._care.save = None
+
+    def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
+        assert self.model is not None
+        self.model.open(session, prefix, step, was_finished=was_finished)
+
+    def _be_back_at(self, step: float) -> None:
+        """A run may be no step, or several: after as many runs as there are steps left it is looked at again."""
+        super()._be_back_at(step)
+        assert isinstance(self._care, GraphCare) and self.model is not None
+        if self._upkeep is not None and self._upkeep.config.max_steps is not None:
+            self._care.runs_limit = self.model.runs + max(1, self._upkeep.config.max_steps - self.model.step)
+
+    def _saved(self, state: State) -> None:
+        """Tell TensorBoard, and the Supervisor's Saver which checkpoints there are: programs ask it for them.
+
+        A Saver of the program's own is not told: it would delete them, by its own count.
+        """
+        super()._saved(state)
+        last, rundir = state.last_checkpoint, self._rundir
+        if last is None or rundir is None or last == self._published:
+            return
+        self._published = last
+        if isinstance(self._saver, Saver):
+            self._saver.published = [f"{rundir.save_path}-{step}" for step in reversed(rundir.steps())]
+        if last.seconds is not None:  # it was saved now, and not restored
+            self._graph_events.saved(last.path, last.step)
+            self._tell_saved(last.step)

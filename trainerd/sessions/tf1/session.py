@@ -1,0 +1,238 @@
+"""The session that a program gets: TensorFlow's own, whose `run` is faster and ends at a boundary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import xxhash
+
+from trainerd.loop.flag import Request
+from trainerd.managed.step_guard import Care
+from trainerd.sessions.tf1.callables import Callables, op_of
+from trainerd.sessions.tf1.model import GraphSession
+from trainerd.sessions.tf1.remembered import Remembered
+from trainerd.sessions.tf1.state import Effects, GraphState
+
+tf1 = tf.compat.v1
+
+
+@dataclass
+class GraphCare(Care):
+    """What a managed session of a graph is looked after by.
+
+    Attributes:
+      state: what of the graph is saved; None where nothing is.
+      model: the graph as it is saved and restored; None where nothing is.
+      callables: the prepared fetches; None once the session is closed.
+      save_path, save: what its checkpoints' names begin with, and what makes one now; None where none are made.
+      runs_limit: after so many runs that change something the loop must be at a boundary.
+    """
+
+    state: GraphState | None = field(default=None)
+    model: GraphSession | None = field(default=None)
+    callables: Callables | None = field(default=None)
+    save_path: Path | None = field(default=None)
+    save: Callable[[], str] | None = field(default=None)
+    runs_limit: float = field(default=math.inf)
+    _known: Remembered[Effects] = field(default_factory=Remembered)
+
+    @property
+    def changes(self) -> int:
+        """How many runs have changed something; 0 where they are not counted."""
+        return self.model.changes if self.model is not None else 0
+
+    def close(self, error: BaseException | None) -> None:
+        """See `Care.close`."""
+        super().close(error)
+        self.callables = None
+
+    def wrapped(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
+        """For `Callables`: counts the runs that change something, and sees to inputs that are initialized."""
+
+        def wrap(fetches: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+            model, state = self.model, self.state
+            if model is None or state is None:
+                return call
+            effects = state.effects(_elements(session, fetches))
+            if not effects.makes and not effects.changes:
+                return call
+
+            def call_and_count() -> Any:
+                result = call()
+                self._note(model, effects, {})
+                return result
+
+            return call_and_count
+
+        return wrap
+
+    def ran(self, session: Any, fetches: Any, feeds: Any = None, *, is_step: bool = True) -> None:
+        """These fetches were run past `Callables`; as a step, or in the middle of one or beside it."""
+        state = self.state
+        if self.model is None or state is None:
+            return
+        if not is_step and not state.has_initializers:
+            return
+        effects = self._effects(session, fetches)
+        if effects.makes or (is_step and effects.changes):
+            self._note(self.model, effects, feeds or {})
+
+    def failed_to_run(self, session: Any, error: BaseException) -> None:
+        """A run raised an error: where the input has ended, it says so of the input."""
+        op = op_of(session, error) if isinstance(error, tf.errors.OutOfRangeError) else None
+        if op is not None and self.model is not None and self.state is not None:
+            self.model.ended(frozenset(self.state.iterators_of(op)))
+        self.fail(error, self.changes)
+
+    def _effects(self, session: Any, fetches: Any) -> Effects:
+        state = self.state
+        assert state is not None
+        return self._known.get(fetches, lambda new: state.effects(_elements(session, new)))
+
+    def _note(self, model: GraphSession, effects: Effects, feeds: Mapping[Any, Any]) -> None:
+        if effects.makes:
+            given = _digest(feeds, effects.placeholders)
+            model.initialized({name: op + given for name, op in effects.makes.items()})
+            return
+        if model.is_waiting:
+            model.read(effects.reads)
+        self.count(model)
+
+    def count(self, model: GraphSession) -> None:
+        """A run may have changed something: count it, and be at a boundary after so many."""
+        model.runs += 1
+        if model.runs >= self.runs_limit:
+            self.boundary.flag.raise_for(Request.TICK)
+
+
+def _elements(session: Any, fetches: Any) -> list[Any]:
+    """The tensors and operations in a structure of fetches; None for what may be any."""
+    if isinstance(fetches, list | tuple | Mapping):
+        parts = fetches.values() if isinstance(fetches, Mapping) else fetches
+        return [element for part in parts for element in _elements(session, part)]
+    found = []
+    for part in tf.nest.flatten(fetches, expand_composites=True):
+        try:
+            found.append(session.graph.as_graph_element(part))
+        except (TypeError, ValueError, KeyError):  # what Session.run knows and the graph does not
+            found.append(None)
+    return found
+
+
+def _digest(feeds: Mapping[Any, Any], placeholders: Set[str]) -> str:
+    """What an iterator was given, where a run was fed: the same operation may be given other data the next time."""
+    given = {getattr(key, "name", str(key)).partition(":")[0]: value for key, value in feeds.items()}
+    digest = xxhash.xxh3_64()
+    for name in sorted(given.keys() & placeholders):
+        value = given[name]
+        for part in value if hasattr(value, "_fields") else [value]:  # a SparseTensorValue has several
+            array = np.ascontiguousarray(part)
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.view(np.uint8).data)
+    return f" {digest.hexdigest()}" if given.keys() & placeholders else ""
+
+
+class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
+    """A `tf.compat.v1.Session` that is looked after.
+
+    It is not made, but one that a SessionManager made becomes it: see `adopt`.
+    """
+
+    care: GraphCare
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """See `tf.compat.v1.Session.run`. On the loop's thread the end of a run is a boundary."""
+        boundary = self.care.boundary
+        if not boundary.is_mine:
+            result = super().run(fetches, feed_dict, options, run_metadata)
+            self.care.ran(self, fetches, feed_dict, is_step=False)
+            return result
+        with boundary.lock:
+            result = self.run_step(fetches, feed_dict, options, run_metadata)
+            if boundary.flag.is_raised:
+                boundary.reached()
+        return result
+
+    def run_step(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """As `run`, for who looks after the boundary itself."""
+        care = self.care
+        try:
+            if not feed_dict and options is None and run_metadata is None and care.callables is not None:
+                return care.callables.run(fetches)
+            result = super().run(fetches, feed_dict, options, run_metadata)
+        except BaseException as error:
+            care.failed_to_run(self, error)
+            raise
+        care.ran(self, fetches, feed_dict)
+        return result
+
+    def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
+        """See `tf.compat.v1.Session.make_callable`. A call of it is a step too."""
+        call: Callable[..., Any] = super().make_callable(fetches, feed_list, accept_options)
+        if feed_list is not None:  # that calls `run`
+            return call
+
+        def step(*args: Any, **options: Any) -> Any:
+            return self._as_step(fetches, lambda: call(*args, **options), None)
+
+        return step
+
+    def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+        """See `tf.compat.v1.Session.partial_run`."""
+        run = super().partial_run
+        return self._as_step(fetches, lambda: run(handle, fetches, feed_dict), feed_dict)
+
+    def _as_step(self, fetches: Any, run: Callable[[], Any], feeds: Any) -> Any:
+        boundary = self.care.boundary
+        if not boundary.is_mine:
+            result = run()
+            self.care.ran(self, fetches, feeds, is_step=False)
+            return result
+        with boundary.lock:
+            try:
+                result = run()
+            except BaseException as error:
+                self.care.failed_to_run(self, error)
+                raise
+            self.care.ran(self, fetches, feeds)
+            if boundary.flag.is_raised:
+                boundary.reached()
+        return result
+
+    def __enter__(self) -> Any:
+        """See `tf.compat.v1.Session`."""
+        self.care.is_within = True
+        return super().__enter__()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        """See `tf.compat.v1.Session`. What is to be saved is saved before."""
+        self.care.close(error)
+        return super().__exit__(kind, error, traceback)
+
+    def close(self) -> None:
+        """See `tf.compat.v1.Session.close`. What is to be saved is saved before.
+
+        From then on it is as any other session: another one may be looked after, when Python collects this one.
+        """
+        self.care.close(None)
+        self.__class__ = tf1.Session
+        self.close()
+
+
+ManagedSession.__name__ = "Session"  # it is what programs compare with when they look for the session within another
+
+
+def adopt(session: Any, care: GraphCare) -> Any:
+    """Make a `tf.compat.v1.Session` a managed one: the very same, so that all that holds it sees the change."""
+    if isinstance(session, ManagedSession):
+        session.__class__ = tf1.Session
+    session.care = care
+    session.__class__ = ManagedSession
+    care.callables = Callables(session, care.wrapped(session))
+    return session

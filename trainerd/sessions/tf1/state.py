@@ -1,0 +1,377 @@
+"""What of a TensorFlow 1 graph is saved, and the ops that take a snapshot of it, write it, and restore the input.
+
+A `Saver` says which tensors go into a checkpoint and under which names: they are read off its own SaveV2 ops, so that
+any Saver restores what is written here. A snapshot is made of session handles (`tf.compat.v1.get_session_handle`):
+the session keeps the tensors, which share the variables' memory until a step writes to them, and later gives them to
+another SaveV2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.contents.op_kinds import unsound_iterators
+from trainerd.checkpoints.contents.tensor_values import owned
+from trainerd.checkpoints.format.os_errors import as_os_errors
+
+tf1 = tf.compat.v1
+log = logging.getLogger(__name__)
+
+POSITION = "trainerd/position/"  # the keys in a checkpoint of what an iterator has given already
+_UNINITIALIZED = "the iterator has not been initialized"
+_ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
+# Stateful, and yet they leave everything as it is.
+_READ = {"VarHandleOp", "ReadVariableOp", "VariableV2", "Variable", "VarIsInitializedOp", "IsVariableInitialized"}
+_READ |= {"IteratorToStringHandle"}
+_AT_END = " at-end"  # behind what initialized an iterator that had nothing more to give
+
+
+@dataclass(frozen=True)
+class IteratorPosition:
+    """Where an iterator was.
+
+    Attributes:
+      made_by: what initialized it last; empty where no run of the program did.
+      state: what TensorFlow says of it.
+      is_at_end: whether a run was told that it has no more.
+    """
+
+    made_by: str
+    state: bytes
+    is_at_end: bool
+
+    @classmethod
+    def of(cls, content: bytes) -> IteratorPosition:
+        """What a checkpoint has of it."""
+        first, _, state = content.partition(b"\n")
+        made_by = first.decode()
+        return cls(made_by.removesuffix(_AT_END), state, made_by.endswith(_AT_END))
+
+    def to_bytes(self) -> bytes:
+        """What a checkpoint has of it; nothing where there is nothing to say."""
+        return f"{self.made_by}{_AT_END if self.is_at_end else ''}\n".encode() + self.state if self.state else b""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What running some fetches does.
+
+    Attributes:
+      changes: whether it may change a variable.
+      makes: the iterators that it initializes, and the operation that does; one may be given one dataset or another.
+      reads: the iterators from which it takes elements, where it names them.
+      placeholders: what may be fed to it, by name.
+    """
+
+    changes: bool
+    makes: Mapping[str, str]
+    reads: frozenset[str]
+    placeholders: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Ops:
+    """The ops of one iterator: its name, its state as bytes, where such bytes are fed, and what takes them over."""
+
+    name: str
+    serialized: Any
+    fed: Any
+    restored: Any
+
+
+class GraphState:
+    """The part of a graph that is saved. It adds ops to the graph, which therefore must not be finalized yet.
+
+    Args:
+      graph: whose state.
+      saver: a `tf.compat.v1.train.Saver`, which says what is saved; None where nothing is.
+
+    Attributes:
+      writes_meta_graph: whether the graph is written with each checkpoint.
+      has_initializers: whether something in it initializes iterators.
+
+    Raises:
+      ValueError: the Saver writes a format that TensorFlow itself has given up.
+      RuntimeError: the graph is finalized.
+    """
+
+    def __init__(self, graph: Any, saver: Any) -> None:
+        self.graph = graph
+        self.saver = saver
+        self.writes_meta_graph = True
+        self._has_store = True
+        self._abandoned: deque[dict[Any, Any]] = deque()
+        self._lost: set[str] = set()  # the iterators whose position cannot be saved
+        keys, slices, tensors = _saved(graph, saver) if saver is not None else ([], [], [])
+        self._keys = [*keys]
+        with graph.as_default(), tf.name_scope("trainerd"), tf.device("CPU:0"), graph.control_dependencies(None):
+            self._owned = [tf.identity(owned(tensor)) for tensor in tensors]
+            self._handles = [tf1.get_session_handle(tensor) for tensor in self._owned]
+            self._fed = [tf1.placeholder(tf.string, [], "handle") for _ in tensors]
+            self._kept = [
+                tf.raw_ops.GetSessionTensor(handle=handle, dtype=tensor.dtype.base_dtype)
+                for handle, tensor in zip(self._fed, tensors, strict=True)
+            ]
+            self._positions = [_ops_of(op) for op in graph.get_operations() if op.type in _ITERATORS]
+            self.has_initializers = any(op.type == "MakeIterator" for op in graph.get_operations())
+            keys += [POSITION + position.name for position in self._positions]
+            slices += [""] * len(self._positions)
+            self._states = [tf1.placeholder(tf.string, [], "state") for _ in self._positions]
+            self._prefix = tf1.placeholder(tf.string, [], "prefix")
+            if saver is not None:
+                self._save = tf.raw_ops.SaveV2(
+                    prefix=self._prefix,
+                    tensor_names=keys,
+                    shape_and_slices=slices,
+                    tensors=[*self._kept, *self._states],
+                )
+            self._forget = tf.group([tf.raw_ops.DeleteSessionTensor(handle=handle) for handle in self._fed])
+        specs = sorted(f"{key} {t.dtype.base_dtype.name} {t.shape}" for key, t in zip(keys, tensors, strict=False))
+        for why, names in unsound_iterators(graph).items() if self._positions else ():
+            self._lost |= set(names)
+            log.warning(
+                "the position of an input is not saved, so each start begins it anew: %s: %s",
+                ", ".join(names),
+                why,
+                extra={"event": "input"},
+            )
+        self.description = "\n".join(specs)
+        self._size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors if t.shape.is_fully_defined())
+
+    def take(self, session: Any, step: int, made_by: Mapping[str, str], at_end: Set[str]) -> GraphSnapshot:
+        """The state now. Called at a boundary.
+
+        Args:
+          session: a `tf.compat.v1.Session` of the graph.
+          step: the global step.
+          made_by: for iterators, what initialized them last.
+          at_end: those that a run was told to have no more.
+        """
+        self._forget_abandoned(session)
+        handles, values = self._held(session)
+        names = [position.name for position in self._positions]
+        states = [
+            IteratorPosition(made_by.get(name, ""), self._state(session, position), name in at_end).to_bytes()
+            for name, position in zip(names, self._positions, strict=True)
+        ]
+        values |= dict(zip(self._states, states, strict=True))
+        snapshot = GraphSnapshot(step, self._size + sum(map(len, states)), self, session, handles, values)
+        weakref.finalize(snapshot, self._abandoned.append, handles)
+        return snapshot
+
+    def _held(self, session: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """What gives the variables' values later: handles that the session keeps, or the values themselves."""
+        if self._has_store:
+            try:
+                handles = [handle.get_raw_handle() for handle in _run(session, self._handles)]
+                return dict(zip(self._fed, handles, strict=True)), {}
+            except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
+                if "session" not in error.message.lower():  # a variable is not initialized
+                    raise
+                self._has_store = False  # a session over the network
+        return {}, dict(zip(self._kept, _run(session, self._owned), strict=True))
+
+    def _state(self, session: Any, position: _Ops) -> bytes:
+        """An iterator's position; nothing where it has none, or none that can be saved, which is told once."""
+        if position.name in self._lost:
+            return b""
+        try:
+            state: bytes = _run(session, position.serialized)
+        except tf.errors.OpError as error:
+            if _UNINITIALIZED not in error.message:
+                self._lost.add(position.name)
+                log.warning(
+                    "the position of an input is not saved, so each start begins it anew: %s: %s",
+                    position.name,
+                    _reason(error.message),
+                )
+            return b""
+        return state
+
+    def positions(self, prefix: Path) -> dict[str, IteratorPosition]:
+        """The iterators' positions that a checkpoint holds, by their names."""
+        reader = tf.train.load_checkpoint(str(prefix))
+        keys = reader.get_variable_to_shape_map()
+        names = [position.name for position in self._positions if POSITION + position.name in keys]
+        names = [name for name in names if name not in self._lost]
+        found = {name: reader.get_tensor(POSITION + name) for name in names}
+        return {name: IteratorPosition.of(content) for name, content in found.items() if content}
+
+    def move(self, session: Any, states: Mapping[str, bytes]) -> None:
+        """Have the iterators go on from these states; those that are not initialized yet stay so."""
+        for position in self._positions:
+            if position.name in states:
+                with contextlib.suppress(tf.errors.FailedPreconditionError):
+                    _run(session, position.restored, {position.fed: states[position.name]})
+
+    def effects(self, fetches: Sequence[Any]) -> Effects:
+        """What running these tensors and operations does; None among them may do anything to a variable."""
+        ops = _ancestors([fetch for fetch in fetches if fetch is not None])
+        uses = [(op, name) for op in ops for name in self.iterators_of(op)]
+        return Effects(
+            changes=any(fetch is None for fetch in fetches) or any(map(_changes, ops)),
+            makes={name: op.name for op, name in uses if op.type == "MakeIterator"},
+            reads=frozenset(name for op, name in uses if op.type.startswith("IteratorGetNext")),
+            placeholders=frozenset(op.name for op in ops if op.type.startswith("Placeholder")),
+        )
+
+    def iterators_of(self, op: Any) -> list[str]:
+        """The iterators that an operation is given."""
+        known = {position.name for position in self._positions}
+        return [source.op.name for source in op.inputs if source.op.name in known]
+
+    def write(self, snapshot: GraphSnapshot, prefix: Path) -> None:
+        """Write a snapshot's files, the graph's own among them, as a Saver does."""
+        with as_os_errors():
+            _run(snapshot.session, self._save, {**snapshot.handles, **snapshot.values, self._prefix: str(prefix)})
+        if self.writes_meta_graph:
+            prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
+
+    def first_change(self, before: GraphSnapshot, after: GraphSnapshot) -> str | None:
+        """The key of the first variable whose value is not the same in two snapshots; None where all are."""
+        if not before.handles or not after.handles:
+            return None  # given back already, or the session keeps none
+        ones, others = (_run(each.session, self._kept, each.handles) for each in (before, after))
+        pairs = zip(self._keys, ones, others, strict=True)
+        return next((key for key, one, other in pairs if not _are_same(np.asarray(one), np.asarray(other))), None)
+
+    @cached_property
+    def meta_graph(self) -> Any:
+        """The graph as a MetaGraphDef, with what restores it."""
+        return meta_graph(self.graph, self.saver)
+
+    def forget(self, snapshot: GraphSnapshot) -> None:
+        """Give back a snapshot's memory. Those that are never written are given back when the next is taken."""
+        if snapshot.handles:
+            handles = dict(snapshot.handles)
+            snapshot.handles.clear()
+            _run(snapshot.session, self._forget, handles)
+
+    def _forget_abandoned(self, session: Any) -> None:
+        while self._abandoned:
+            if feeds := self._abandoned.popleft():
+                with contextlib.suppress(tf.errors.OpError):  # of a session that was made anew since
+                    _run(session, self._forget, feeds)
+
+
+def meta_graph(graph: Any, saver: Any) -> Any:
+    """A graph as a MetaGraphDef, with what restores it."""
+    with graph.as_default():
+        return tf1.train.export_meta_graph(graph=graph, saver_def=saver.saver_def if saver is not None else None)
+
+
+@dataclass(frozen=True)
+class GraphSnapshot:
+    """The state of a graph at one boundary.
+
+    Attributes:
+      step: the global step of the boundary.
+      size: about how many bytes its files will have.
+      state: the ops that write it.
+      session: the session that keeps its tensors.
+      handles: of its tensors; empty once their memory is given back, and where the session keeps none.
+      values: the iterators' positions, and the tensors that have no handles.
+    """
+
+    step: int
+    size: int
+    state: GraphState
+    session: Any
+    handles: dict[Any, Any]
+    values: dict[Any, Any]
+
+    def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
+        """Write it, once, as `prefix.index`, `prefix.data-00000-of-00001` and `prefix.meta`. On any thread."""
+        self.state.write(self, prefix)
+        return {}
+
+    def first_change(self, later: GraphSnapshot) -> str | None:
+        """See `Snapshot`."""
+        return self.state.first_change(self, later)
+
+    def release(self) -> None:
+        """Have the session forget its tensors."""
+        with contextlib.suppress(RuntimeError, tf.errors.OpError):  # it is closed, and has forgotten them
+            self.state.forget(self)
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same, bit for bit: a NaN is, too."""
+    return bool(np.array_equal(one, other) if one.dtype == object else one.tobytes() == other.tobytes())
+
+
+def _changes(op: Any) -> bool:
+    """Whether an operation may change a variable: one of a resource, or one that it is given by reference."""
+    by_reference = any(argument.is_ref for argument in op.op_def.input_arg)
+    return bool(op.op_def.is_stateful or by_reference) and op.type not in _READ
+
+
+def _ancestors(fetches: Sequence[Any]) -> set[Any]:
+    """Every operation that is run for these tensors and operations."""
+    seen: set[Any] = set()
+    waiting = [fetch if isinstance(fetch, tf.Operation) else fetch.op for fetch in fetches]
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [*(source.op for source in op.inputs), *op.control_inputs]
+    return seen
+
+
+def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:
+    """What a Saver writes: the names, the slices and the tensors of its SaveV2 ops."""
+    definition = saver.saver_def
+    if definition is None:  # built when it is first used
+        with graph.as_default():
+            saver.build()
+        definition = saver.saver_def
+    if definition.version != definition.V2:
+        raise ValueError("the Saver writes checkpoints of version 1; make it with write_version=tf.train.SaverDef.V2")
+    seen, waiting = set(), [graph.get_tensor_by_name(definition.save_tensor_name).op]
+    keys: list[str] = []
+    slices: list[str] = []
+    tensors: list[Any] = []
+    while waiting:
+        op = waiting.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        if op.type == "SaveV2":
+            keys += [key.decode() for key in tf.get_static_value(op.inputs[1])]
+            slices += [part.decode() for part in tf.get_static_value(op.inputs[2])]
+            tensors += op.inputs[3:]
+        else:
+            waiting += [*(source.op for source in op.inputs), *op.control_inputs]
+    return keys, slices, tensors
+
+
+def _ops_of(op: Any) -> _Ops:
+    handle = op.outputs[0]
+    variant = tf.raw_ops.SerializeIterator(resource_handle=handle, external_state_policy=2)  # 2: fail
+    fed = tf1.placeholder(tf.string, [], "position")
+    parsed = tf.raw_ops.ParseTensor(serialized=fed, out_type=tf.variant)
+    restored = tf.raw_ops.DeserializeIterator(resource_handle=handle, serialized=parsed)
+    return _Ops(op.name, tf.raw_ops.SerializeTensor(tensor=variant), fed, restored)
+
+
+def _reason(message: str) -> str:
+    """Of an error of a session, what went wrong, without where the op was made."""
+    found = re.search(r"^Node: .*\n(.*)$", message, re.MULTILINE)
+    return found[1] if found else message.splitlines()[0]
+
+
+def _run(session: Any, fetches: Any, feeds: Mapping[Any, Any] | None = None) -> Any:
+    """Run ops of ours, past what a managed session adds to `run`."""
+    return tf1.Session.run(session, fetches, feeds)

@@ -1,0 +1,300 @@
+"""A `trainerd.Job`: steps of a TensorFlow 2 function, run in the graph."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import trainerd
+from trainerd.checkpoints.contents.graph_digest import digest_of
+from trainerd.checkpoints.contents.keras_variables import (
+    hidden_variables,
+    is_untracked,
+    optimizer_kinds,
+    restore_hidden,
+)
+from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
+from trainerd.checkpoints.contents.random_ops import calls_python, require_kept
+from trainerd.checkpoints.contents.unsaved_variables import require_held
+from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
+from trainerd.errors import DataError, EntryError, JobError
+from trainerd.events.writer import EventWriter
+from trainerd.job.definition import Job
+from trainerd.job.user_code import FAILURES, job_traceback
+from trainerd.loop.contract import Steps, StopFlag
+from trainerd.sessions.input import pipeline
+from trainerd.sessions.input.saveable import has_position, require_saveable
+from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.tf2.while_loop import GraphLoop
+from trainerd.system.forked import ended_in_children
+
+log = logging.getLogger(__name__)
+
+RESERVED = ("global_step", "iterator", "hidden")
+
+
+class FunctionSession:
+    """A `trainerd.Job`, ready to be trained.
+
+    Args:
+      job: what to train.
+      exact_input: whether the dataset's position is part of the state.
+      stop_on_nan: whether to stop after a step whose loss is not finite.
+      repeats: whether its steps must be the same each time: then a step that cannot be is refused.
+      source: what the job was made from, for its fingerprint.
+
+    Raises:
+      EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
+    """
+
+    is_whole = True
+    has_epochs = False
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        exact_input: bool = True,
+        stop_on_nan: bool = True,
+        repeats: bool = False,
+        source: str = "",
+    ) -> None:
+        self._job = job
+        self._source = source
+        with tf.device("CPU:0"):
+            self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
+        tf.summary.experimental.set_step(self._global_step)
+        self._iterator = _iterate(job.dataset)
+        self._step = self._trace()
+        self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at=["loss"] if stop_on_nan else [])
+        require_kept(self._step.graph, refuse=repeats)
+        self._exact_input = exact_input and self._iterator is not None
+        if self._exact_input:
+            warn_of_lost_order(job.dataset, begins_again=self.has_epochs)
+            require_seeds(job.dataset, refuse=repeats)
+            begin_order(job.dataset, begins_again=self.has_epochs)
+        self._checkpoint = self._make_checkpoint()
+        self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))
+        held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
+        require_held(self._step.graph, held, refuse=repeats)
+        self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
+        self._snapshotter.prepare()
+
+    # ------------------------------------------------------------------ the contract
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return int(self._global_step.numpy())
+
+    @property
+    def changes(self) -> int:
+        """The step: nothing else changes the state."""
+        return self.step
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether the job has an `evaluate`."""
+        return self._job.evaluate is not None
+
+    @cached_property
+    def calls_python(self) -> bool:
+        """Whether the step or a stage of the dataset does."""
+        graphs = [self._step.graph, *self._graphs_of_input()]
+        return any(map(calls_python, graphs))
+
+    def bind(self, flag: StopFlag) -> None:
+        """Have the graph's own flag follow this one."""
+        flag.bind(self._loop.set_raised)
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps in the graph until the flag is raised, or another of the contract's reasons."""
+        before = self.step
+        ended = False
+        try:
+            self._loop.run(limit - before)
+        except tf.errors.OutOfRangeError as error:
+            if not self._loop.is_between_steps():
+                raise self._failure(error) from error
+            ended = True
+        except FAILURES as error:
+            raise self._failure(error) from error
+        count = self.step - before
+        return Steps(before + 1, self._loop.names, self._loop.rows(count), ended)
+
+    def snapshot(self) -> TensorSnapshot:
+        """The state at this boundary."""
+        return self._snapshotter.take(self.step)
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint into the model, the optimizer, the input and the global step."""
+        if self._exact_input and not has_position(prefix):
+            raise DataError(
+                f"{prefix} does not fit the job: it holds no position of the dataset. If it was saved with "
+                'input_position = "restart", set that again; if the job has changed, choose another `logdir`.'
+            )
+        try:
+            status = self._checkpoint.read(str(prefix))
+            if self._exact_input or self._iterator is None:
+                status.assert_consumed()
+            else:
+                status.assert_existing_objects_matched()
+                status.expect_partial()  # a position that is there is left alone, knowingly
+            restore_hidden(prefix, self._hidden)
+        except (AssertionError, ValueError, KeyError, tf.errors.OpError) as error:
+            if "dataset iterator" in str(error):
+                raise DataError(
+                    f"{prefix} does not fit the job: it holds the position of a dataset with other stages. Put the "
+                    'dataset back; or set input_position = "restart" to begin this one anew at every start; or use '
+                    f"another `logdir`.\n{str(error).splitlines()[0]}"
+                ) from error
+            raise DataError(
+                f"{prefix} does not fit the job: its files are sound, but its variables are others than the job's. "
+                f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
+            ) from error
+        if self._exact_input:
+            restore_order(self._job.dataset, self._iterator, self._passes)
+        self._loop.settle()
+
+    def fingerprint(self) -> dict[str, str]:
+        """What the job's state and its dataset are."""
+        found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
+        found |= {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+        found |= optimizer_kinds(self._job.state)
+        if self._iterator is not None:
+            found |= pipeline.fingerprint([self._job.dataset])
+        return found | {"job.graph": digest_of([self._step.graph, *self._graphs_of_input()])}
+
+    def evaluate(self) -> dict[str, float]:
+        """Call the job's `evaluate`."""
+        if self._job.evaluate is None:
+            return {}
+        figures = self._call_at_boundary(self._job.evaluate, "evaluate")
+        try:
+            return {str(name): float(value) for name, value in figures.items()}
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            message = f"evaluate must return a dict of name to number, and returned {figures!r}"
+            raise JobError(message, step=self.step, sound=True) from error
+
+    def weights(self) -> Mapping[str, Any]:
+        """The values of the trainable variables. On a CPU they share the variables' memory until a step writes."""
+        found: dict[str, Any] = {}
+        for part, value in self._job.state.items():
+            for variable in _trainable(value):
+                name = getattr(variable, "path", None) or variable.name.removesuffix(":0")
+                name = name if name not in found else f"{part}/{name}"
+                found[name] = tf.convert_to_tensor(variable)
+        return found
+
+    def write_summaries(self) -> None:
+        """Call the job's `summaries`."""
+        if self._job.summaries is not None:
+            self._call_at_boundary(self._job.summaries, "summaries")
+
+    def graph(self) -> Any:
+        """The graph of one step."""
+        return self._step.graph
+
+    def end(self, *, finished: bool) -> None:
+        """Nothing: a job is not told."""
+
+    def events(self, logdir: Path) -> EventWriter:
+        """Its curves, the pictures of its weights, and its own summaries."""
+        return EventWriter(logdir)
+
+    # ------------------------------------------------------------------ building
+
+    def _trace(self) -> Any:
+        """The job's step as one concrete function, from a batch to its metrics."""
+        step = self._job.train_step
+        if not hasattr(step, "get_concrete_function"):
+            step = tf.function(step)
+        batch = [] if self._iterator is None else [self._iterator.element_spec]
+        try:
+            with ended_in_children():
+                return step.get_concrete_function(*batch)
+        except FAILURES as error:
+            raise EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}") from error
+
+    def _make_checkpoint(self) -> tf.train.Checkpoint:
+        if taken := [name for name in RESERVED if name in self._job.state]:
+            raise EntryError(f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it.")
+        parts = {name: part for name, part in self._job.state.items() if not is_untracked(part)}
+        for name, part in parts.items():
+            _require_trackable(name, part)
+        parts["global_step"] = self._global_step
+        if self._exact_input:
+            require_saveable(
+                self._iterator, 'set `input_position = "restart"` to begin the dataset anew at every start'
+            )
+            parts["iterator"] = self._iterator
+        return tf.train.Checkpoint(**parts)
+
+    @property
+    def _passing(self) -> list[Any]:
+        """Variables that a step writes and none reads: they are no part of the state."""
+        return []
+
+    @property
+    def _passes(self) -> int | None:
+        """How often the dataset was begun again; None where it never is."""
+        return None
+
+    def _graphs_of_input(self) -> list[Any]:
+        """The graphs of the functions of the dataset's stages."""
+        if self._iterator is None:
+            return []
+        return [graph for stage in pipeline.stages(self._job.dataset) for graph in pipeline.graphs_of(stage)]
+
+    # ------------------------------------------------------------------ failing
+
+    def _failure(self, error: BaseException) -> JobError:
+        """The error for a step that failed. Where its batch did not come, the state is still that of a boundary."""
+        done = self.step
+        sound = self._loop.is_between_steps()
+        what = "the dataset failed to give the batch of" if sound else "the job failed in"
+        details = job_traceback(error)
+        return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=details, failed_at=done + 1)
+
+    def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:
+        try:
+            with ended_in_children():
+                return function()
+        except FAILURES as error:
+            message = f"the job's {name} failed after step {self.step}"
+            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
+
+
+def _iterate(dataset: Any) -> Any:
+    if dataset is None:
+        return None
+    if not isinstance(dataset, tf.data.Dataset):
+        raise EntryError(f"the job's dataset is a {type(dataset).__name__}, where a tf.data.Dataset is needed.")
+    return iter(dataset)
+
+
+def _require_trackable(name: str, part: Any) -> None:
+    """See that a part of the state is one that TensorFlow can save.
+
+    Raises:
+      EntryError: it is not.
+    """
+    try:
+        tf.train.Checkpoint(**{name: part})
+    except (ValueError, TypeError) as error:
+        raise EntryError(
+            f"the job's state has a part {name!r}, which is a {type(part).__name__}: it holds no variables that can be "
+            "saved. What does not change needs no saving: leave it out. What does, make a tf.Variable."
+        ) from error
+
+
+def _trainable(value: Any) -> list[Any]:
+    """The trainable variables of one part of the state."""
+    if isinstance(value, tf.Variable):
+        return [value] if value.trainable else []
+    return list(getattr(value, "trainable_variables", ()))

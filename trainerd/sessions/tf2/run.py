@@ -1,0 +1,130 @@
+"""Looking after a session of TensorFlow 2 functions."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainerd.events.writer import EventWriter
+from trainerd.loop.contract import Steps
+from trainerd.managed.boundary import Boundary
+from trainerd.managed.defaults import NO_WRITER
+from trainerd.managed.host import Host
+from trainerd.managed.run import Custody, Keep
+from trainerd.managed.step_guard import Care
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf2.model import TrackedModel
+from trainerd.sessions.tf2.session import StepCare, StepSession
+
+
+class StepCustody(Custody):
+    """Looks after one session of functions; see `Custody`.
+
+    Args:
+      rundir: where checkpoints go; None where nothing is saved.
+      model: what the functions change.
+      keep: how much is kept.
+      stop, saving, host: see `Custody`.
+      should_stop: whether the program's loop is to end.
+    """
+
+    saves_at_start = False  # what there is to save may only be known after the first step
+
+    def __init__(
+        self,
+        rundir: RunDirectory | None,
+        model: TrackedModel,
+        keep: Keep,
+        stop: Callable[[BaseException | None], None],
+        saving: Callable[[int], None] = lambda step: None,
+        host: Host | None = None,
+        *,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self.model = model
+        self._should_stop = should_stop
+        kept: tuple[Any, Any] = (None, None) if rundir is None else (model, keep)
+        super().__init__(rundir, *kept, "global_step", NoEvents(), stop, saving, host)
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """Take the run directory and the signals; see `Custody`. Event files begin anew each time."""
+        if self._rundir is not None:
+            self._events = EventWriter(self._rundir.path)
+        with super().begun():
+            yield
+
+    def summarize(self) -> None:
+        """Write a point of each curve, and the summaries."""
+        self.write_metrics()
+        super().summarize()
+
+    def write_metrics(self) -> None:
+        """Write a point of each curve."""
+        if self._upkeep is not None:
+            self._upkeep.recording.write_metrics()
+
+    def write(self, scalars: Mapping[str, float], step: int | None) -> None:
+        """Write figures of a step; of the present one where none is given.
+
+        Raises:
+          RuntimeError: there is no `logdir`.
+        """
+        if self._upkeep is None:
+            raise RuntimeError(NO_WRITER)
+        self._events.scalars(scalars, self.model.step if step is None else step, time.time())
+        self.tell(dict(scalars))
+
+    def leave(self, error: BaseException | None) -> None:
+        """See `Custody`. The curves get their last points."""
+        if self._upkeep is not None:
+            self._upkeep.recording.write_metrics()
+            self._upkeep.recording.close()
+        super().leave(error)
+
+    def _make_care(self, boundary: Boundary) -> Care:
+        return StepCare(boundary, ran=self._ran, should_stop=self._should_stop)
+
+    def _adopt(self, session: StepSession) -> None:
+        assert isinstance(self._care, StepCare)
+        session.care = self._care
+
+    def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
+        if prefix is None:
+            self.model.begin_anew()
+        else:
+            self.model.restore(prefix)
+        self.model.began(step)
+
+    def _ran(self, steps: Steps) -> None:
+        """Keep the figures of these steps."""
+        if self._upkeep is not None:
+            self._recorded = self.model.step
+            self._upkeep.recording.steps(steps, self.model)
+
+
+class NoEvents:
+    """Writes nothing."""
+
+    is_well = True
+
+    def begin(self, step: int, session: Any) -> None:
+        """Nothing."""
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        """Nothing."""
+
+    def summaries(self, session: Any) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""
+
+    def moved(self, logdir: Path) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""

@@ -1,0 +1,148 @@
+"""The loop in the graph: a `while` that runs a step and looks at the flag, again and again.
+
+Calling a small `tf.function` from Python costs a few hundred microseconds; an iteration of a `while` in a graph
+costs a few. So the loop itself is a `tf.function`, and Python sees the boundaries only.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from trainerd.sessions.input.iterators import next_batch
+from trainerd.sessions.tf2.metrics import as_dict, as_row, layout, row_shape
+
+ROWS = 65536  # at most so many steps between two boundaries: a second's worth of the smallest step
+
+
+class GraphLoop:
+    """Runs one traced step in the graph.
+
+    Args:
+      traced: a step as a concrete function, from a batch to its metrics.
+      iterator: gives the batches; None where the step takes none.
+      global_step: int64, counts the steps.
+      counts: whether the loop counts them; False where the step does it itself.
+      stops_at: the metrics after whose first value that is no number the loop ends.
+
+    Attributes:
+      names: the metrics, one a column.
+
+    Raises:
+      EntryError: the step returns what is no metric.
+    """
+
+    def __init__(
+        self, traced: Any, iterator: Any, global_step: tf.Variable, *, counts: bool = True, stops_at: Sequence[str] = ()
+    ) -> None:
+        self.names, self._dtype = layout(traced.structured_outputs)
+        self._iterator = iterator
+        self._global_step = global_step
+        self._counts = counts
+        self._stops_at = stops_at
+        with tf.device("CPU:0"):
+            # How many steps the loop does: a raised flag makes it 0, so that the loop has one thing to look at.
+            self._limit = tf.Variable(0, dtype=tf.int64, trainable=False, name="limit")
+            # The step that is under way: differs from the global step where one was cut short by an error. Known
+            # where there is a dataset, whose errors come between steps.
+            self._entered = tf.Variable(0, dtype=tf.int64, trainable=False, name="entered")
+            rows = tf.zeros([ROWS, *row_shape(self.names)], self._dtype)
+            self._rows = tf.Variable(rows, trainable=False, name="metrics")
+        self._limit_lock = threading.Lock()
+        self._is_raised = False
+        self._step = traced if self.names else _with_output(traced, iterator)
+        self._run = self._make()
+
+    def set_raised(self, raised: bool) -> None:
+        """Called with the flag's value by any thread, whenever it changes."""
+        with self._limit_lock:
+            self._is_raised = raised
+            if raised:
+                self._limit.assign(0)
+
+    def run(self, count: int) -> int | None:
+        """Run so many steps, or fewer where the flag is raised, or a metric that it looks at is no number.
+
+        Returns:
+          How many were run; None where such a metric ended it.
+
+        Raises:
+          what the step raises; `tf.errors.OutOfRangeError` where there is no batch any more.
+        """
+        with self._limit_lock:
+            self._limit.assign(0 if self._is_raised else min(count, ROWS))
+        done = int(self._run())
+        return done if done < tf.int64.max else None
+
+    def rows(self, count: int) -> NDArray[np.float64]:
+        """The metrics of the first so many steps of the last run, float64, shape [count, metrics]."""
+        rows: NDArray[np.float64] = self._rows.value()[:count].numpy().astype(np.float64)
+        return rows.reshape(count, len(self.names))
+
+    def is_between_steps(self) -> bool:
+        """Whether no step was cut short; where that is not known, it may have been."""
+        return self._iterator is not None and int(self._entered.numpy()) == int(self._global_step.numpy())
+
+    def settle(self) -> None:
+        """The global step was set to that of a boundary."""
+        self._entered.assign(self._global_step)
+
+    def _checked(self, outputs: Any) -> list[tf.Tensor]:
+        """The metrics that are to be looked at after every step."""
+        found = [value for name, value in as_dict(outputs).items() if name in self._stops_at]
+        return [value for value in found if value.dtype.is_floating]
+
+    def _make(self) -> Callable[[], Any]:
+        """The loop: runs until it has done as many steps as the limit says, or a metric is no number.
+
+        Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
+        and the limit are one variable, and the count of steps is all that goes from one iteration to the next.
+        Iterations never overlap (parallel_iterations=1): what the flag finds is a boundary.
+        """
+
+        def one_step(count: tf.Tensor) -> tf.Tensor:
+            batch = [] if self._iterator is None else [next_batch(self._iterator)]
+            with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+                entered = [self._entered.assign_add(1, read_value=False)] if batch else []
+            with tf.control_dependencies(entered):
+                outputs = self._step(*batch)
+            with tf.control_dependencies(tf.nest.flatten(outputs)):  # the call as a whole, with all that it assigns
+                checked = self._checked(outputs)
+                if self.names:
+                    row = as_row(outputs, self.names, self._dtype)
+                    tf.raw_ops.ResourceScatterUpdate(resource=self._rows.handle, indices=count, updates=row)
+                if self._counts:
+                    self._global_step.assign_add(1, read_value=False)
+                after = count + 1
+                are_numbers = functools.reduce(tf.logical_and, map(tf.math.is_finite, checked), True)
+                return tf.where(are_numbers, after, tf.int64.max) if checked else after
+
+        @tf.function(autograph=False, input_signature=[])  # type: ignore[untyped-decorator]
+        def run() -> tf.Tensor:
+            start = tf.constant(0, tf.int64)
+            [done] = tf.while_loop(
+                lambda count: count < self._limit.read_value(),
+                lambda count: [one_step(count)],
+                [start],
+                parallel_iterations=1,
+            )
+            return done
+
+        return run  # type: ignore[no-any-return]
+
+
+def _with_output(traced: Any, iterator: Any) -> Any:
+    """A step without metrics, with an output all the same: for what comes after it to wait for."""
+
+    def step_to_done(*batch: Any) -> tf.Tensor:
+        traced(*batch)
+        return tf.zeros([])
+
+    batch = [] if iterator is None else [iterator.element_spec]
+    return tf.function(step_to_done, autograph=False).get_concrete_function(*batch)

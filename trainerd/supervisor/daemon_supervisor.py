@@ -1,0 +1,56 @@
+"""The Supervisor that a function under the daemon is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainerd.config.parse import Config
+from trainerd.managed.host import Host
+from trainerd.supervisor.supervisor import Supervisor
+
+_OF_THE_CONFIG = ("logdir", "save_model_secs", "save_summaries_secs", "is_chief", "host")
+
+
+class LentSupervisor(Supervisor):
+    """A Supervisor of the run that the daemon trains.
+
+    It is given to a function before that has built anything. So what is to be trained is looked for when something is
+    asked of it for the first time: what `configure` was given, or the default graph.
+
+    Args:
+      config: says where, how often, and for how long.
+      host: the daemon.
+    """
+
+    def __init__(self, config: Config, host: Host) -> None:
+        self._arguments: dict[str, Any] = {
+            "logdir": str(config.rundir),
+            "save_model_secs": config.checkpoint.save_model_secs,
+            "save_summaries_secs": config.summary.save_summaries_secs,
+            "host": host,
+        }
+        self._is_made = False
+
+    def configure(self, **arguments: Any) -> None:
+        """Say what is trained: any argument of `Supervisor`, but those that trainerd.toml has.
+
+        Raises:
+          ValueError: trainerd.toml has it; or it is too late.
+        """
+        if taken := [name for name in arguments if name in _OF_THE_CONFIG]:
+            raise ValueError(f"{', '.join(taken)}: under the daemon trainerd.toml says that.")
+        if self._is_made:
+            raise ValueError("configure comes before anything else is asked of the supervisor.")
+        self._arguments |= arguments
+
+    def __getattr__(self, name: str) -> Any:
+        """What is made with the rest: called for attributes that are not there, which is all of them at first."""
+        if self.__dict__.get("_is_made", True):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._is_made = True
+        try:
+            super().__init__(**self._arguments)
+        except BaseException:
+            self._is_made = False
+            raise
+        return getattr(self, name)

@@ -1,0 +1,1 @@
+"""What trainerd needs of the operating system: durable files, threads, forks."""
