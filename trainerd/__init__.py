@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from trainerd.errors import TrainerdError
+from trainerd.version import __version__
 
 if TYPE_CHECKING:
     from trainerd import hooks as hooks
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from trainerd.monitored.training_session import MonitoredTrainingSession
     from trainerd.supervisor.supervisor import Supervisor
 
-__version__ = "0.1.0"
 __all__ = [
     "ChiefSessionCreator",
     "GraphJob",

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainerd.sessions.tf1.callables import Callables
-from trainerd.sessions.tf1.remembered import LIMIT
+from trainerd.sessions.tf1.callables import LIMIT, Callables
 
 tf1 = tf.compat.v1
 Pair = collections.namedtuple("Pair", ["a", "b"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from trainerd.proof.variables import first_other_variable
+from trainerd.proof.traced.variables import first_other_variable
 
 NAMES = ["a text that is too long to be kept in the string itself", "", "ü"]
 

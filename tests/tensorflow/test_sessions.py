@@ -15,8 +15,7 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.checkpoints.snapshot import UnsoundError
-from trainerd.config.best import Best
-from trainerd.config.metric_goals import Target
+from trainerd.config.metric_goals import Best, Target
 from trainerd.errors import ConfigError, DataError, EntryError, JobError
 from trainerd.loop.contract import Session
 from trainerd.loop.fake import FakeSession

@@ -13,7 +13,7 @@ from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.checkpoints.store import BATCH, CheckpointStore
-from trainerd.config.best import Best
+from trainerd.config.metric_goals import Best
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from trainerd.loop.schedule import Mark, Schedule
-from trainerd.loop.service import Service
+from trainerd.loop.schedule import Mark, Schedule, Service
 
 
 def service(schedule: Schedule, last: Mark) -> Service:

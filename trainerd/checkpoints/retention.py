@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainerd.config.best import Best
+from trainerd.config.metric_goals import Best
 
 _HOUR = 3600.0
 

@@ -7,7 +7,7 @@ import importlib
 
 import click
 
-import trainerd
+from trainerd.version import __version__
 
 COMMANDS = {
     "run": "Train in the foreground.",
@@ -54,7 +54,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(trainerd.__version__, prog_name="trainerd", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="trainerd", message="%(prog)s %(version)s")
 def cli() -> None:
     """Train a TensorFlow model for days or months, and lose nothing.
 

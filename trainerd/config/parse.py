@@ -6,7 +6,6 @@ A key is one line here: its annotation is what validates it, and docs/config.md 
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
@@ -16,9 +15,9 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from trainerd.config.best import Best
-from trainerd.config.metric_goals import Target
+from trainerd.config.metric_goals import Best, Target
 from trainerd.errors import ConfigError
+from trainerd.rundir.paths import logdir_mistake
 
 NAME = "trainerd.toml"
 
@@ -248,35 +247,6 @@ def _logdir_mistakes(logdir: object, folder: Path) -> list[str]:
     except RuntimeError:
         mistake = f"{logdir!r} begins with the home directory of a user who has none here"
     return [f"logdir: {mistake}"] if mistake else []
-
-
-def url_mistake(path: Path) -> str | None:
-    """Why what TensorFlow would take for a URL, such as gs://bucket/run, is no run directory; None where it is none."""
-    named = [folder for folder in (path, *path.parents) if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+:", folder.name)]
-    if named and not named[-1].exists():  # else it is a folder's name after all
-        return (
-            f"{path} is made of a URL. A run directory is a folder of this machine, whose file system can put it on "
-            "disk: give its path."
-        )
-    return None
-
-
-def logdir_mistake(path: Path) -> str | None:
-    """Why a folder cannot be a run directory, whatever is in it; None where it can."""
-    if "\0" in str(path):
-        return f"{str(path)!r} has a NUL in it, which no path has."
-    if mistake := url_mistake(path):
-        return mistake
-    if bad := sorted(set(str(path)) & set("*?[\\")):
-        return (
-            f"{path} has {' and '.join(bad)} in it. TensorFlow reads the names of checkpoints as patterns, and would "
-            "not find them there. Choose another name."
-        )
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return f"{str(path).encode(errors='backslashreplace').decode()} is not UTF-8, which TensorFlow needs."
-    return None
 
 
 def _table(cls: type[Any], data: dict[str, Any], prefix: str, mistakes: list[str]) -> Any:

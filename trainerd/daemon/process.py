@@ -15,11 +15,11 @@ from trainerd.checkpoints import catalogue
 from trainerd.config import parse as configs
 from trainerd.config.parse import Config
 from trainerd.daemon import failures, logs, tensorflow_import
-from trainerd.daemon.collection import uncollected
 from trainerd.daemon.exit import end_now
 from trainerd.daemon.program import DaemonHost
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
+from trainerd.daemon.tensorflow_import import uncollected
 from trainerd.errors import (
     ConfigError,
     EntryError,
@@ -45,9 +45,8 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase, State
 from trainerd.rundir.state_writer import StateFile
-from trainerd.system.fork import ends_with_parent, undone_in_children
-from trainerd.system.forked import ended_in_children
-from trainerd.system.periodic import called_every
+from trainerd.system.fork import ended_in_children, ends_with_parent, undone_in_children
+from trainerd.system.threads import called_every
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import xxhash
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program
 from trainerd.job.user_code import job_traceback
-from trainerd.system.forked import ended_in_children
+from trainerd.system.fork import ended_in_children
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

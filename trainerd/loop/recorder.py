@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from trainerd.errors import StorageError
 from trainerd.loop.contract import Model, Steps
-from trainerd.loop.rate import StepRate
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase
 
@@ -202,3 +202,28 @@ class Recording:
 def as_validation(figures: Mapping[str, float]) -> dict[str, float]:
     """The figures of an evaluation, under the names by which the run knows them."""
     return {f"val_{name}": value for name, value in figures.items()}
+
+
+class StepRate:
+    """The rate over a sliding window.
+
+    Args:
+      window: how far back it looks, in seconds.
+    """
+
+    def __init__(self, window: float = 10.0) -> None:
+        self._window = window
+        self._marks: deque[tuple[int, float]] = deque()
+
+    def add(self, step: int, now: float) -> None:
+        """Record that `step` was reached at `now`, in seconds."""
+        self._marks.append((step, now))
+        while len(self._marks) > 2 and self._marks[1][1] <= now - self._window:
+            self._marks.popleft()
+
+    def per_sec(self) -> float | None:
+        """Steps per second; None before there are two moments."""
+        if len(self._marks) < 2 or self._marks[-1][1] <= self._marks[0][1]:
+            return None
+        (first, then), (last, now) = self._marks[0], self._marks[-1]
+        return (last - first) / (now - then)

@@ -25,8 +25,7 @@ from trainerd.loop.guard import Guard, HeldState
 from trainerd.loop.holding import Holding
 from trainerd.loop.outcome import Outcome
 from trainerd.loop.recorder import Events, Recording
-from trainerd.loop.schedule import Mark, Schedule
-from trainerd.loop.service import Service
+from trainerd.loop.schedule import Mark, Schedule, Service
 from trainerd.loop.state_check import StateCheck
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock, request_files

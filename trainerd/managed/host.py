@@ -23,7 +23,7 @@ from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase, State
 from trainerd.rundir.state_writer import StateFile
 from trainerd.system.fork import undone_in_children
-from trainerd.system.periodic import called_every
+from trainerd.system.threads import called_every
 
 log = logging.getLogger(__name__)
 

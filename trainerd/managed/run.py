@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints import saver_checkpoints
+from trainerd.checkpoints.format.reader import read_whole
 from trainerd.checkpoints.manifest import FINISH, DamagedError, Manifest
 from trainerd.config.parse import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
 from trainerd.errors import StorageError
@@ -41,8 +42,7 @@ from trainerd.managed.step_guard import Care
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
-from trainerd.sessions.tf1.model import read_whole
-from trainerd.system.periodic import called_every
+from trainerd.system.threads import called_every
 
 log = logging.getLogger(__name__)
 tf1 = tf.compat.v1

@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints import saver_checkpoints
+from trainerd.checkpoints.format.reader import read_whole
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions.tf1.model import read_whole
 
 tf1 = tf.compat.v1
 

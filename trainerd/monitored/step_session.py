@@ -19,7 +19,7 @@ from trainerd.monitored.lifecycle import Closing
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.program import StepProgram
 from trainerd.sessions.tf2.session import Step, StepSession, as_numpy, as_steps
-from trainerd.system.periodic import called_every
+from trainerd.system.threads import called_every
 
 tf1 = tf.compat.v1
 

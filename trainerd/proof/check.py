@@ -11,8 +11,7 @@ from trainerd.checkpoints import latest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.config.best import Best
-from trainerd.config.metric_goals import Target
+from trainerd.config.metric_goals import Best, Target
 from trainerd.errors import ConfigError, DataError, JobError
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag

@@ -58,9 +58,9 @@ def _begin(config: Config, warnings: Path) -> None:
     handler.setLevel(logging.WARNING)
     logging.getLogger("trainerd").addHandler(handler)
     tensorflow_import.hush_tensorflow()
-    from trainerd.proof import traced
+    from trainerd.proof.traced.session import open_untraced
 
-    session = traced.open_untraced(config)
+    session = open_untraced(config)
     store = CheckpointStore(RunDirectory(config.rundir))
     store.publish(session.snapshot(), About("begin", fingerprint=session.fingerprint()))
     session.bind(Flag())
@@ -88,9 +88,9 @@ def live(config: Config, interruption: Interruption | None) -> int:
 
 def _live(config: Config, interruption: Interruption | None) -> None:
     def open_session(config: Config) -> Session:
-        from trainerd.proof import traced
+        from trainerd.proof.traced.session import open_session
 
-        return traced.open_session(config, config.rundir / "trace", interruption)
+        return open_session(config, config.rundir / "trace", interruption)
 
     TrainerProcess(config, open_session=open_session, capture=True, chdir=False).run()
 

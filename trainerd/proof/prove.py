@@ -171,6 +171,6 @@ class Proof:
 
 
 def _compare(one: Path, other: Path, answer: Path) -> None:
-    from trainerd.proof import variables
+    from trainerd.proof.traced import variables
 
     answer.write_text(json.dumps(variables.first_other_variable(one, other)))

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainerd.config.parse import logdir_mistake, url_mistake
 from trainerd.errors import ConfigError
 from trainerd.system.durable_files import storage
 
@@ -198,3 +197,32 @@ class RunDirectory:
     def _is_ours(self, name: str) -> bool:
         step = self.step_of(name)
         return step is not None and self.manifest(step).exists()
+
+
+def url_mistake(path: Path) -> str | None:
+    """Why what TensorFlow would take for a URL, such as gs://bucket/run, is no run directory; None where it is none."""
+    named = [folder for folder in (path, *path.parents) if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+:", folder.name)]
+    if named and not named[-1].exists():  # else it is a folder's name after all
+        return (
+            f"{path} is made of a URL. A run directory is a folder of this machine, whose file system can put it on "
+            "disk: give its path."
+        )
+    return None
+
+
+def logdir_mistake(path: Path) -> str | None:
+    """Why a folder cannot be a run directory, whatever is in it; None where it can."""
+    if "\0" in str(path):
+        return f"{str(path)!r} has a NUL in it, which no path has."
+    if mistake := url_mistake(path):
+        return mistake
+    if bad := sorted(set(str(path)) & set("*?[\\")):
+        return (
+            f"{path} has {' and '.join(bad)} in it. TensorFlow reads the names of checkpoints as patterns, and would "
+            "not find them there. Choose another name."
+        )
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return f"{str(path).encode(errors='backslashreplace').decode()} is not UTF-8, which TensorFlow needs."
+    return None

@@ -1,10 +1,14 @@
-"""One thread that does what it is given, in order."""
+"""A thread that does what it is given, in order; and one that calls a function again and again."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+log = logging.getLogger(__name__)
 
 Work = Callable[[], None]
 
@@ -78,3 +82,24 @@ class Background:
                 if self._errors.empty():
                     self._errors.put(error)
             del work  # it may hold weights, and the next may be long in coming
+
+
+@contextlib.contextmanager
+def called_every(seconds: float, function: Callable[[], None], *, name: str) -> Iterator[None]:
+    """Call `function` every so many seconds, on a thread of its own, while the block runs."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(seconds):
+            try:
+                function()
+            except Exception:
+                log.exception("%s failed", name)
+
+    thread = threading.Thread(target=run, name=f"trainerd-{name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -21,3 +22,19 @@ def owned(tensor: Any) -> Any:
     while source.op.type == "Identity":
         source = source.op.inputs[0]
     return tf.raw_ops.DeepCopy(x=tensor) if source.op.type in _WRITTEN_IN_PLACE else tensor
+
+
+class Values:
+    """The values of variables. Where they are copied, that is when a variable is next written.
+
+    Args:
+      variables: TensorFlow's or Keras's.
+    """
+
+    def __init__(self, variables: Iterable[Any]) -> None:
+        self._values = [(each, tf.convert_to_tensor(each)) for each in variables]
+
+    def put_back(self) -> None:
+        """Have the variables hold them again."""
+        for variable, value in self._values:
+            variable.assign(value)

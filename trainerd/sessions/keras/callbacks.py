@@ -22,7 +22,7 @@ from trainerd.checkpoints.contents.python_state import is_plain
 from trainerd.errors import EntryError, JobError
 from trainerd.job.user_code import FAILURES, job_traceback
 from trainerd.system import durable_files
-from trainerd.system.forked import ended_in_children
+from trainerd.system.fork import ended_in_children
 
 log = logging.getLogger(__name__)
 

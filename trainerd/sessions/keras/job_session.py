@@ -19,7 +19,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.keras_variables import identity
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.checkpoints.contents.python_state import PythonValues, is_plain, packed, stored
-from trainerd.checkpoints.contents.values import Values
+from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.errors import DataError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import FAILURES, job_traceback
@@ -29,7 +29,7 @@ from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, without_fil
 from trainerd.sessions.keras.job_checks import checked, data_of
 from trainerd.sessions.keras.latest_values import LatestArrays
 from trainerd.sessions.tf2.job_session import FunctionSession
-from trainerd.system.forked import ended_in_children
+from trainerd.system.fork import ended_in_children
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.python_state import PythonValues, is_plain, packed
-from trainerd.checkpoints.contents.values import Values
+from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.errors import DataError, UsageError
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Paused

@@ -21,7 +21,7 @@ from trainerd.sessions.tf1.callables import prepared
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.model import GraphSession
 from trainerd.sessions.tf1.state import GraphSnapshot, GraphState
-from trainerd.system.forked import ended_in_children
+from trainerd.system.fork import ended_in_children
 
 tf1 = tf.compat.v1
 

@@ -10,13 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 import xxhash
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-import trainerd
 from trainerd.checkpoints.contents.random_ops import calls_python, random_ops
-from trainerd.checkpoints.manifest import DamagedError
 from trainerd.errors import DataError
 from trainerd.sessions.tf1.state import GraphSnapshot, GraphState, IteratorPosition
+from trainerd.version import __version__
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -148,7 +146,7 @@ class GraphSession:
         return {
             "job.state": f"{len(self._state.description.splitlines())} tensors, {digest}",
             "software.tensorflow": tf.__version__,
-            "software.trainerd": trainerd.__version__,
+            "software.trainerd": __version__,
         }
 
     def evaluate(self) -> dict[str, float]:
@@ -165,34 +163,3 @@ class GraphSession:
     def graph(self) -> Any:
         """The graph."""
         return self._state.graph
-
-
-def read_whole(prefix: Path) -> int | None:
-    """Read every tensor of a checkpoint, TensorFlow compares each with its checksum, and the graph that is beside it.
-
-    Returns:
-      The global step in it; None where it holds none under that name.
-
-    Raises:
-      DamagedError: one cannot be read.
-    """
-    try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        values = {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
-        _require_graph(prefix.with_name(f"{prefix.name}.meta"))
-    except (ValueError, IndexError, tf.errors.OpError) as error:
-        raise DamagedError(str(error).splitlines()[0]) from error
-    return int(values["global_step"]) if "global_step" in values else None
-
-
-def _require_graph(path: Path) -> None:
-    """Where a graph is beside a checkpoint, it can be read.
-
-    Raises:
-      DamagedError: it cannot.
-    """
-    try:
-        if path.exists():
-            tf1.MetaGraphDef.FromString(path.read_bytes())
-    except (DecodeError, OSError) as error:
-        raise DamagedError(f"{path.name}: {error}") from error

@@ -14,9 +14,8 @@ import xxhash
 
 from trainerd.loop.flag import Request
 from trainerd.managed.step_guard import Care
-from trainerd.sessions.tf1.callables import Callables, op_of
+from trainerd.sessions.tf1.callables import Callables, Remembered, op_of
 from trainerd.sessions.tf1.model import GraphSession
-from trainerd.sessions.tf1.remembered import Remembered
 from trainerd.sessions.tf1.state import Effects, GraphState
 
 tf1 = tf.compat.v1

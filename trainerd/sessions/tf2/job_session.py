@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 
-import trainerd
 from trainerd.checkpoints.contents.graph_digest import digest_of
 from trainerd.checkpoints.contents.keras_variables import (
     hidden_variables,
@@ -31,7 +30,8 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.tf2.while_loop import GraphLoop
-from trainerd.system.forked import ended_in_children
+from trainerd.system.fork import ended_in_children
+from trainerd.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class FunctionSession:
     def fingerprint(self) -> dict[str, str]:
         """What the job's state and its dataset are."""
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
-        found |= {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+        found |= {"software.tensorflow": tf.__version__, "software.trainerd": __version__}
         found |= optimizer_kinds(self._job.state)
         if self._iterator is not None:
             found |= pipeline.fingerprint([self._job.dataset])

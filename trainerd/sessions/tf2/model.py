@@ -9,7 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-import trainerd
 from trainerd.checkpoints.contents.keras_variables import (
     VALUE,
     escaped,
@@ -35,7 +34,8 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.pipeline import dataset_of
 from trainerd.sessions.input.saveable import require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, restore_order, warn_of_lost_order
-from trainerd.system.forked import ended_in_children
+from trainerd.system.fork import ended_in_children
+from trainerd.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -278,7 +278,7 @@ class TrackedModel:
 
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""
-        found = {"software.tensorflow": tf.__version__, "software.trainerd": trainerd.__version__}
+        found = {"software.tensorflow": tf.__version__, "software.trainerd": __version__}
         found |= optimizer_kinds(self._parts())
         if inputs := self._iterators():
             found |= pipeline.fingerprint([dataset_of(each) for each in inputs])

@@ -13,7 +13,7 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.random_ops import calls_python, require_kept
 from trainerd.loop.contract import Steps
 from trainerd.managed.step_guard import Care
-from trainerd.sessions.tf1.remembered import LIMIT
+from trainerd.sessions.tf1.callables import LIMIT
 from trainerd.sessions.tf2.metrics import as_dict
 from trainerd.sessions.tf2.model import TrackedModel
 from trainerd.sessions.tf2.while_loop import GraphLoop

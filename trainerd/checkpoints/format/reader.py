@@ -1,0 +1,43 @@
+"""Reads a checkpoint from its first byte to its last, to find whether it is damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from trainerd.checkpoints.manifest import DamagedError
+
+tf1 = tf.compat.v1
+
+
+def read_whole(prefix: Path) -> int | None:
+    """Read every tensor of a checkpoint, TensorFlow compares each with its checksum, and the graph that is beside it.
+
+    Returns:
+      The global step in it; None where it holds none under that name.
+
+    Raises:
+      DamagedError: one cannot be read.
+    """
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        values = {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
+        _require_graph(prefix.with_name(f"{prefix.name}.meta"))
+    except (ValueError, IndexError, tf.errors.OpError) as error:
+        raise DamagedError(str(error).splitlines()[0]) from error
+    return int(values["global_step"]) if "global_step" in values else None
+
+
+def _require_graph(path: Path) -> None:
+    """Where a graph is beside a checkpoint, it can be read.
+
+    Raises:
+      DamagedError: it cannot.
+    """
+    try:
+        if path.exists():
+            tf1.MetaGraphDef.FromString(path.read_bytes())
+    except (DecodeError, OSError) as error:
+        raise DamagedError(f"{path.name}: {error}") from error
