@@ -19,7 +19,7 @@ from trainerd.loop.contract import Steps
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.loop import Loop
 from trainerd.loop.outcome import Outcome
-from trainerd.loop.services import Upkeep
+from trainerd.loop.services import Services
 from trainerd.proof.check import measured
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
@@ -55,7 +55,7 @@ class Run:
         self._run_until, self.session.run_until = self.session.run_until, self.recorded  # type: ignore[method-assign]
         rundir = RunDirectory(logdir)
         rundir.create()
-        self.upkeep = Upkeep(
+        self.services = Services(
             config,
             self.session,
             rundir,
@@ -70,8 +70,8 @@ class Run:
         return steps
 
     def train(self) -> Outcome:
-        self.upkeep.restore()
-        return Loop(self.upkeep, self.session, flag=self.flag, reporter=self.reporter).train()
+        self.services.restore()
+        return Loop(self.services, self.session, flag=self.flag, reporter=self.reporter).train()
 
 
 def final(logdir: Path) -> dict[str, Any]:

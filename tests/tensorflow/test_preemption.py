@@ -87,7 +87,7 @@ def test_a_session_that_was_made_anew_is_saved_though_the_one_before_is_collecte
         for _ in range(6):
             session.run(found.train_op)
             gc.collect()
-            assert session._tf_sess().care.callables is not None
+            assert session._tf_sess().step_guard.callables is not None
     assert saved(tmp_path) == [(2, "finish"), (0, "start")] and value(tmp_path) == 4.0
 
 
@@ -231,13 +231,13 @@ def test_nothing_is_run_in_a_session_that_is_being_closed(tmp_path: Path) -> Non
     with found.graph.as_default():
         session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
         session.run(found.train_op)
-        custody, within = session._custody, session._tf_sess()
-        custody.save(None)
-        custody.part()
+        managed, within = session._managed, session._tf_sess()
+        managed.save(None)
+        managed.part()
         session._session = None
         within.close()
-        custody.boundary.flag.raise_for(Request.SAVE)
-        custody.boundary.reached()
+        managed.boundary.flag.raise_for(Request.SAVE)
+        managed.boundary.reached()
         session._coord.raise_requested_exception()
         session.close()
     assert saved(tmp_path)[0] == (1, "finish")

@@ -93,7 +93,11 @@ def test_a_step_is_run_in_any_case(tmp_path: Path, kind: str, steps: int | None)
         while not asks.should_stop():
             if len(found) == 1:
                 (tmp_path / "pause").touch()
-                flag = session.care.boundary.flag if kind == "supervisor" else session._session.care.boundary.flag
+                flag = (
+                    session.step_guard.boundary.flag
+                    if kind == "supervisor"
+                    else session._session.step_guard.boundary.flag
+                )
                 while not flag.wants(Request.PAUSE):  # which is looked for four times a second
                     time.sleep(0.005)
             found.append(session.run(lambda: {"p": p.assign_add(2.0)}, **options)["p"])

@@ -28,8 +28,8 @@ from tests.tensorflow.graphs import (
     value,
 )
 from trainerd.errors import DataError, InUseError
-from trainerd.loop.services import Upkeep
-from trainerd.managed.host import Tenant
+from trainerd.loop.services import Services
+from trainerd.managed.host import ProcessHost
 from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1
@@ -407,10 +407,10 @@ def test_a_session_that_was_paused_and_not_closed_makes_way_for_the_next(
 def test_who_watches_sees_a_checkpoint_get_written(tmp_path: Path) -> None:
     watched = list[Callable[[], object]]()
 
-    class Watching(Tenant):
-        def looked_after(self, upkeep: Upkeep) -> contextlib.AbstractContextManager[None]:
-            watched.append(upkeep.store.progress)
-            return super().looked_after(upkeep)
+    class Watching(ProcessHost):
+        def watched(self, services: Services) -> contextlib.AbstractContextManager[None]:
+            watched.append(services.store.progress)
+            return super().watched(services)
 
     found = counter()
     sv = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path), save_model_secs=0, host=Watching())

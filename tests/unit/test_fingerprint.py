@@ -65,8 +65,8 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
     assert "--accept-changes" in str(caught.value) and str(rundir.accept_changes) in str(caught.value)
     assert rundir.steps() == [10] and not rundir.quarantine.exists()
     accepting = run(rundir, OTHER_BATCH, 20)
-    accepting.upkeep.restore(accept_changes=True)
-    Loop(accepting.upkeep, accepting.session, flag=accepting.flag, reporter=accepting.reporter).train()
+    accepting.services.restore(accept_changes=True)
+    Loop(accepting.services, accepting.session, flag=accepting.flag, reporter=accepting.reporter).train()
     run(rundir, OTHER_BATCH, 30).train()
     assert rundir.steps() == [30, 20, 10]
 
@@ -74,7 +74,7 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
 def test_where_the_variables_are_others_restoring_has_to_tell(rundir: RunDirectory) -> None:
     run(rundir, BEFORE | {"job.state": "1 tensor"}, 10).train()
     other = run(rundir, OTHER_BATCH | {"job.state": "2 tensors"}, 20)
-    other.upkeep.restore()  # a fake session takes anything
+    other.services.restore()  # a fake session takes anything
     assert other.session.step == 10
 
 

@@ -67,17 +67,17 @@ MEDIAN_LINES = 110
 # Classes that are still to give something away.
 LONG = {
     "CheckpointStore",
-    "Checkpointing",
-    "Custody",
+    "Checkpointer",
+    "ManagedRun",
     "FunctionSession",
     "KerasJobSession",
     "MonitoredSession",
     "RunDirectory",
     "Supervise",
     "Supervisor",
-    "TrackedModel",
+    "CheckpointModel",
     "TrainerProcess",
-    "Upkeep",
+    "Services",
 }
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from trainerd.managed.handoff_lock import Lendable
+from trainerd.managed.handoff_lock import HandoffLock
 
 
 def test_who_has_it_lent_passes_and_is_waited_for() -> None:
-    lock, seen = Lendable(), list[str]()
+    lock, seen = HandoffLock(), list[str]()
     lent, inside, leave = threading.Event(), threading.Event(), threading.Event()
 
     def visit() -> None:
@@ -34,7 +34,7 @@ def test_who_has_it_lent_passes_and_is_waited_for() -> None:
 
 
 def test_to_all_others_it_is_a_lock() -> None:
-    lock, seen = Lendable(), list[bool]()
+    lock, seen = HandoffLock(), list[bool]()
 
     def look() -> None:
         seen.append(lock.acquire(blocking=False))

@@ -17,7 +17,7 @@ from tests.unit.conftest import Cli, WriterByHand
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import InUseError, StorageError
-from trainerd.loop.checkpointer import Checkpointing
+from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
@@ -179,7 +179,7 @@ def test_a_run_directory_that_is_moved_in_the_middle_of_a_save_is_saved_into(
     with lock.hold(rundir) as held:
         held.name_holder(os.getpid())
         reporter = Reporter(State(), [])
-        saving = Checkpointing(rundir, CheckpointStore(rundir), reporter, Flag(), writer=WriterByHand())
+        saving = Checkpointer(rundir, CheckpointStore(rundir), reporter, Flag(), writer=WriterByHand())
         session.step = 7
         saving.finish(session, "pause")
         assert reporter.state.last_checkpoint is not None

@@ -25,7 +25,7 @@ from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.loop import Loop
 from trainerd.loop.outcome import Outcome
-from trainerd.loop.services import Upkeep
+from trainerd.loop.services import Services
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase, State
@@ -84,7 +84,7 @@ class Run:
     def __post_init__(self) -> None:
         self.config = configs.parse({"entry": "a:b", "logdir": str(self.rundir.path), **self.keys})
         self.reporter = Reporter(State(), [self.states.append])
-        self.upkeep = Upkeep(
+        self.services = Services(
             self.config,
             self.session,
             self.rundir,
@@ -97,8 +97,8 @@ class Run:
         )
 
     def train(self) -> Outcome:
-        self.upkeep.restore()
-        return Loop(self.upkeep, self.session, flag=self.flag, reporter=self.reporter).train()
+        self.services.restore()
+        return Loop(self.services, self.session, flag=self.flag, reporter=self.reporter).train()
 
     def at_step(self, step: int, do: Callable[[], object]) -> None:
         """Do something just before a step, as if from another thread."""
@@ -512,7 +512,7 @@ def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
 
 def test_of_two_saves_that_hold_a_nan_the_first_is_told_of(rundir: RunDirectory) -> None:
     run = Run(rundir)
-    saving = run.upkeep.checkpointing
+    saving = run.services.checkpointer
     run.session.value, run.session.step = math.nan, 20
     saving.start(run.session, "schedule")
     run.session.step = 30
@@ -549,13 +549,13 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
 ) -> None:
     monkeypatch.setattr("trainerd.loop.checkpointer.POLL_SECS", 0.001)
     run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))  # type: ignore[arg-type]
-    real = run.upkeep.store.publish
+    real = run.services.store.publish
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         time.sleep(0.02)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(run.upkeep.store, "publish", slow)
+    monkeypatch.setattr(run.services.store, "publish", slow)
     run.train()
     assert [step for step, _ in saved(rundir)] == [40, 30, 20, 10]
 
@@ -570,7 +570,7 @@ def test_saves_and_the_end_go_before_the_deletions_that_are_left(rundir: RunDire
         time.sleep(0.001)
         return True
 
-    run.upkeep.store.tidy = without_end  # type: ignore[method-assign]
+    run.services.store.tidy = without_end  # type: ignore[method-assign]
 
     def at(step: int) -> None:
         if step in (10, 20):
@@ -590,13 +590,13 @@ def test_saves_and_the_end_go_before_the_deletions_that_are_left(rundir: RunDire
 def test_auto_saves_as_often_as_its_cost_allows(rundir: RunDirectory, clock: FakeTime) -> None:
     keys = {"max_steps": 20_000, "checkpoint": {"save_model_secs": "auto", "max_overhead": 0.01, "keep_last": 1000}}
     run = Run(rundir, keys, timer=clock)
-    real = run.upkeep.store.publish
+    real = run.services.store.publish
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         clock.now += 0.2  # nothing is done meanwhile: the writer of this test is not in the background
         return real(*args, **kwargs)
 
-    run.upkeep.store.publish = slow  # type: ignore[method-assign]
+    run.services.store.publish = slow  # type: ignore[method-assign]
 
     def at(step: int) -> None:
         clock.now += 0.01

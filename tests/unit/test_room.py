@@ -9,7 +9,7 @@ import pytest
 from tests.unit.conftest import FakeTime, WriterByHand
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import StorageError
-from trainerd.loop.checkpointer import Checkpointing
+from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag
 from trainerd.rundir.paths import RunDirectory
@@ -47,13 +47,13 @@ def reporter() -> Reporter:
 @pytest.fixture
 def service(
     rundir: RunDirectory, clock: FakeTime, disk: Disk, writer: WriterByHand, reporter: Reporter
-) -> Checkpointing:
+) -> Checkpointer:
     store = CheckpointStore(rundir, free=disk)
-    return Checkpointing(rundir, store, reporter, Flag(), writer=writer, timer=clock)
+    return Checkpointer(rundir, store, reporter, Flag(), writer=writer, timer=clock)
 
 
 @pytest.fixture
-def session(service: Checkpointing) -> FakeSession:
+def session(service: Checkpointer) -> FakeSession:
     """One whose save was just refused."""
     made = FakeSession()
     made.run_until(10)
@@ -62,7 +62,7 @@ def session(service: Checkpointing) -> FakeSession:
 
 
 def test_it_is_told_of_and_tried_again_as_soon_as_there_is_room(
-    service: Checkpointing, session: FakeSession, disk: Disk, clock: FakeTime, reporter: Reporter
+    service: Checkpointer, session: FakeSession, disk: Disk, clock: FakeTime, reporter: Reporter
 ) -> None:
     assert (
         "are free. Free some space on that file system. It is saved as soon as there is." in reporter.state.warnings[0]
@@ -77,7 +77,7 @@ def test_it_is_told_of_and_tried_again_as_soon_as_there_is_room(
 
 
 def test_the_last_save_of_a_process_promises_no_other(
-    service: Checkpointing, session: FakeSession, reporter: Reporter, caplog: pytest.LogCaptureFixture
+    service: Checkpointer, session: FakeSession, reporter: Reporter, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.clear()
     with pytest.raises(StorageError, match=r"Free some space on that file system\.$"):
@@ -87,7 +87,7 @@ def test_the_last_save_of_a_process_promises_no_other(
 
 
 def test_where_nobody_knows_of_room_training_goes_on(
-    service: Checkpointing, session: FakeSession, disk: Disk, clock: FakeTime
+    service: Checkpointer, session: FakeSession, disk: Disk, clock: FakeTime
 ) -> None:
     disk.free = StorageError("unknown")
     service.watch()
@@ -95,7 +95,7 @@ def test_where_nobody_knows_of_room_training_goes_on(
 
 
 def test_a_save_that_has_begun_meanwhile_is_not_begun_again(
-    service: Checkpointing, session: FakeSession, disk: Disk, writer: WriterByHand
+    service: Checkpointer, session: FakeSession, disk: Disk, writer: WriterByHand
 ) -> None:
     disk.free = 1 << 30
     writer.held = True
@@ -119,7 +119,7 @@ class Changing(FakeSession):
 
 
 def test_what_was_refused_is_not_taken_for_saved_where_its_step_was_saved_before(
-    service: Checkpointing, disk: Disk, reporter: Reporter
+    service: Checkpointer, disk: Disk, reporter: Reporter
 ) -> None:
     session = Changing()
     session.run_until(10)

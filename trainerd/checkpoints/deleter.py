@@ -22,7 +22,7 @@ from trainerd.system.durable_files import fsync_directory
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class Deleter:
     """Looks after the checkpoints of one run directory, for the store.
 
     Args:

@@ -18,7 +18,7 @@ from trainerd import text
 from trainerd.checkpoints import catalogue, checkpoint_state
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.checkpoint_state import StateFile
-from trainerd.checkpoints.deleter import Keeper
+from trainerd.checkpoints.deleter import Deleter
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import Snapshot
@@ -89,18 +89,18 @@ class CheckpointStore:
         self._before: int | None = None
         self._given_up: list[int] = []  # by retention, oldest first, and not deleted yet
         self._staging: Path | None = None  # of the save under way
-        self._keeper = Keeper(rundir, policy or Policy(), self._enter)
+        self._deleter = Deleter(rundir, policy or Policy(), self._enter)
 
     @property
     def policy(self) -> Policy:
         """Which checkpoints are kept; may be set again at any time."""
-        return self._keeper.policy
+        return self._deleter.policy
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        if policy != self._keeper.policy:
+        if policy != self._deleter.policy:
             self._given_up = []  # the next save decides anew
-        self._keeper.policy = policy
+        self._deleter.policy = policy
 
     def resumed(self, step: int) -> None:
         """The run goes on from the checkpoint of this step: those after it are left behind as they are passed."""
@@ -133,7 +133,7 @@ class CheckpointStore:
                 self._publish(manifest, staging)
             except OSError:
                 if lock.is_in_place(self._rundir):
-                    self._keeper.settle(step)
+                    self._deleter.settle(step)
                     self._forget_half_published(staging)
                 raise
             finally:
@@ -162,7 +162,7 @@ class CheckpointStore:
         """
         batch, self._given_up = self._given_up[:BATCH], self._given_up[BATCH:]
         try:
-            if batch and lock.is_in_place(self._rundir) and not self._keeper.delete(batch):
+            if batch and lock.is_in_place(self._rundir) and not self._deleter.delete(batch):
                 assert self._before is not None
                 self._write_state_file(self._before)
         except (OSError, StorageError) as error:
@@ -184,15 +184,15 @@ class CheckpointStore:
     def _make_room(self, snapshot: Snapshot) -> None:
         """Before a save: where there is too little space, what would go after it goes first."""
         order = catalogue.resume_order(self._rundir)
-        newest = self._keeper.manifest(order[0]) if order else None
+        newest = self._deleter.manifest(order[0]) if order else None
         needed = max(snapshot.size, newest.size if newest else 0) + _MARGIN  # a snapshot cannot tell all of its size
         if self.has_room(needed):
             return
         # As if this save were there already. The one that a start would use stays, whatever comes of this one.
         before = self._step_before(snapshot.step)
-        for step in self._keeper.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
+        for step in self._deleter.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
             log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
-            self._keeper.delete([step])
+            self._deleter.delete([step])
             if self.has_room(needed):
                 return
         if not self.has_room(needed):
@@ -217,7 +217,7 @@ class CheckpointStore:
         if self._stage_name == "fsync":
             with contextlib.suppress(OSError):
                 on_disk = written_back(self._rundir.path)
-        return self._stage_name, written, self._moved, self._keeper.looked_at, on_disk
+        return self._stage_name, written, self._moved, self._deleter.looked_at, on_disk
 
     def _count(self, size: int) -> None:
         self._moved += size
@@ -226,7 +226,7 @@ class CheckpointStore:
         """Remove what a save or a deletion that was killed left behind, and put back what it had set aside."""
         lock.require_in_place(self._rundir)
         with storage(f"clean {self._rundir.path}"):
-            self._keeper.finish_deletions()
+            self._deleter.finish_deletions()
         for staging in self._rundir.stagings():
             log.info("removing what an interrupted save left: %s", staging.name, extra={"event": "clean"})
             with storage(f"clean {staging}"):
@@ -273,7 +273,7 @@ class CheckpointStore:
     def _step_before(self, step: int) -> int | None:
         """Of the checkpoint before one of this step; the same as before where it is saved again."""
         if self._before == step:
-            again = self._keeper.manifest(step)
+            again = self._deleter.manifest(step)
             return again.before if again is not None else None
         return self._before if self._before is not None and self._before < step else None
 
@@ -282,7 +282,7 @@ class CheckpointStore:
         folder = self._rundir.path
         final = self._rundir.manifest(manifest.step)
         if final.exists():  # the run went back, or what it saves changed without a step
-            self._keeper.set_aside(manifest.step)
+            self._deleter.set_aside(manifest.step)
         for name in manifest.files:
             self._enter("rename")
             (staging / name).replace(folder / name)
@@ -290,7 +290,7 @@ class CheckpointStore:
         self._enter("publish")
         (staging / final.name).replace(final)
         fsync_directory(folder)
-        self._keeper.remember(manifest)
+        self._deleter.remember(manifest)
 
     def _write_state_file(self, named: int, without: Collection[int] = ()) -> None:
         """Write `checkpoint`. A program of TensorFlow's alone deletes what it lists, beyond what its own Saver keeps:
@@ -325,7 +325,7 @@ class CheckpointStore:
         Where the run had gone back, the start would believe the old `checkpoint`: then the save has failed.
         """
         try:
-            given_up = self._keeper.deletable(current)
+            given_up = self._deleter.deletable(current)
             self._write_state_file(current, without=given_up)
         except (OSError, StorageError) as error:
             if catalogue.resume_order(self._rundir)[:1] != [current]:
@@ -337,7 +337,7 @@ class CheckpointStore:
     def _settle(self, current: int) -> None:
         """Delete the checkpoint of the same step that this one replaced."""
         try:
-            self._keeper.settle(current)
+            self._deleter.settle(current)
         except (OSError, StorageError) as error:
             self._warn_untidy(error)
 
@@ -360,11 +360,11 @@ class CheckpointStore:
             at = max(path.stat().st_mtime for path in files)
             manifest = Manifest(step, at, "adopted", {}, 0.0, {}, records)
             index = self._rundir.index(step).name
-            before = self._keeper.manifest(step) if self._rundir.manifest(step).exists() else None
+            before = self._deleter.manifest(step) if self._rundir.manifest(step).exists() else None
             if before is not None and before.files.get(index) == records.get(index):  # its values are the same
                 manifest = replace(before, files=records)
             write_atomic(self._rundir.manifest(step), manifest.to_bytes())
-        self._keeper.remember(manifest)
+        self._deleter.remember(manifest)
         log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})
 
     def quarantine(self, step: int, why: str) -> None:
@@ -375,7 +375,7 @@ class CheckpointStore:
         """
         folder = self._rundir.quarantine
         with storage(f"move the checkpoint of step {step} to {folder}"):
-            folder = self._keeper.move(step, folder)
+            folder = self._deleter.move(step, folder)
         log.warning(
             "the checkpoint of step %d does not verify and is now in %s: %s",
             step,

@@ -36,7 +36,7 @@ from trainerd.loop.flag import Request
 from trainerd.loop.guard import Guard
 from trainerd.loop.loop import Loop
 from trainerd.loop.outcome import Outcome, Paused, reached
-from trainerd.loop.services import Upkeep
+from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.rundir import lock, request_files
@@ -199,7 +199,7 @@ class TrainerProcess:
             return self._paused_early()
         if isinstance(session, Program):
             return self._run_program(session)
-        upkeep = Upkeep(
+        services = Services(
             self._config,
             session,
             self._rundir,
@@ -209,19 +209,19 @@ class TrainerProcess:
             reload=self._reload,
         )
         assert self._watchdog is not None
-        self._watchdog.save_progress = upkeep.store.progress
+        self._watchdog.save_progress = services.store.progress
         with self._reporter.phase(Phase.RESTORING):
-            upkeep.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
+            services.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
-        with Guard(self._flag, upkeep, lambda outcome: self._abandon(upkeep, outcome), self._give_up) as guard:
-            upkeep.guarded_by(guard)
-            return Loop(upkeep, session, flag=self._flag, reporter=self._reporter).train()
+        with Guard(self._flag, services, lambda outcome: self._abandon(services, outcome), self._give_up) as guard:
+            services.guarded_by(guard)
+            return Loop(services, session, flag=self._flag, reporter=self._reporter).train()
 
-    def _abandon(self, upkeep: Upkeep, outcome: Outcome) -> NoReturn:
+    def _abandon(self, services: Services, outcome: Outcome) -> NoReturn:
         """End the process after a pause, on another thread than the loop's, which cannot end what it is in."""
         self._end(outcome)
-        flushing = threading.Thread(target=upkeep.recording.close, name="trainerd-last-curves", daemon=True)
+        flushing = threading.Thread(target=services.recorder.close, name="trainerd-last-curves", daemon=True)
         flushing.start()
         flushing.join(LAST_CURVES_SECS)
         try:
@@ -242,7 +242,7 @@ class TrainerProcess:
         Raises:
           JobError: it failed.
         """
-        from trainerd.supervisor.daemon_supervisor import LentSupervisor
+        from trainerd.supervisor.daemon_supervisor import DaemonSupervisor
 
         config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
         host = DaemonHost(
@@ -259,7 +259,7 @@ class TrainerProcess:
         self._watchdog.save_progress = lambda: host.progress()
         try:
             with ended_in_children(), open_sessions.ended():
-                program.function(LentSupervisor(self._config, host))
+                program.function(DaemonSupervisor(self._config, host))
         except Paused:
             if not host.is_at_end:
                 return self._paused(host)

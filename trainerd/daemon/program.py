@@ -11,7 +11,7 @@ from trainerd.errors import EntryError
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.guard import Guard
 from trainerd.loop.outcome import Outcome, Paused
-from trainerd.loop.services import Upkeep
+from trainerd.loop.services import Services
 from trainerd.loop.signals.dispatch import lent_session_listens
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
@@ -20,7 +20,7 @@ from trainerd.rundir.state import Phase
 
 
 class DaemonHost:
-    """What the Supervisor of a program under the daemon is looked after with; see `supervisor.tenancy.Host`.
+    """What the Supervisor of a program under the daemon is looked after with; see `supervisor.claimed.Host`.
 
     Args:
       config: what the daemon was started with.
@@ -45,7 +45,7 @@ class DaemonHost:
         flag: Flag,
         reporter: Reporter,
         reload: Callable[[], Config | None],
-        end: Callable[[Upkeep, Outcome], None],
+        end: Callable[[Services, Outcome], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self.flag = flag
@@ -77,10 +77,10 @@ class DaemonHost:
         with lent_session_listens(self.flag), self._reporter.observed_by(observers):
             yield self._reporter
 
-    def settled(self, config: Config, *, services: bool) -> Config:
+    def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """The daemon's own config. A graph's summaries are the Supervisor's service."""
         checkpoint = self._config.checkpoint
-        if not services:
+        if not on_schedule:
             checkpoint = replace(checkpoint, save_model_secs=0, save_model_steps=0)
         summary = replace(self._config.summary, save_summaries_secs=0)
         return replace(self._config, checkpoint=checkpoint, summary=summary)
@@ -91,11 +91,11 @@ class DaemonHost:
         return self.outcome is not None and self.outcome.phase is Phase.FINISHED and not self.outcome.by_job
 
     @contextlib.contextmanager
-    def looked_after(self, upkeep: Upkeep) -> Iterator[None]:
+    def watched(self, services: Services) -> Iterator[None]:
         """Have the watchdog look at its saves, and end the process where a pause waits for the program for ever."""
-        self.progress = upkeep.store.progress
-        with Guard(self.flag, upkeep, lambda outcome: self._end(upkeep, outcome), self._fail) as guard:
-            upkeep.guarded_by(guard, in_services=False)
+        self.progress = services.store.progress
+        with Guard(self.flag, services, lambda outcome: self._end(services, outcome), self._fail) as guard:
+            services.guarded_by(guard, in_services=False)
             yield
 
     def reload(self) -> Config | None:
@@ -104,7 +104,7 @@ class DaemonHost:
         if found is None:
             return None
         self._config = found
-        return self.settled(found, services=True)
+        return self.effective_config(found, on_schedule=True)
 
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
         """The session has ended, and the program may go on: the daemon says how it ends."""

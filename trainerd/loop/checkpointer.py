@@ -59,7 +59,7 @@ class Save:
     moved_at: float = 0.0
 
 
-class Checkpointing:
+class Checkpointer:
     """Saves one session's state through the store, one snapshot at a time.
 
     Memory is bounded by that: beside the state there is one snapshot of it at most.

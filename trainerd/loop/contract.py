@@ -162,5 +162,5 @@ class Session(Model, Protocol):
         ...
 
     def events(self, logdir: Path) -> Any:
-        """What writes its curves for TensorBoard into this folder; see `supervisor.recording.Events`."""
+        """What writes its curves for TensorBoard into this folder; see `supervisor.recorder.Events`."""
         ...

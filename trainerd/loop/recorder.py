@@ -57,7 +57,7 @@ class Events(Protocol):
 Section = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
-class Recording:
+class Recorder:
     """Records one session's figures.
 
     Args:

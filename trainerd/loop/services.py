@@ -18,13 +18,13 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
 from trainerd.config.parse import Config
 from trainerd.errors import DataError, JobError, StorageError
-from trainerd.loop.checkpointer import Checkpointing
+from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Model
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.guard import Guard, HeldState
 from trainerd.loop.holding import Holding
 from trainerd.loop.outcome import Outcome
-from trainerd.loop.recorder import Events, Recording
+from trainerd.loop.recorder import Events, Recorder
 from trainerd.loop.schedule import Mark, Schedule, Service
 from trainerd.loop.state_check import StateCheck
 from trainerd.loop.ticker import Ticker
@@ -46,7 +46,7 @@ BUILT_OTHERWISE = (
 )
 
 
-class Upkeep:
+class Services:
     """Looks after one session.
 
     Args:
@@ -62,8 +62,8 @@ class Upkeep:
 
     Attributes:
       config: as it was last read.
-      checkpointing: makes the checkpoints.
-      recording: keeps the figures.
+      checkpointer: makes the checkpoints.
+      recorder: keeps the figures.
       ticker: raises the flag by the clock and for files; started and stopped by who runs the steps.
       holding: holds the state while what may take long is under way; None where pauses wait for its end.
     """
@@ -83,9 +83,9 @@ class Upkeep:
     ) -> None:
         self.config = config
         self.store = CheckpointStore(rundir, timer=timer)
-        self.recording = Recording(reporter, events, timer=timer)
-        self.checkpointing = Checkpointing(
-            rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recording.took
+        self.recorder = Recorder(reporter, events, timer=timer)
+        self.checkpointer = Checkpointer(
+            rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recorder.took
         )
         self.ticker = Ticker(flag, rundir, timer=timer)
         self.holding: Holding | None = None
@@ -109,7 +109,7 @@ class Upkeep:
         check = StateCheck(refuse=self.config.deterministic)
         self.holding = Holding(self._session, guard, check, timer=self._timer)
         if in_services:
-            self.recording.section = lambda name: self.section(name)
+            self.recorder.section = lambda name: self.section(name)
 
     def section(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Around what may take long at a boundary."""
@@ -150,7 +150,7 @@ class Upkeep:
         `foreign` says whether a program's own checkpoints may be there.
         """
         self.store.clean()
-        self.checkpointing.fingerprint = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
+        self.checkpointer.fingerprint = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
         found = latest.newest_verified(self._rundir, self.store, foreign=foreign)
         if found is None:
             log.info("a new run: nothing to restore in %s", self._rundir.path, extra={"event": "new"})
@@ -162,14 +162,14 @@ class Upkeep:
         """The session has been restored from this checkpoint."""
         self.store.resumed(found.step)
         self._owed = found.unfinished
-        self.checkpointing.resumed(found)
+        self.checkpointer.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
 
     def _compare(self, found: Manifest, accept_changes: bool) -> None:
         """Show what has changed since a checkpoint was saved, and refuse what makes its resume wrong."""
         if not found.fingerprint:  # a program saved it itself
             return
-        changes = fingerprint.differences(found.fingerprint, self.checkpointing.fingerprint)
+        changes = fingerprint.differences(found.fingerprint, self.checkpointer.fingerprint)
         for change in changes:
             log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})
         if any(change.is_of_state for change in changes):
@@ -206,21 +206,21 @@ class Upkeep:
 
     def serve(self, taken: set[Request]) -> Outcome | None:
         """Serve what the flag was raised for. The outcome where that ends the run."""
-        self.checkpointing.settle(self._session)
+        self.checkpointer.settle(self._session)
         if self._rundir.path != self._was_at:
             self._was_at = self._rundir.path
-            self.recording.moved(self._was_at)
+            self.recorder.moved(self._was_at)
         if self.config.checkpoint.save_model_secs == "auto":
             self._set_schedules()  # what was just measured may have changed them
         if Request.RELOAD in taken:
             self._apply(self._reload())
         if Request.PAUSE in taken:
             if ids := self._accept_pause():
-                self.checkpointing.start(self._session, "pause", ids, self.owed)
+                self.checkpointer.start(self._session, "pause", ids, self.owed)
             return Outcome(Phase.PAUSED, "paused on request")
         if Request.SAVE in taken:
-            self.checkpointing.start(self._session, "request", request_files.consume_save(self._rundir), self.owed)
-        self.ticker.set_due(min(self.checkpointing.retry_at, *(service.next_time for service in self._services)))
+            self.checkpointer.start(self._session, "request", request_files.consume_save(self._rundir), self.owed)
+        self.ticker.set_due(min(self.checkpointer.retry_at, *(service.next_time for service in self._services)))
         return None
 
     def _accept_pause(self) -> list[str]:
@@ -234,15 +234,15 @@ class Upkeep:
     @property
     def is_saving(self) -> bool:
         """Whether a checkpoint is being written."""
-        return self.checkpointing.is_busy
+        return self.checkpointer.is_busy
 
     def save_held(self, held: HeldState) -> None:
         """Begin to make a checkpoint of a held state, for those who asked for one."""
         ids = request_files.consume_save(self._rundir)
         try:
-            self.checkpointing.start(held, "request", ids, held.unfinished)
+            self.checkpointer.start(held, "request", ids, held.unfinished)
         except (JobError, StorageError) as error:
-            self.checkpointing.answer(ids, None, str(error))
+            self.checkpointer.answer(ids, None, str(error))
 
     def pause_held(self, held: HeldState) -> Outcome:
         """Make a checkpoint of a held state, and wait until it is durable.
@@ -252,7 +252,7 @@ class Upkeep:
           StorageError: it could not be.
         """
         log.info("pausing at step %d, while %s is under way", held.step, held.what, extra={"event": "pausing"})
-        ids, saving = self._accept_pause(), self.checkpointing
+        ids, saving = self._accept_pause(), self.checkpointer
         with self._reporter.phase(Phase.PAUSING):
             saving.wait()
             if held.patience and saving.saved_step > held.step:  # what is on disk is newer
@@ -290,21 +290,21 @@ class Upkeep:
           StorageError: it could not be.
         """
         session, finished = self._session, outcome.phase is Phase.FINISHED
-        is_new = session.step > self.checkpointing.saved_step or bool(finished and self.owed)
+        is_new = session.step > self.checkpointer.saved_step or bool(finished and self.owed)
         self._unfinished = self._at_end() if finished and is_new else ()
         with self.section("the end of training") if finished else contextlib.nullcontext():
             end()
         if not finished:
             self._reporter.update(phase=Phase.PAUSING)
         if is_new:
-            self.recording.write_metrics()
+            self.recorder.write_metrics()
             if finished:
-                self.recording.evaluate(session)
+                self.recorder.evaluate(session)
                 if self.config.summary.save_summaries_secs:
-                    self.recording.summarize(session)
+                    self.recorder.summarize(session)
         owed = () if finished else self.owed
-        self.checkpointing.finish(session, FINISH if finished else "pause", unfinished=owed)
-        self.recording.report()
+        self.checkpointer.finish(session, FINISH if finished else "pause", unfinished=owed)
+        self.recorder.report()
 
     def _at_end(self) -> tuple[str, ...]:
         """The services that are run once more when a run has finished."""
@@ -314,9 +314,9 @@ class Upkeep:
         """Save what is sound. What is wrong with that must not hide the error that ends the run."""
         try:
             if sound:
-                self.checkpointing.finish(self._session, "failure")
+                self.checkpointer.finish(self._session, "failure")
             else:
-                self.checkpointing.wait()
+                self.checkpointer.wait()
         except (JobError, StorageError) as another:
             log.error("%s", another, extra={"event": "save-failed"})
 
@@ -324,18 +324,18 @@ class Upkeep:
 
     def start(self) -> None:
         """Make the services, in the order in which those due at one boundary are done: saving comes last."""
-        recording, session = self.recording, self._session
+        recorder, session = self.recorder, self._session
         actions: dict[str, Callable[[], None]] = {
-            "metrics": recording.write_metrics,
+            "metrics": recorder.write_metrics,
             "evaluate": self._evaluate,
-            "summary": lambda: recording.summarize(session),
-            "step counter": recording.count_steps,
+            "summary": lambda: recorder.summarize(session),
+            "step counter": recorder.count_steps,
             "report": self._report,
-            "progress": recording.log_progress,
+            "progress": recorder.log_progress,
             "checkpoint": self._save_on_schedule,
         }
         mark = Mark(session.step, self._timer())
-        self.checkpointing.begin(mark)
+        self.checkpointer.begin(mark)
         self._services = [
             Service(name, action, Schedule(), mark, is_owed=name in self._owed) for name, action in actions.items()
         ]
@@ -356,12 +356,12 @@ class Upkeep:
             service.schedule = schedules.get(service.name, service.schedule)
         self._reporter.hold(save_model_secs=self._save_secs() or None)
         self.store.policy = _policy(config)
-        self.checkpointing.hang_secs = config.watchdog.save_secs or math.inf
-        self.recording.metrics_steps = config.summary.metrics_steps
+        self.checkpointer.hang_secs = config.watchdog.save_secs or math.inf
+        self.recorder.metrics_steps = config.summary.metrics_steps
 
     def _save_secs(self) -> float:
         """Seconds between checkpoints, as the config says or as was measured."""
-        cadence, secs = self.checkpointing.cadence, self.config.checkpoint.save_model_secs
+        cadence, secs = self.checkpointer.cadence, self.config.checkpoint.save_model_secs
         cadence.max_overhead = self.config.checkpoint.max_overhead
         return cadence.secs if secs == "auto" else float(secs)
 
@@ -373,8 +373,8 @@ class Upkeep:
             self._unfinished = tuple(each.name for each in due[number:])
             service.run(mark)
         self._unfinished = ()
-        if mark.now >= self.checkpointing.retry_at:
-            self.checkpointing.start(self._session, "retry")
+        if mark.now >= self.checkpointer.retry_at:
+            self.checkpointer.start(self._session, "retry")
 
     @property
     def owed(self) -> tuple[str, ...]:
@@ -385,7 +385,7 @@ class Upkeep:
         """Have the session do what it does at this boundary before the services do."""
         mark = Mark(self._session.step, self._timer())
         self._unfinished = tuple(service.name for service in self._services if service.is_due(mark))
-        self.recording.between(self._session, then)
+        self.recorder.between(self._session, then)
         self._unfinished = ()
         self.check_names()
 
@@ -398,7 +398,7 @@ class Upkeep:
         self._services.append(Service(name, action, schedule, last, from_step))
 
     def _evaluate(self) -> None:
-        self.recording.evaluate(self._session)
+        self.recorder.evaluate(self._session)
         self.check_names()
 
     def check_names(self) -> None:
@@ -411,12 +411,12 @@ class Upkeep:
         """By the clock a save that is under way will do; each of so many steps is one that a person counts on."""
         every = self.config.checkpoint.save_model_steps
         if every and self._session.step % every == 0:
-            self.checkpointing.make_way()
-        self.checkpointing.start(self._session, "schedule")
+            self.checkpointer.make_way()
+        self.checkpointer.start(self._session, "schedule")
 
     def _report(self) -> None:
-        self.recording.report()
-        self.checkpointing.watch()
+        self.recorder.report()
+        self.checkpointer.watch()
 
     def limit(self) -> int:
         """The step at which the loop must be at a boundary, whatever the flag."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainerd.loop.flag import Flag, Request
-from trainerd.managed.handoff_lock import Lendable
+from trainerd.managed.handoff_lock import HandoffLock
 
 IDLE_SECS = 1.0
 STUCK_SECS = 10.0
@@ -69,7 +69,7 @@ class Boundary:
         self, flag: Flag, serve: Callable[[set[Request]], None], *, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self.flag = flag
-        self.lock = Lendable()
+        self.lock = HandoffLock()
         self.thread = threading.get_ident()
         self._serve = serve
         self._timer = timer

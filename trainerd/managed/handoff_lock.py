@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 
 
-class Lendable:
+class HandoffLock:
     """As `threading.RLock`, but its owner can have another thread pass while it holds it."""
 
     def __init__(self) -> None:

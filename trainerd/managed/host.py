@@ -14,7 +14,7 @@ from trainerd.config.parse import Config
 from trainerd.errors import exit_code_of
 from trainerd.loop.flag import Flag
 from trainerd.loop.outcome import Outcome, Paused
-from trainerd.loop.services import Upkeep
+from trainerd.loop.services import Services
 from trainerd.loop.signals import dispatch
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.location import Place
@@ -31,7 +31,7 @@ FLUSH_SECS = 0.5
 
 
 @contextlib.contextmanager
-def tenancy(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) -> Iterator[Reporter]:
+def claimed(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) -> Iterator[Reporter]:
     """Take a run directory for this process, while the block runs.
 
     Args:
@@ -74,16 +74,16 @@ class Host(Protocol):
         """Hold it while the block runs; None where there is none, then signals are all that is heard of."""
         ...
 
-    def settled(self, config: Config, *, services: bool) -> Config:
+    def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """What a program's services are to go by.
 
         Args:
           config: what the program asks for.
-          services: whether it wants checkpoints on a schedule.
+          on_schedule: whether it wants checkpoints on a schedule.
         """
         ...
 
-    def looked_after(self, upkeep: Upkeep) -> contextlib.AbstractContextManager[None]:
+    def watched(self, services: Services) -> contextlib.AbstractContextManager[None]:
         """A session has these services while the block runs."""
         ...
 
@@ -102,7 +102,7 @@ class Host(Protocol):
         ...
 
 
-class Tenant:
+class ProcessHost:
     """A program that is a process of its own."""
 
     def __init__(self) -> None:
@@ -123,14 +123,14 @@ class Tenant:
             if rundir is None:
                 yield None
                 return
-            with tenancy(rundir, Path(sys.argv[0]).name or "python", observers) as reporter:
+            with claimed(rundir, Path(sys.argv[0]).name or "python", observers) as reporter:
                 yield reporter
 
-    def settled(self, config: Config, *, services: bool) -> Config:
+    def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """What the program asks for."""
         return config
 
-    def looked_after(self, upkeep: Upkeep) -> contextlib.AbstractContextManager[None]:
+    def watched(self, services: Services) -> contextlib.AbstractContextManager[None]:
         """Nobody watches this process."""
         return contextlib.nullcontext()
 

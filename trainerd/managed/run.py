@@ -34,11 +34,11 @@ from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Outcome, reached
 from trainerd.loop.recorder import Events
 from trainerd.loop.schedule import Mark, Schedule
-from trainerd.loop.services import Upkeep
+from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
 from trainerd.managed.boundary import STUCK_SECS, Boundary
-from trainerd.managed.host import Host, Tenant
-from trainerd.managed.step_guard import Care
+from trainerd.managed.host import Host, ProcessHost
+from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
@@ -55,7 +55,7 @@ _ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 
 
 @dataclass(frozen=True)
-class Keep:
+class KeepSettings:
     """How many checkpoints are kept: the last so many, and one for each so many hours. 0 stands for none by that."""
 
     last: int = 5
@@ -75,7 +75,7 @@ class Loop:
     end: Callable[[BaseException | None], None]
 
 
-class Custody(ABC):
+class ManagedRun(ABC):
     """Looks after one session, from before it is made until after its last step.
 
     Args:
@@ -108,7 +108,7 @@ class Custody(ABC):
         self,
         rundir: RunDirectory | None,
         model: Model | None,
-        keep: Keep | None,
+        keep: KeepSettings | None,
         step_name: str | None,
         events: Events,
         stop: Callable[[BaseException | None], None],
@@ -121,17 +121,17 @@ class Custody(ABC):
         self.loop: Loop | None = None
         self._rundir = rundir
         self._model = model
-        self._keep = keep
+        self._keep_settings = keep
         self._step_name = step_name
         self._events = events
         self._stop = stop
         self._tell_saving = saving
-        self._host = host or Tenant()
+        self._host = host or ProcessHost()
         self._flag = self._host.flag
         self._stack = contextlib.ExitStack()
         self._steps = contextlib.ExitStack()  # entered between two boundaries
-        self._upkeep: Upkeep | None = None
-        self._care: Care | None = None
+        self._services: Services | None = None
+        self._step_guard: StepGuard | None = None
         self._found: Manifest | None = None
         self._own: Path | None = None  # what the program saved itself, and is restored
         self._is_kept = self._is_over = self._is_parted = False
@@ -144,7 +144,7 @@ class Custody(ABC):
     # ------------------------------------------------------------------ what differs between kinds of sessions
 
     @abstractmethod
-    def _make_care(self, boundary: Boundary) -> Care:
+    def _make_step_guard(self, boundary: Boundary) -> StepGuard:
         """What the session will know of this."""
 
     @abstractmethod
@@ -171,8 +171,8 @@ class Custody(ABC):
         self._saves_end = False
         open_sessions.make_way(self._place, self)
         boundary = Boundary(self._flag, self._serve)
-        self._care = self._make_care(boundary)
-        self._care.closing = self._closing
+        self._step_guard = self._make_step_guard(boundary)
+        self._step_guard.closing = self._closing
         with contextlib.ExitStack() as stack:
             stack.callback(boundary.retire)
             reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
@@ -181,8 +181,8 @@ class Custody(ABC):
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
             if self._rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
-                self._upkeep = Upkeep(
-                    self._host.settled(self._config(0, 0), services=False),
+                self._services = Services(
+                    self._host.effective_config(self._config(0, 0), on_schedule=False),
                     self._model,
                     self._rundir,
                     flag=self._flag,
@@ -190,7 +190,7 @@ class Custody(ABC):
                     events=self._events,
                     reload=self._host.reload,
                 )
-                stack.enter_context(self._host.looked_after(self._upkeep))
+                stack.enter_context(self._host.watched(self._services))
                 stack.callback(self._gone)
             self._stack = stack  # a session that is taken in the block adds to it
             yield
@@ -207,40 +207,40 @@ class Custody(ABC):
         saved. Not where a `with` statement ends it, nor where it is in a step, another thread's, or may train on: but
         where its folder was removed there is nothing to train on.
         """
-        care, model = self._care, self._model
-        if care is None or model is None or self._rundir is None:
+        step_guard, model = self._step_guard, self._model
+        if step_guard is None or model is None or self._rundir is None:
             return
         if self.loop is not None:
             if not self.loop.was_left(inspect.currentframe()):
                 return
-            care.boundary.thread = threading.get_ident()  # whichever it was on
-        if self.is_within or care.is_within or not care.boundary.is_mine:
+            step_guard.boundary.thread = threading.get_ident()  # whichever it was on
+        if self.is_within or step_guard.is_within or not step_guard.boundary.is_mine:
             return
         if lock.was_removed(self._rundir) and not self._rundir.steps():
-            self._abandon(care)
+            self._abandon(step_guard)
             return
         if self.loop is not None:
             log.warning(_MAKES_WAY, "has failed", self._place, extra={"event": "abandoned"})
             self.loop.end(open_sessions.left_by_error())
             return
-        has_failed = care.failed_at == model.changes
+        has_failed = step_guard.failed_at == model.changes
         if not has_failed and self.outcome is None:
             return
-        if has_failed and is_clean(care.failure):  # an epoch's: its loop may begin another
+        if has_failed and is_clean(step_guard.failure):  # an epoch's: its loop may begin another
             return
         why = "has failed" if has_failed else "was told to stop"
         log.warning(_MAKES_WAY, why, self._place, extra={"event": "abandoned"})
         self._stop(None)
-        self._save_and_leave(care.failure if has_failed else None)
+        self._save_and_leave(step_guard.failure if has_failed else None)
 
-    def _abandon(self, care: Care) -> None:
+    def _abandon(self, step_guard: StepGuard) -> None:
         log.warning(
             "%s was removed under a session of this process that was not closed: nothing is saved of it any more",
             self._place,
             extra={"event": "abandoned"},
         )
         self._stop(None)
-        with care.boundary.lock:
+        with step_guard.boundary.lock:
             self._gone()
         if self.loop is not None:
             self.loop.end(None)
@@ -249,8 +249,8 @@ class Custody(ABC):
 
     def was_left(self, frame: FrameType | None) -> bool:
         """See `opened.left`."""
-        care, loop = self._care, self.loop
-        return care is not None and loop is not None and care.boundary.is_mine and loop.was_left(frame)
+        step_guard, loop = self._step_guard, self.loop
+        return step_guard is not None and loop is not None and step_guard.boundary.is_mine and loop.was_left(frame)
 
     def end(self, error: BaseException | None) -> None:
         """The program has ended, and has not ended this session: save what is sound, and leave.
@@ -263,19 +263,19 @@ class Custody(ABC):
         Raises:
           StorageError: it could not be saved.
         """
-        care, model = self._care, self._model
-        if care is None or model is None or self._rundir is None or self._pid != os.getpid():
+        step_guard, model = self._step_guard, self._model
+        if step_guard is None or model is None or self._rundir is None or self._pid != os.getpid():
             return
         self.has_outlived = True
-        care.boundary.inherit()
-        if not care.boundary.is_mine or not lock.is_in_place(self._rundir):
+        step_guard.boundary.inherit()
+        if not step_guard.boundary.is_mine or not lock.is_in_place(self._rundir):
             self.wait()
             return
         log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
         if self.loop is not None:
             self.loop.end(error)
             return
-        if not care.boundary.lock.acquire(timeout=STUCK_SECS):
+        if not step_guard.boundary.lock.acquire(timeout=STUCK_SECS):
             log.warning(
                 "%s: another thread is in the middle of a step, and nothing is saved of it",
                 self._place,
@@ -283,10 +283,10 @@ class Custody(ABC):
             )
             self.wait()
             return
-        care.boundary.lock.release()
+        step_guard.boundary.lock.release()
         self._stop(None)
         if not self._has_failed(error):
-            error = care.failure if care.failed_at == model.changes else self.requested_error()
+            error = step_guard.failure if step_guard.failed_at == model.changes else self.requested_error()
         self._save_and_leave(error)
         self._events.flush()
 
@@ -320,18 +320,18 @@ class Custody(ABC):
         """
         self._found = self._own = None
         self._is_over = False
-        if self._upkeep is None or self._rundir is None or self._keep is None:
+        if self._services is None or self._rundir is None or self._keep_settings is None:
             return None
         deadline = time.monotonic() + wait_secs
-        accepts = request_files.consume(self._rundir.accept_changes) or self._upkeep.config.accept_changes
-        self._upkeep.store.clean()  # what a killed deletion left is nobody's to adopt
+        accepts = request_files.consume(self._rundir.accept_changes) or self._services.config.accept_changes
+        self._services.store.clean()  # what a killed deletion left is nobody's to adopt
         while True:
             unreadable: dict[str, str] = {}
             self._own = self._programs_own(self._rundir, unreadable)
             if self._own is not None:
                 return str(self._own)
-            unreadable |= saver_checkpoints.adopt(self._rundir, self._upkeep.store, read_whole)
-            self._found = self._upkeep.find(accept_changes=accepts, foreign=True)
+            unreadable |= saver_checkpoints.adopt(self._rundir, self._services.store, read_whole)
+            self._found = self._services.find(accept_changes=accepts, foreign=True)
             if self._found is not None:
                 saver_checkpoints.tell(self._rundir, unreadable)
                 return str(self._rundir.prefix(self._found.step))
@@ -343,8 +343,8 @@ class Custody(ABC):
 
     def name_found(self) -> None:
         """Have `checkpoint` name what `find` found, for who looks there."""
-        if self._found is not None and self._upkeep is not None:
-            self._upkeep.store.name(self._found.step)
+        if self._found is not None and self._services is not None:
+            self._services.store.name(self._found.step)
 
     def _programs_own(self, rundir: RunDirectory, unreadable: dict[str, str]) -> Path | None:
         """The prefix that `checkpoint` names, where the program saved it last, under a name that is not ours."""
@@ -360,14 +360,14 @@ class Custody(ABC):
 
     def take(self, session: Any) -> Any:
         """Look after this session from now on, in which the model is restored or initialized."""
-        assert self._care is not None
-        with self._care.boundary.lock:
+        assert self._step_guard is not None
+        with self._step_guard.boundary.lock:
             self._adopt(session)
             self._is_parted = False
-            self._care.closing = self._closing
+            self._step_guard.closing = self._closing
             if self.outcome is not None:  # decided while there was no session
                 self._stop(None)
-            if self._model is None or self._upkeep is None:
+            if self._model is None or self._services is None:
                 return session
             found = self._found
             if found is None:
@@ -376,13 +376,13 @@ class Custody(ABC):
                 assert self._rundir is not None
                 self.was_finished = found.reason == FINISH
                 self._open(session, self._rundir.prefix(found.step), found.step, was_finished=self.was_finished)
-                self._upkeep.resumed(found)
+                self._services.resumed(found)
             self._recorded = self._model.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
             log.info("training from step %d on", self._recorded + 1, extra={"event": "training"})
             if not self._is_kept:
-                self._upkeep.start()
-                self._stack.enter_context(self._upkeep.ticker)
+                self._services.start()
+                self._stack.enter_context(self._services.ticker)
                 self._is_kept = True
         return session
 
@@ -392,36 +392,36 @@ class Custody(ABC):
         Args:
           secs, steps: between checkpoints; 0 for none.
         """
-        if self._upkeep is None or self._model is None or self._care is None:
+        if self._services is None or self._model is None or self._step_guard is None:
             return
-        with self._care.boundary.lock:
+        with self._step_guard.boundary.lock:
             self._steps.close()
             if self._step_name is not None:
-                self._upkeep.recording.begin(self._model, self._model.step)
-            self._upkeep.apply(self._host.settled(self._config(secs, steps), services=True))
-            if self._keep is not None and (secs or steps) and self.saves_at_start:
-                self._upkeep.checkpointing.start(self._model, "start")
+                self._services.recorder.begin(self._model, self._model.step)
+            self._services.apply(self._host.effective_config(self._config(secs, steps), on_schedule=True))
+            if self._keep_settings is not None and (secs or steps) and self.saves_at_start:
+                self._services.checkpointer.start(self._model, "start")
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def add_service(
         self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
     ) -> None:
         """Have something done on a schedule, at boundaries: first when it is due, or after the next step."""
-        if self._upkeep is not None and self._care is not None:
-            with self._care.boundary.lock:
-                self._upkeep.add(name, action, schedule, at_next_step=at_next_step)
+        if self._services is not None and self._step_guard is not None:
+            with self._step_guard.boundary.lock:
+                self._services.add(name, action, schedule, at_next_step=at_next_step)
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def _config(self, secs: float, steps: int) -> Config:
         """What a trainerd.toml would say of all this."""
-        keep = self._keep or Keep(0)
+        keep = self._keep_settings or KeepSettings(0)
         return Config(
             entry=Path(sys.argv[0]).name,
             logdir=str(self._rundir.path if self._rundir else ""),
             stop_on_nan=False,
             checkpoint=CheckpointConfig(
-                save_model_secs=secs if self._keep else 0,
-                save_model_steps=steps if self._keep else 0,
+                save_model_secs=secs if self._keep_settings else 0,
+                save_model_steps=steps if self._keep_settings else 0,
                 keep_last=keep.last or _FOR_EVER,
                 keep_every_hours=keep.hours,
             ),
@@ -435,38 +435,38 @@ class Custody(ABC):
     @property
     def is_active(self) -> bool:
         """Whether it holds the run directory."""
-        return self._upkeep is not None
+        return self._services is not None
 
     @property
     def saved_step(self) -> int | None:
         """The step of the newest checkpoint; None where there is none."""
-        last = self._reporter.state.last_checkpoint if self._upkeep is not None else None
+        last = self._reporter.state.last_checkpoint if self._services is not None else None
         return last.step if last is not None else None
 
     @property
     def next_step(self) -> float:
         """The global step at which a service is due; infinity where none is by steps."""
-        return self._care.next_step if self._care is not None else math.inf
+        return self._step_guard.next_step if self._step_guard is not None else math.inf
 
     @property
     def boundary(self) -> Boundary | None:
         """Where services are run; None before a session is looked after."""
-        return self._care.boundary if self._care is not None else None
+        return self._step_guard.boundary if self._step_guard is not None else None
 
     def _be_back_at(self, step: float) -> None:
         """The loop must be at a boundary at this global step."""
-        assert self._care is not None
-        self._care.next_step = step
+        assert self._step_guard is not None
+        self._step_guard.next_step = step
 
     def look(self) -> None:
         """The program looks whether it should stop: on the loop's thread that is a boundary too."""
-        if self._flag.is_raised and self._care is not None and self._care.boundary.is_mine:
-            self._care.boundary.reached()
+        if self._flag.is_raised and self._step_guard is not None and self._step_guard.boundary.is_mine:
+            self._step_guard.boundary.reached()
 
     def summarize(self) -> None:
         """Run the summary op."""
-        if self._upkeep is not None and self._model is not None:
-            self._upkeep.recording.summarize(self._model)
+        if self._services is not None and self._model is not None:
+            self._services.recorder.summarize(self._model)
 
     def count_steps(self) -> None:
         """Write the rate of the steps since the last time."""
@@ -481,7 +481,7 @@ class Custody(ABC):
 
     def tell(self, scalars: dict[str, float]) -> None:
         """These figures are what `trainerd status` shows."""
-        if self._upkeep is not None:
+        if self._services is not None:
             self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
 
     def _serve(self, taken: set[Request]) -> None:
@@ -494,35 +494,35 @@ class Custody(ABC):
                 self.outcome = Outcome(Phase.PAUSED, "paused on request")
                 self._saves_end = False
                 self._stop(None)
-            if self._upkeep is None or self._model is None or self._care is None:
+            if self._services is None or self._model is None or self._step_guard is None:
                 return
             if not self._is_kept or self._is_parted:  # a session is being made
                 if Request.SAVE in taken:
                     self._flag.raise_for(Request.SAVE)
                 return
             self._record(self._model.step)
-            saves = self._keep is not None
-            self._upkeep.serve(taken if saves else taken - {Request.SAVE, Request.PAUSE})
-            self._upkeep.run_due()
-            over = reached(self._upkeep.config, self._model.step, self._reporter.state.metrics)
+            saves = self._keep_settings is not None
+            self._services.serve(taken if saves else taken - {Request.SAVE, Request.PAUSE})
+            self._services.run_due()
+            over = reached(self._services.config, self._model.step, self._reporter.state.metrics)
             if over is not None and self.outcome is None:
                 self.outcome = over
                 self._stop(None)
             if self.outcome is not None and saves and not self._saves_end:
                 self._saves_end = True  # at once: who asked may not wait for the program to look
-                self._upkeep.checkpointing.start(self._model, _reason(self.outcome))
-            self._be_back_at(self._upkeep.limit())
+                self._services.checkpointer.start(self._model, _reason(self.outcome))
+            self._be_back_at(self._services.limit())
             if saves:
                 is_paused = self.outcome is not None and self.outcome.phase is Phase.PAUSED
-                self._steps.enter_context(self._upkeep.stepping(is_ending=is_paused))
+                self._steps.enter_context(self._services.stepping(is_ending=is_paused))
         except Exception as error:
             self._stop(error)
 
     def _record(self, step: int) -> None:
         """Tell the rate, and the step, of what was done since the last boundary."""
-        assert self._upkeep is not None and self._model is not None
+        assert self._services is not None and self._model is not None
         done, self._recorded = max(0, step - self._recorded), step
-        self._upkeep.recording.steps(Steps(step - done + 1, (), np.empty((done, 0))), self._model)
+        self._services.recorder.steps(Steps(step - done + 1, (), np.empty((done, 0))), self._model)
 
     def _saved(self, state: State) -> None:
         """Tell that a checkpoint is begun."""
@@ -532,13 +532,13 @@ class Custody(ABC):
 
     def save_now(self, reason: str) -> str:
         """Make a checkpoint of this boundary. Its prefix, when it is durable."""
-        assert self._upkeep is not None and self._model is not None
-        assert self._care is not None and self._rundir is not None
-        with self._care.boundary.lock:
+        assert self._services is not None and self._model is not None
+        assert self._step_guard is not None and self._rundir is not None
+        with self._step_guard.boundary.lock:
             self._steps.close()
             step = self._model.step
             self._record(step)
-            self._upkeep.checkpointing.finish(self._model, reason, is_last=False)
+            self._services.checkpointer.finish(self._model, reason, is_last=False)
         return str(self._rundir.prefix(step))
 
     # ------------------------------------------------------------------ the end
@@ -552,50 +552,50 @@ class Custody(ABC):
         Raises:
           StorageError: it could not be saved.
         """
-        if self._upkeep is None or self._model is None or self._care is None or self._keep is None:
+        if self._services is None or self._model is None or self._step_guard is None or self._keep_settings is None:
             return
         if self._pid != os.getpid():  # a child that was forked: the run is its parent's
             return
         if not self._is_kept or self._is_over or self._is_parted:  # there was never a session, or it is closed
             return
-        with self._care.boundary.lock:
+        with self._step_guard.boundary.lock:
             self._steps.close()
-            is_torn = self._care.failed(error) and self._care.failed_at == self._model.changes
+            is_torn = self._step_guard.failed(error) and self._step_guard.failed_at == self._model.changes
             if self._has_failed(error) or (is_torn and not is_clean(error)):
                 with contextlib.suppress(tf.errors.OpError, RuntimeError):  # it must not hide the error itself
                     self._record(self._model.step)
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
-                self._upkeep.save_after_failure(sound=not is_torn and not diverged)
+                self._services.save_after_failure(sound=not is_torn and not diverged)
                 if is_torn:
-                    where = self._upkeep.checkpointing.resume_point
+                    where = self._services.checkpointer.resume_point
                     log.warning(_TORN, self._place, where, extra={"event": "abandoned"})
             elif self.saves_at_end or self.outcome is not None:
                 outcome = self.outcome or _ENDED
                 self._record(self._model.step)
                 if outcome.phase is Phase.PAUSED:
                     self._reporter.update(phase=Phase.PAUSING)
-                self._upkeep.checkpointing.finish(self._model, _reason(outcome))
-                self._upkeep.recording.report()
+                self._services.checkpointer.finish(self._model, _reason(outcome))
+                self._services.recorder.report()
             else:
-                self._upkeep.checkpointing.wait()
+                self._services.checkpointer.wait()
             if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
                 self._reporter.update(phase=Phase.STARTING)  # no step comes, and threads may take as long as a start
 
     def part(self) -> None:
         """The session is about to be closed, and what is to be saved of it is saved. Nothing is run in it any more."""
         self._is_parted = True
-        if self._care is not None:
-            self._care.closing = lambda error: None
-            if self._care.boundary.thread == threading.get_ident():
-                with self._care.boundary.lock:  # where another thread serves the flag, it has done so now
+        if self._step_guard is not None:
+            self._step_guard.closing = lambda error: None
+            if self._step_guard.boundary.thread == threading.get_ident():
+                with self._step_guard.boundary.lock:  # where another thread serves the flag, it has done so now
                     pass
         self.wait()
 
     def wait(self) -> None:
         """Wait until the checkpoint under way is written: its tensors are in the session."""
-        if self._upkeep is not None and self._pid == os.getpid():  # in a child nothing is under way
+        if self._services is not None and self._pid == os.getpid():  # in a child nothing is under way
             with contextlib.suppress(StorageError):  # told already
-                self._upkeep.checkpointing.wait()
+                self._services.checkpointer.wait()
 
     def leave(self, error: BaseException | None) -> None:
         """Tell how it ended, and give back the run directory and the signals.
@@ -605,12 +605,12 @@ class Custody(ABC):
         """
         if self._pid != os.getpid():
             return
-        with self._care.boundary.lock if self._care is not None else contextlib.nullcontext():
-            if self._upkeep is not None:
+        with self._step_guard.boundary.lock if self._step_guard is not None else contextlib.nullcontext():
+            if self._services is not None:
                 self._host.left(self._reporter, self.outcome or _ENDED, error if self._has_failed(error) else None)
             self._gone()
-            if self._care is not None:
-                self._care.boundary.retire()
+            if self._step_guard is not None:
+                self._step_guard.boundary.retire()
         self._stack.close()
 
     def _has_failed(self, error: BaseException | None) -> bool:
@@ -623,18 +623,18 @@ class Custody(ABC):
 
     def _closing(self, error: BaseException | None) -> None:
         """The program closes the session, before it says that it is done."""
-        if threading.get_ident() == (self._care.boundary.thread if self._care is not None else None):
+        if threading.get_ident() == (self._step_guard.boundary.thread if self._step_guard is not None else None):
             self.save(error)
         self.wait()
         self._is_over = True
 
     def _gone(self) -> None:
         self._steps.close()
-        if self._upkeep is not None:
-            self._upkeep.checkpointing.close()
-        if self._care is not None:
-            self._care.closing = lambda error: None
-        self._upkeep, self._is_kept, self._is_over = None, False, False
+        if self._services is not None:
+            self._services.checkpointer.close()
+        if self._step_guard is not None:
+            self._step_guard.closing = lambda error: None
+        self._services, self._is_kept, self._is_over = None, False, False
 
 
 def _reason(outcome: Outcome) -> str:

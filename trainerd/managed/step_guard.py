@@ -10,7 +10,7 @@ from trainerd.managed.boundary import Boundary
 
 
 @dataclass
-class Care:
+class StepGuard:
     """What a session that a program runs is looked after by.
 
     Attributes:

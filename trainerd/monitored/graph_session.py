@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from trainerd.managed.defaults import CLOSED, STOPPED, StepContext, require_step_fn
 from trainerd.monitored.lifecycle import Closing
-from trainerd.monitored.save_settings import Keeping, require_global_step
+from trainerd.monitored.save_settings import SaveSettings, require_global_step
 from trainerd.monitored.session_creators import ChiefSessionCreator
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
-from trainerd.sessions.tf1.run import GraphCustody
+from trainerd.sessions.tf1.run import GraphRun
 from trainerd.sessions.tf1.session import ManagedSession
 from trainerd.sessions.tf1.unfinalized import open_again, unfinalized
 
@@ -98,29 +98,29 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         hooks: Iterable[Any] | None = None,
         stop_grace_period_secs: float = 120,
         *,
-        keeping: Keeping | None = None,
+        settings: SaveSettings | None = None,
     ) -> None:
         self._graph = tf1.get_default_graph()
         self._was_finalized = self._graph.finalized
         self._hooks = list(hooks or [])
         self._grace_secs = stop_grace_period_secs
-        self._keeping = keeping
+        self._settings = settings
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._session: Any = None
         self._has_ended = self._is_started = False
         self._stops = self._was_told = False
         self._seen, self._warned = -1, 0  # the global step beside the last run, and how often that was the same
         self._global_step: Any = None
-        if keeping is not None:
-            self._global_step = require_global_step(keeping.needing)
+        if settings is not None:
+            self._global_step = require_global_step(settings.needing)
         elif not self._was_finalized:
             defaults.global_step()  # hooks ask the collections for it
         for hook in self._hooks:
             hook.begin()
         self._creator = session_creator or ChiefSessionCreator()
-        self._custody = self._make_custody()
-        self._custody.raise_requested = lambda: self._coord.raise_requested_exception()
-        with self._custody.begun():
+        self._managed = self._make_custody()
+        self._managed.raise_requested = lambda: self._coord.raise_requested_exception()
+        with self._managed.begun():
             self._create()
         try:
             self._begin()
@@ -130,36 +130,36 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
 
     # ------------------------------------------------------------------ making it
 
-    def _make_custody(self) -> GraphCustody:
+    def _make_custody(self) -> GraphRun:
         """What looks after the session; it saves only where it was told where to."""
-        if self._keeping is None:
-            return GraphCustody(self._graph, None, None, None, None, self._stop)
+        if self._settings is None:
+            return GraphRun(self._graph, None, None, None, None, self._stop)
         scaffold = self._creator.finalized_scaffold()
-        self._events = GraphEvents(self._keeping.writer, rates_logged=math.inf)
+        self._events = GraphEvents(self._settings.writer, rates_logged=math.inf)
         with unfinalized(self._graph):
-            return GraphCustody(
+            return GraphRun(
                 self._graph,
-                self._keeping.rundir,
+                self._settings.rundir,
                 scaffold.saver,
                 self._global_step,
                 self._events,
                 stop=self._stop,
-                saving=self._keeping.tell_saving,
-                saved=self._keeping.tell_saved,
+                saving=self._settings.tell_saving,
+                saved=self._settings.tell_saved,
             )
 
     def _create(self) -> None:
         """Make the session, again and again where its cluster is preempted."""
         while True:
             try:
-                if self._keeping is not None:
-                    session = self._creator.create_session_from(self._custody.find())
+                if self._settings is not None:
+                    session = self._creator.create_session_from(self._managed.find())
                 else:
                     session = self._creator.create_session()
                 break
             except PREEMPTION as error:
                 self._recover(_CREATING, error)
-        self._session = self._custody.take(session)
+        self._session = self._managed.take(session)
 
     def _begin(self) -> None:
         """Start what goes with a new session; where its cluster is preempted meanwhile, with another one."""
@@ -199,9 +199,9 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
             tf1.train.start_queue_runners(sess=self._session, coord=self._coord)
         for hook in self._hooks:
             hook.after_create_session(self._session, self._coord)
-        if self._keeping is not None and not self._is_started:
+        if self._settings is not None and not self._is_started:
             self._is_started = True
-            self._keeping.start(self._custody, self._graph)
+            self._settings.start(self._managed, self._graph)
 
     def _stop(self, error: BaseException | None) -> None:
         self._coord.request_stop(error)
@@ -240,7 +240,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         """Whether the loop should end."""
         if self._session is None:
             return True
-        self._custody.look()
+        self._managed.look()
         self._was_told = self._is_over()
         return self._was_told
 
@@ -293,9 +293,9 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         # A pause may come between the program's look and its run: then the run is done, and the next look tells.
-        if self._stops or (self._was_told and self._custody.outcome is not None):
+        if self._stops or (self._was_told and self._managed.outcome is not None):
             raise RuntimeError(STOPPED)
-        boundary = self._custody.boundary
+        boundary = self._managed.boundary
         assert boundary is not None
         if not boundary.is_mine:  # another thread's, which may wait for the loop's
             return self._hooked_or_first(fetches, feed_dict, options, run_metadata)[0]
@@ -307,13 +307,18 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                 boundary.is_held = False
             if step is not None:
                 self._watch(step)
-            if boundary.flag.is_raised or (step is not None and step + 1 >= self._custody.next_step):
+            if boundary.flag.is_raised or (step is not None and step + 1 >= self._managed.next_step):
                 boundary.reached()
         return result
 
     def _watch(self, step: int) -> None:
         """Warn where nothing counts the steps, a few times, as TensorFlow's StepCounterHook does and in its words."""
-        if step == self._seen and self._warned < _WARNINGS and self._keeping is not None and self._keeping.count_steps:
+        if (
+            step == self._seen
+            and self._warned < _WARNINGS
+            and self._settings is not None
+            and self._settings.count_steps
+        ):
             self._warned += 1
             tf1.logging.warning(_STALE, step, self._seen)
         self._seen = step
@@ -399,8 +404,8 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
     def _save_and_join(self, error: BaseException | None) -> None:
         try:
             if self._session is not None:
-                self._custody.save(error)
-            if self._keeping is not None:
+                self._managed.save(error)
+            if self._settings is not None:
                 self._events.flush()
         except BaseException as raised:
             error = raised
@@ -412,7 +417,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                 error = error or raised
                 raise
             finally:
-                self._custody.leave(error)
+                self._managed.leave(error)
 
     def _close_session(self) -> None:
         """Stop the threads and close the session.
@@ -421,7 +426,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
           what a thread raised first, unless it is a preemption, after which a session is made anew or none needed.
         """
         session, self._session = self._session, None
-        self._custody.part()
+        self._managed.part()
         self._coord.request_stop()
         try:
             self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)

@@ -11,7 +11,7 @@ from trainerd.managed.run import is_clean
 class Closing(ABC):
     """A session that a `with` statement closes. The end of the input is a clean end."""
 
-    _custody: Any
+    _managed: Any
 
     def close(self) -> None:
         """End each hook, save, and close the session.
@@ -22,7 +22,7 @@ class Closing(ABC):
         self._close(None)
 
     def __enter__(self) -> Self:
-        self._custody.is_within = True
+        self._managed.is_within = True
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:

@@ -12,13 +12,13 @@ import tensorflow as tf
 from trainerd.loop.schedule import Schedule
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf1 import defaults
-from trainerd.sessions.tf1.run import GraphCustody
+from trainerd.sessions.tf1.run import GraphRun
 
 tf1 = tf.compat.v1
 
 
 @dataclass
-class Keeping:
+class SaveSettings:
     """What is kept of a session. 0 stands for never.
 
     Attributes:
@@ -61,18 +61,18 @@ class Keeping:
         """Say that it is there."""
         tf1.logging.info("Calling checkpoint listeners after saving checkpoint %d...", step)
 
-    def start(self, custody: GraphCustody, graph: Any) -> None:
+    def start(self, managed: GraphRun, graph: Any) -> None:
         """Have it all made on schedule, from now on."""
         if self.writes_graph:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), str(self.rundir.path), "graph.pbtxt")
         self.writer.add_graph(graph)
-        if custody.state is not None:
-            custody.state.writes_meta_graph = self.writes_graph
-            self.writer.add_meta_graph(custody.state.meta_graph)
-        custody.start_services(self.save_secs, self.save_steps)
+        if managed.state is not None:
+            managed.state.writes_meta_graph = self.writes_graph
+            self.writer.add_meta_graph(managed.state.meta_graph)
+        managed.start_services(self.save_secs, self.save_steps)
         if self.count_steps > 0:
             schedule = Schedule(steps=self.count_steps, since_last=True)
-            custody.add_service("steps", custody.count_steps, schedule, at_next_step=True)
+            managed.add_service("steps", managed.count_steps, schedule, at_next_step=True)
 
 
 def require_global_step(needing: Mapping[str, bool]) -> Any:

@@ -27,7 +27,7 @@ CLOCK_SECS = 0.25
 
 
 @dataclass(frozen=True)
-class StepKeeping:
+class StepSaveSettings:
     """What is kept of a session of functions. 0 stands for never.
 
     Attributes:
@@ -109,11 +109,11 @@ class MonitoredStepSession(Closing):
     StepContext = StepContext
 
     def __init__(
-        self, program: StepProgram, hooks: Iterable[Any], keeping: StepKeeping, stop_grace_secs: float = 120
+        self, program: StepProgram, hooks: Iterable[Any], settings: StepSaveSettings, stop_grace_secs: float = 120
     ) -> None:
         self._program = program
         self._hooks = list(hooks)
-        self._saver, self._keeping = _one_that_saves(self._hooks, keeping)
+        self._saver, self._settings = _one_that_saves(self._hooks, settings)
         self._grace_secs = stop_grace_secs
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._is_closed = self._stops = self._was_told = False
@@ -121,8 +121,8 @@ class MonitoredStepSession(Closing):
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
         for hook in self._hooks:
             hook.begin()
-        self._custody = program.custody(
-            self._keeping.rundir,
+        self._managed = program.managed(
+            self._settings.rundir,
             None,
             stop=self._coord.request_stop,
             should_stop=self._is_over,
@@ -130,9 +130,9 @@ class MonitoredStepSession(Closing):
             host=None,
         )
         self._stack = contextlib.ExitStack()
-        self._custody.raise_requested = self._coord.raise_requested_exception
-        with self._custody.begun():
-            self._session: StepSession = program.session("", None, self._custody.find(), 0)
+        self._managed.raise_requested = self._coord.raise_requested_exception
+        with self._managed.begun():
+            self._session: StepSession = program.session("", None, self._managed.find(), 0)
         self._for_hooks = HookSession(self._session, self._is_to_end)
         try:
             self._begin()
@@ -141,22 +141,22 @@ class MonitoredStepSession(Closing):
             raise
 
     def _begin(self) -> None:
-        self._custody.take(self._session)
+        self._managed.take(self._session)
         self._program.begun(self._session)
         for hook in self._hooks:
             hook.after_create_session(self._for_hooks, self._coord)
-        keeping = self._keeping
-        self._custody.metrics_steps = keeping.show_steps
-        self._custody.start_services(keeping.save_secs, keeping.save_steps)
-        if keeping.show_secs:
-            self._custody.add_service("curves", self._custody.write_metrics, Schedule(secs=keeping.show_secs))
-        if keeping.count_steps:
-            schedule = Schedule(steps=keeping.count_steps, since_last=True)
-            self._custody.add_service("steps", self._custody.count_steps, schedule, at_next_step=True)
+        settings = self._settings
+        self._managed.metrics_steps = settings.show_steps
+        self._managed.start_services(settings.save_secs, settings.save_steps)
+        if settings.show_secs:
+            self._managed.add_service("curves", self._managed.write_metrics, Schedule(secs=settings.show_secs))
+        if settings.count_steps:
+            schedule = Schedule(steps=settings.count_steps, since_last=True)
+            self._managed.add_service("steps", self._managed.count_steps, schedule, at_next_step=True)
         if self._saver is not None:
             self._saver.saves_with(self._save_now)
         if any(getattr(hook, "by_clock", False) for hook in self._hooks):
-            flag = self._session.care.boundary.flag
+            flag = self._session.step_guard.boundary.flag
             self._stack.enter_context(called_every(CLOCK_SECS, lambda: flag.raise_for(Request.TICK), name="hooks"))
 
     # ------------------------------------------------------------------ what a program calls
@@ -170,7 +170,7 @@ class MonitoredStepSession(Closing):
         """Whether the loop should end."""
         if self._is_closed:
             return True
-        self._custody.look()
+        self._managed.look()
         self._was_told = self._is_over()
         return self._was_told
 
@@ -193,11 +193,11 @@ class MonitoredStepSession(Closing):
           ValueError: `steps` is not positive, or goes with a `feed_dict`.
         """
         self._require_open()
-        if self._stops or (self._was_told and self._custody.outcome is not None):
+        if self._stops or (self._was_told and self._managed.outcome is not None):
             raise RuntimeError(STOPPED)
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
-        boundary, result, before = self._session.care.boundary, None, self.step
+        boundary, result, before = self._session.step_guard.boundary, None, self.step
         end = before + (steps or 1)
         with boundary.lock:
             while self.step < end and (self.step == before or not self._is_over()):
@@ -208,7 +208,7 @@ class MonitoredStepSession(Closing):
                 finally:
                     boundary.is_held = False
                 result = last if last is not None else result
-                if boundary.flag.is_raised or self.step >= self._session.care.next_step:
+                if boundary.flag.is_raised or self.step >= self._session.step_guard.next_step:
                     boundary.reached()
                     self._tell_saved()
                 if steps is None:
@@ -232,7 +232,7 @@ class MonitoredStepSession(Closing):
 
     def _is_to_end(self) -> bool:
         """Whether the loop is to end, or will be at the next boundary: for a hook that waits in the middle of a run."""
-        return self._is_over() or self._session.care.boundary.flag.wants(Request.PAUSE)
+        return self._is_over() or self._session.step_guard.boundary.flag.wants(Request.PAUSE)
 
     def _require_open(self) -> None:
         if self._is_closed:
@@ -245,7 +245,7 @@ class MonitoredStepSession(Closing):
           What the last one returned; None where the flag was raised before the first.
         """
         before = self.step
-        limit = before + 1 if end is None else min(end, self._session.care.next_step, self._next_due(before))
+        limit = before + 1 if end is None else min(end, self._session.step_guard.next_step, self._next_due(before))
         asked = [hook for hook in self._hooks if _due(hook, before) <= limit]
         context = tf1.train.SessionRunContext(
             original_args=tf1.train.SessionRunArgs(step_fn, feeds), session=self._for_hooks
@@ -276,10 +276,10 @@ class MonitoredStepSession(Closing):
         session = self._session
         if feeds or limit is None:
             last = session.run_step(step_fn, feeds)
-            session.care.ran(as_steps(self.step, last))
+            session.step_guard.ran(as_steps(self.step, last))
             return last
         steps, last = session.run_steps(step_fn, limit, self._checked)
-        session.care.ran(steps)
+        session.step_guard.ran(steps)
         return last
 
     def _next_due(self, step: int) -> float:
@@ -296,13 +296,13 @@ class MonitoredStepSession(Closing):
     def _tell_saved(self) -> None:
         """Tell listeners of a checkpoint that is on disk now."""
         step = self._to_tell
-        if self._saver is not None and step is not None and step == self._custody.saved_step:
+        if self._saver is not None and step is not None and step == self._managed.saved_step:
             self._to_tell = None
             if self._saver.saved(self._for_hooks, step):
                 self._stops = True
 
     def _save_now(self) -> None:
-        self._custody.save_now(FINISH)
+        self._managed.save_now(FINISH)
         self._tell_saved()
 
     # ------------------------------------------------------------------ the end
@@ -324,20 +324,20 @@ class MonitoredStepSession(Closing):
     def _save_and_join(self, error: BaseException | None) -> None:
         self._stack.close()
         try:
-            self._custody.save(error)
+            self._managed.save(error)
         except BaseException as raised:
             error = raised
             raise
         finally:
             try:
-                self._custody.part()
+                self._managed.part()
                 self._coord.request_stop()
                 self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
             except BaseException as raised:
                 error = error or raised
                 raise
             finally:
-                self._custody.leave(error)
+                self._managed.leave(error)
 
 
 def _due(hook: Any, step: int, whenever: float = -math.inf) -> float:
@@ -348,17 +348,19 @@ def _due(hook: Any, step: int, whenever: float = -math.inf) -> float:
     return whenever if due is None else due
 
 
-def _one_that_saves(hooks: list[Any], keeping: StepKeeping) -> tuple[CheckpointSaverHook | None, StepKeeping]:
+def _one_that_saves(
+    hooks: list[Any], settings: StepSaveSettings
+) -> tuple[CheckpointSaverHook | None, StepSaveSettings]:
     """The hook that says how to save, where there is one, and what is kept then."""
     found = [hook for hook in hooks if isinstance(hook, CheckpointSaverHook)]
     if not found:
-        return None, keeping
+        return None, settings
     hook = found[0]
     rundir = RunDirectory.of(hook.checkpoint_dir, hook.checkpoint_basename)
-    own = keeping.rundir.path if keeping.rundir is not None and (keeping.save_secs or keeping.save_steps) else None
+    own = settings.rundir.path if settings.rundir is not None and (settings.save_secs or settings.save_steps) else None
     if len(found) > 1 or own not in (None, rundir.path):
         raise ValueError(
             "A session saves into one run directory: give one CheckpointSaverHook, and with it "
             "save_checkpoint_secs=None, or the same folder as checkpoint_dir."
         )
-    return hook, replace(keeping, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps)
+    return hook, replace(settings, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps)

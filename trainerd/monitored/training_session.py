@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.monitored.graph_session import MonitoredSession
-from trainerd.monitored.save_settings import Keeping
+from trainerd.monitored.save_settings import SaveSettings
 from trainerd.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
-from trainerd.monitored.step_session import MonitoredStepSession, StepKeeping
+from trainerd.monitored.step_session import MonitoredStepSession, StepSaveSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.program import StepProgram
 
@@ -86,7 +86,7 @@ def MonitoredTrainingSession(
             init_fn=None,
             others={"master": master or None, "scaffold": scaffold, "config": config, "summary_dir": summary_dir},
         )
-        kept = StepKeeping(
+        kept = StepSaveSettings(
             RunDirectory.of(checkpoint_dir) if checkpoint_dir else None,
             *(max(value or 0, 0) for value in (save_secs, save_steps, show_secs, show_steps, count_steps)),
         )
@@ -97,9 +97,9 @@ def MonitoredTrainingSession(
         return MonitoredSession(worker, hooks, stop_grace_period_secs)
     creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     shows = bool(folder and ((show_secs or 0) > 0 or (show_steps or 0) > 0))
-    keeping, saves = None, bool(checkpoint_dir and ((save_secs or 0) > 0 or (save_steps or 0) > 0))
+    settings, saves = None, bool(checkpoint_dir and ((save_secs or 0) > 0 or (save_steps or 0) > 0))
     if checkpoint_dir and saves:
-        keeping = Keeping(
+        settings = SaveSettings(
             rundir=RunDirectory.of(checkpoint_dir),
             summary_dir=str(folder),
             save_secs=save_secs or 0,
@@ -116,7 +116,7 @@ def MonitoredTrainingSession(
         # In the run of a step, and not in one of its own: a summary may need what is fed, or the batch.
         all_hooks.append(tf1.train.SummarySaverHook(show_steps, show_secs, output_dir=folder, scaffold=scaffold))
     all_hooks += hooks or []
-    return MonitoredSession(creator, all_hooks, stop_grace_period_secs, keeping=keeping)
+    return MonitoredSession(creator, all_hooks, stop_grace_period_secs, settings=settings)
 
 
 def _chosen(one: Any, other: Any, default_of_one: Any, default_of_other: Any) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from trainerd.supervisor.supervisor import Supervisor
 _OF_THE_CONFIG = ("logdir", "save_model_secs", "save_summaries_secs", "is_chief", "host")
 
 
-class LentSupervisor(Supervisor):
+class DaemonSupervisor(Supervisor):
     """A Supervisor of the run that the daemon trains.
 
     It is given to a function before that has built anything. So what is to be trained is looked for when something is

@@ -132,7 +132,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         self._graph_added_to_summary, self._save_path = False, self.save_path
         if isinstance(self._program, GraphProgram):
             subclasses.name_as_tensorflow(self, self._program)
-        self._custody = self._program.custody(
+        self._managed = self._program.managed(
             self._rundir,
             self._summary_writer,
             stop=self._coord.request_stop,
@@ -140,8 +140,8 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
             host=host,
         )
-        self._custody.raise_requested = self._coord.raise_requested_exception
-        self._custody.saves_at_end = bool(self._save_model_secs)
+        self._managed.raise_requested = self._coord.raise_requested_exception
+        self._managed.saves_at_end = bool(self._save_model_secs)
         self._error: BaseException | None = None
 
     # ------------------------------------------------------------------ what it was made with
@@ -238,7 +238,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           close_summary_writer: whether the summary writer is closed at the end.
         """
         session = None
-        self._custody.is_within = True
+        self._managed.is_within = True
         try:
             session = self.prepare_or_wait_for_session(
                 master, config=config, start_standard_services=start_standard_services
@@ -247,17 +247,17 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         except Exception as error:
             self._error = error
             self.request_stop(error)
-            if self._custody.outcome is not None and not isinstance(error, _OF_QUEUES):
+            if self._managed.outcome is not None and not isinstance(error, _OF_QUEUES):
                 raise  # a Coordinator takes no error of a loop that it was told to end, as a pause has
         except BaseException as error:  # an exit, or Ctrl-C: it is raised whatever the threads say
             self._error = error
             raise
         finally:
-            if not self._custody.has_outlived:  # where Python is taken down, threads are waited for in vain
+            if not self._managed.has_outlived:  # where Python is taken down, threads are waited for in vain
                 try:
                     self.stop(close_summary_writer=close_summary_writer)
                 finally:
-                    self._custody.is_within = False
+                    self._managed.is_within = False
                     if session is not None:
                         with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
                             session.close()
@@ -283,25 +283,25 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           InUseError: another process trains in `logdir`.
           Paused: a `SystemExit` with code 0: the program was asked to pause before, and begins another session.
         """
-        if self._custody.is_active:  # a program may make a session again without having stopped
-            self._custody.wait()
-            self._custody.leave(None)
+        if self._managed.is_active:  # a program may make a session again without having stopped
+            self._managed.wait()
+            self._managed.leave(None)
         self._coord.clear_stop()
         self._error = None
         if self._summary_writer:
             self._summary_writer.reopen()
-        with self._custody.begun():
+        with self._managed.begun():
             prefix = None
             if self._is_chief:
-                prefix = self._custody.find(
+                prefix = self._managed.find(
                     wait_secs=max_wait_secs if wait_for_checkpoint else 0,
                     poll_secs=self._recovery_wait_secs,
                     waiting=self._coord.wait_for_stop,
                 )
                 if not self._program.restores:
-                    self._custody.name_found()
+                    self._managed.name_found()
             session = self._program.session(master, config, prefix, max_wait_secs)
-        self._custody.take(session)
+        self._managed.take(session)
         self._program.begun(session)
         if self._is_chief:
             self._write_graph()
@@ -329,22 +329,22 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         if self._rundir is None:
             tf1.logging.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
-        if not self._custody.is_active:  # the program has made the session in a way of its own
-            with self._custody.begun():
-                self._program.require_restored(sess, self._custody.find())
-            self._custody.take(sess)
-        self._custody.start_services(self._save_model_secs or 0, 0)
+        if not self._managed.is_active:  # the program has made the session in a way of its own
+            with self._managed.begun():
+                self._program.require_restored(sess, self._managed.find())
+            self._managed.take(sess)
+        self._managed.start_services(self._save_model_secs or 0, 0)
         if self._save_summaries_secs and (self._summary_writer or isinstance(self._program, StepProgram)):
             schedule = Schedule(secs=self._save_summaries_secs)
             has_queues = self._program.has_queues  # which are filled later: a summary of them must wait
             if not has_queues:
                 with self._coord.stop_on_exception():  # as any service that fails: the loop ends, and `stop` raises it
-                    self._custody.summarize()
-            self._custody.add_service("summaries", self._custody.summarize, schedule, at_next_step=has_queues)
+                    self._managed.summarize()
+            self._managed.add_service("summaries", self._managed.summarize, schedule, at_next_step=has_queues)
             if self._program.global_step is not None:
                 for _ in range(2):  # the first point of the curve is that of no step, at once
-                    self._custody.count_steps()
-                self._custody.add_service("steps", self._custody.count_steps, schedule)
+                    self._managed.count_steps()
+                self._managed.add_service("steps", self._managed.count_steps, schedule)
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
@@ -372,7 +372,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         Returns:
           The thread that keeps the time.
         """
-        looper = Looper(self._coord, timer_interval_secs, self._custody.boundary, target, args, kwargs)
+        looper = Looper(self._coord, timer_interval_secs, self._managed.boundary, target, args, kwargs)
         looper.start()
         return looper
 
@@ -393,10 +393,10 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           what a service or a thread raised first.
         """
         self._coord.request_stop()
-        error = self._error if is_failure(self._error) else self._custody.requested_error() or self._error
+        error = self._error if is_failure(self._error) else self._managed.requested_error() or self._error
         try:
             try:
-                self._custody.save(error)
+                self._managed.save(error)
             finally:
                 self._coord.join(
                     threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads
@@ -405,7 +405,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             error = raised
             raise
         finally:
-            self._custody.leave(error)
+            self._managed.leave(error)
             if close_summary_writer and self._summary_writer:
                 self._summary_writer.add_session_log(SessionLog(status=SessionLog.STOP))
                 self._summary_writer.close()
@@ -421,7 +421,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     def should_stop(self) -> bool:
         """Whether the loop should end: it was asked to, a service failed, or the run is to be paused."""
-        self._custody.look()
+        self._managed.look()
         return bool(self._coord.should_stop())
 
     def stop_on_exception(self) -> Any:

@@ -20,16 +20,16 @@ from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Paused
 from trainerd.loop.schedule import Schedule
 from trainerd.loop.signals.open_sessions import left_by_error
-from trainerd.managed.handoff_lock import Lendable
-from trainerd.managed.run import Keep, Loop
+from trainerd.managed.handoff_lock import HandoffLock
+from trainerd.managed.run import KeepSettings, Loop
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.keras.callbacks import Callbacks, Moment, as_numbers
 from trainerd.sessions.keras.fit_data import MANY, FitData
 from trainerd.sessions.keras.fit_step import NotedStep, is_below, running_fit, runs_on
-from trainerd.sessions.tf2.model import TrackedModel
-from trainerd.sessions.tf2.run import StepCustody
-from trainerd.sessions.tf2.session import StepCare, as_steps
+from trainerd.sessions.tf2.model import CheckpointModel
+from trainerd.sessions.tf2.run import FunctionRun
+from trainerd.sessions.tf2.session import FunctionStepGuard, as_steps
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._save_secs, self._show_secs = save_model_secs, save_summaries_secs
         self._remembering = list(callbacks)
         self._data: FitData | None = None
-        self._custody: StepCustody | None = None
+        self._managed: FunctionRun | None = None
         self._epoch = self._batch = 0
         self._logs: Any = None
         self._stopped_by: Any = None
@@ -104,7 +104,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def set_params(self, params: Any) -> None:
         """What `fit` says of itself. No callback is to take the number that `FitData` tells Keras for a length."""
-        if self._custody is not None:  # see `set_model`
+        if self._managed is not None:  # see `set_model`
             return
         if params and params.get("steps") == MANY:
             params["steps"] = None
@@ -112,7 +112,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the newest checkpoint, and have `fit` begin there."""
-        if self._custody is not None:
+        if self._managed is not None:
             raise UsageError(
                 "this Supervise is a callback of a training that has not ended: give each its own, and its own "
                 "`logdir`; and have what may fail in a loop of your own within `with supervise:`."
@@ -140,30 +140,30 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._data is not None:
             parts["data"] = self._data.begin()
             step = self._traced(self._data.kept.element_spec)
-        model = TrackedModel(tf.train.Checkpoint(**parts), self._global_step)
+        model = CheckpointModel(tf.train.Checkpoint(**parts), self._global_step)
         if step is not None:
             model.warn_of_forgotten(step.graph, "the model")
-        custody = StepCustody(self._rundir, model, Keep(), stop=self._stopped, should_stop=lambda: False)
+        managed = FunctionRun(self._rundir, model, KeepSettings(), stop=self._stopped, should_stop=lambda: False)
         self._error: BaseException | None = None
-        with custody.begun():
-            custody.find()
-        self._care = _Fitted()
+        with managed.begun():
+            managed.find()
+        self._step_guard = _Fitted()
         try:
-            custody.take(self._care)
+            managed.take(self._step_guard)
         except BaseException as error:
-            custody.leave(error)
+            managed.leave(error)
             raise
-        self._custody = custody
+        self._managed = managed
         self._fit, self._thread, self._optimizer = running_fit(), threading.current_thread(), self.model.optimizer
-        custody.loop = Loop(self._was_left, self._leave_open)
-        self._care.care.boundary.lock.acquire()  # fit is in a step, but where it calls us
+        managed.loop = Loop(self._was_left, self._leave_open)
+        self._step_guard.step_guard.boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
         if self._restored is not None:  # before anything of an epoch: others begin it before us
             self._memory.remember(self._was)
         self._note_steps()
-        custody.start_services(self._save_secs, 0)
+        managed.start_services(self._save_secs, 0)
         if self._show_secs:
-            custody.add_service("curves", custody.write_metrics, Schedule(secs=self._show_secs))
+            managed.add_service("curves", managed.write_metrics, Schedule(secs=self._show_secs))
         self._keep_boundary()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -226,7 +226,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._keep_boundary()
             if self._first_batch and not self._is_stopping:
                 self.model.stop_training = self._break = _Break()
-        if not is_last and not told_again and self._care.care.boundary.flag.is_raised:
+        if not is_last and not told_again and self._step_guard.step_guard.boundary.flag.is_raised:
             self._at_boundary()
 
     def _take(self, batch: int, logs: Any) -> None:
@@ -244,10 +244,10 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _take_again(self) -> None:
         """Callbacks were told of a batch that another process had trained: it is all as that had left it."""
-        assert self._data is not None and self._custody is not None
+        assert self._data is not None and self._managed is not None
         self._memory.put_back(self._was)
         self._data.was_read = self._was_read
-        self._custody.model.runs += 1  # what comes now it had not done
+        self._managed.model.runs += 1  # what comes now it had not done
         self._logs = self._last_logs
         if self._was_stopping:
             self.model.stop_training = True
@@ -267,25 +267,25 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self.model.stop_training:  # fit ends now, and what it is saved with then remembers that
             self._stopped_by = self._memory.settings
             return
-        if self._care.care.boundary.flag.is_raised:
+        if self._step_guard.step_guard.boundary.flag.is_raised:
             self._at_boundary()
         self._keep_boundary()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Save the last step."""
-        custody = self._custody
-        assert custody is not None
+        managed = self._managed
+        assert managed is not None
         is_between = self._is_amid or self._epoch > self.params["epochs"]
         if self._restored is not None and self._stopped_by is None and is_between:  # it is for a later `fit` to go on
             self._go_back()
             self._leave(None)
             return
         self._at_last = None
-        self._count(custody)
-        if self.step != self._begun_at or (self.step and not custody.was_finished):
-            custody.model.runs += 1  # what ends training may have changed the weights: to averages, to the best
+        self._count(managed)
+        if self.step != self._begun_at or (self.step and not managed.was_finished):
+            managed.model.runs += 1  # what ends training may have changed the weights: to averages, to the best
         try:
-            custody.save(None)
+            managed.save(None)
         finally:
             self._leave(None)
 
@@ -303,7 +303,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _instead: Any = None  # what comes in the place of the next step
     _untold: tuple[int, Any] | None = None  # the last batch of a step that is done, and its logs, until we are told
     _at_last: tuple[Moment, Values] | None = None  # what callbacks were, and the variables
-    _unsure: TrackedModel | None = None  # what was restored before `fit` has made its variables
+    _unsure: CheckpointModel | None = None  # what was restored before `fit` has made its variables
 
     def _traced(self, batch: Any) -> Any:
         """A step's trace, which makes all variables: in fit's first step it is too late to restore metrics."""
@@ -349,8 +349,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _keep_boundary(self) -> None:
         """Between two epochs others do much to rates and weights: where that fails, it is as if it were not done."""
-        assert self._custody is not None
-        self._at_last = self._memory.moment(), Values(self._custody.model.variables())
+        assert self._managed is not None
+        self._at_last = self._memory.moment(), Values(self._managed.model.variables())
 
     def _require_a_batch(self, may_have_more: bool) -> None:
         """Have an epoch that was saved after its last batch end with the logs of that: `fit` is told them once more.
@@ -404,16 +404,16 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         Raises:
           Paused: the run is to pause, and its last step is on disk.
         """
-        custody = self._custody
-        assert custody is not None
-        self._count(custody)
-        self._care.care.boundary.reached()
+        managed = self._managed
+        assert managed is not None
+        self._count(managed)
+        self._step_guard.step_guard.boundary.reached()
         if self._error is not None:
             error, self._error = self._error, None
             self._leave(error)
             raise error
-        if custody.outcome is not None and custody.outcome.phase is Phase.PAUSED:
-            custody.save(None)
+        if managed.outcome is not None and managed.outcome.phase is Phase.PAUSED:
+            managed.save(None)
             self._leave(None)
             raise Paused
 
@@ -423,27 +423,27 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         Raises:
           Paused: see `_at_boundary`.
         """
-        if self._custody is None or self._at_last is None:
+        if self._managed is None or self._at_last is None:
             return
-        flag = self._care.care.boundary.flag
+        flag = self._step_guard.step_guard.boundary.flag
         if flag.wants(Request.PAUSE):
             self._go_back()
             self._at_boundary()
         elif flag.wants(Request.SAVE):
-            measured = Values(self._custody.model.variables())
+            measured = Values(self._managed.model.variables())
             self._at_last[1].put_back()
             self._at_boundary()
             measured.put_back()
 
-    def _count(self, custody: StepCustody) -> None:
+    def _count(self, managed: FunctionRun) -> None:
         """Tell of the steps since the last time."""
         done = self.step - int(self._global_step.numpy())
         self._global_step.assign(self.step)
         if done:
-            custody.model.runs += done
-            self._care.care.ran(as_steps(self.step, self._logs or {}))
+            managed.model.runs += done
+            self._step_guard.step_guard.ran(as_steps(self.step, self._logs or {}))
 
-    def _resume(self, model: TrackedModel) -> None:
+    def _resume(self, model: CheckpointModel) -> None:
         self.step = self._begun_at = int(self._global_step.numpy())
         self._is_amid = self._batch > 0
         if self.step:
@@ -462,7 +462,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             # As keras.callbacks.BackupAndRestore does. Where a callback has ended the training, there is none left.
             self.model._initial_epoch = self._epoch if self._stopped_by is None else self.params["epochs"]
 
-    def _resettable(self, model: TrackedModel) -> list[tuple[Any, Any]]:
+    def _resettable(self, model: CheckpointModel) -> list[tuple[Any, Any]]:
         """Where an epoch goes on: what `fit` or a callback may change where one begins, such as an RNN's state."""
         if self._data is None or not self._batch:
             return []
@@ -499,18 +499,18 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._error = error
 
     def _leave(self, error: BaseException | None) -> None:
-        if self._custody is None or self._runs_elsewhere():
+        if self._managed is None or self._runs_elsewhere():
             return
         self._take_over()
-        custody, self._custody, self._fit = self._custody, None, None
+        managed, self._managed, self._fit = self._managed, None, None
         with contextlib.ExitStack() as stack:
             self.model._initial_epoch = None  # where no epoch was begun
-            stack.callback(custody.leave, error)
-            stack.callback(self._care.care.boundary.lock.release)
+            stack.callback(managed.leave, error)
+            stack.callback(self._step_guard.step_guard.boundary.lock.release)
             stack.callback(self._forget_steps)
             if error is not None and not isinstance(error, Paused):
-                self._save_sound(error, custody)
-            custody.part()
+                self._save_sound(error, managed)
+            managed.part()
 
     def _runs_elsewhere(self) -> bool:
         """Whether `fit` runs on another thread."""
@@ -518,21 +518,21 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _take_over(self) -> None:
         """Where `fit` was on another thread, that does not give back the lock which it held."""
-        boundary = self._care.care.boundary
+        boundary = self._step_guard.step_guard.boundary
         if self._thread is not threading.current_thread():
             self._thread, boundary.thread = threading.current_thread(), threading.get_ident()
-            boundary.lock = Lendable()
+            boundary.lock = HandoffLock()
             boundary.lock.acquire()
 
-    def _save_sound(self, error: BaseException, custody: StepCustody) -> None:
+    def _save_sound(self, error: BaseException, managed: FunctionRun) -> None:
         if self.model.optimizer is not self._optimizer:
             log.warning(_COMPILED_ANEW, self._rundir.path, extra={"event": "abandoned"})
             return
         self._go_back_to_boundary()
-        self._count(custody)
+        self._count(managed)
         if self._is_within:
-            self._care.care.fail(error, custody.model.changes)
-        custody.save(error)
+            self._step_guard.step_guard.fail(error, managed.model.changes)
+        managed.save(error)
 
     def _leave_open(self, error: BaseException | None) -> None:
         """The program ends, and `fit` has not ended: by an error, or an exit that nobody can tell of by now."""
@@ -568,7 +568,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """Whether no `fit` runs; where one was left by an error, it is ended."""
         if self._was_left():
             self._leave(left_by_error())
-        return self._custody is None
+        return self._managed is None
 
 
 class _Break:
@@ -581,4 +581,4 @@ class _Break:
 class _Fitted:
     """What `fit` is to who looks after it."""
 
-    care: StepCare
+    step_guard: FunctionStepGuard

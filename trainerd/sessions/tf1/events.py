@@ -57,7 +57,7 @@ class GraphEvents:
                 tf1.logging.info("%s: %g", tag, value)
 
     def summaries(self, model: Any) -> None:
-        """Run the summary op of a `GraphSession` and write what it gives."""
+        """Run the summary op of a `GraphModel` and write what it gives."""
         if self._summary_op is None:
             return
         try:

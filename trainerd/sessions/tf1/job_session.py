@@ -19,7 +19,7 @@ from trainerd.loop.contract import Steps, StopFlag
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.callables import prepared
 from trainerd.sessions.tf1.events import GraphEvents
-from trainerd.sessions.tf1.model import GraphSession
+from trainerd.sessions.tf1.model import GraphModel
 from trainerd.sessions.tf1.state import GraphSnapshot, GraphState
 from trainerd.system.fork import ended_in_children
 
@@ -28,7 +28,7 @@ tf1 = tf.compat.v1
 ROWS = 65536  # at most so many steps between two boundaries, whose metrics are held in memory
 
 
-class GraphJobSession(GraphSession):
+class GraphJobSession(GraphModel):
     """A `trainerd.GraphJob`, ready to be trained.
 
     The session is made when it is first needed: by then it is known whether there is a checkpoint to restore.

@@ -20,7 +20,7 @@ tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
 
 
-class GraphSession:
+class GraphModel:
     """The state of a graph, for who saves and restores it. The user's own loop runs the steps.
 
     Args:

@@ -14,7 +14,7 @@ from trainerd.managed.host import Host
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
-from trainerd.sessions.tf1.run import GraphCustody
+from trainerd.sessions.tf1.run import GraphRun
 from trainerd.sessions.tf1.saver import Saver
 from trainerd.sessions.tf1.state import meta_graph
 from trainerd.sessions.tf1.unfinalized import unfinalized
@@ -85,7 +85,7 @@ class GraphProgram:
         with self.graph.as_default():
             return tf1.summary.FileWriter(logdir)
 
-    def custody(
+    def managed(
         self,
         rundir: RunDirectory | None,
         writer: Any,
@@ -94,17 +94,15 @@ class GraphProgram:
         should_stop: Callable[[], bool],
         saving: Callable[[int], None],
         host: Host | None,
-    ) -> GraphCustody:
+    ) -> GraphRun:
         """What looks after its session. The graph is finalized."""
         self._writer, self._rundir = writer, rundir
         self._events = GraphEvents(writer, self.summary_op)
         with unfinalized(self.graph):  # an earlier Supervisor of this graph has finalized it
-            self._custody = GraphCustody(
-                self.graph, rundir, self.saver, self.global_step, self._events, stop, saving, host
-            )
+            self._managed = GraphRun(self.graph, rundir, self.saver, self.global_step, self._events, stop, saving, host)
         self._require_devices()
         self.graph.finalize()
-        return self._custody
+        return self._managed
 
     def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> Any:
         """A session, restored from a checkpoint or initialized; by the chief, which another process waits for."""
@@ -169,7 +167,7 @@ class GraphProgram:
     def show_graph(self, writer: Any) -> None:
         """Write the graph for TensorBoard."""
         writer.add_graph(self.graph)
-        state = self._custody.state
+        state = self._managed.state
         writer.add_meta_graph(state.meta_graph if state is not None else meta_graph(self.graph, self.saver))
 
     def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:

@@ -10,19 +10,19 @@ import tensorflow as tf
 
 from trainerd.managed.boundary import Boundary
 from trainerd.managed.host import Host
-from trainerd.managed.run import Custody, Keep
-from trainerd.managed.step_guard import Care
+from trainerd.managed.run import KeepSettings, ManagedRun
+from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, State
 from trainerd.sessions.tf1.events import GraphEvents
-from trainerd.sessions.tf1.model import GraphSession
+from trainerd.sessions.tf1.model import GraphModel
 from trainerd.sessions.tf1.saver import Saver
-from trainerd.sessions.tf1.session import GraphCare, adopt
+from trainerd.sessions.tf1.session import GraphStepGuard, adopt
 from trainerd.sessions.tf1.state import GraphState
 
 
-class GraphCustody(Custody):
-    """Looks after one session of a graph; see `Custody`.
+class GraphRun(ManagedRun):
+    """Looks after one session of a graph; see `ManagedRun`.
 
     Args:
       graph: the graph.
@@ -30,7 +30,7 @@ class GraphCustody(Custody):
       saver: says what is saved, and how much is kept; None where nothing is.
       global_step: counts the steps; None where nothing does.
       events: what is written for TensorBoard; None for nothing.
-      stop, saving, host: see `Custody`.
+      stop, saving, host: see `ManagedRun`.
       saved: called with the step when a checkpoint is there.
 
     Attributes:
@@ -55,11 +55,11 @@ class GraphCustody(Custody):
                 saver.build()
         if saver is not None and saver.saver_def is None:  # a Saver of nothing: it was made with allow_empty
             saver = None
-        self.model: GraphSession | None = None
+        self.model: GraphModel | None = None
         self.state: GraphState | None = None
         if rundir is not None:
             self.state = GraphState(graph, saver)
-            self.model = GraphSession(self.state, global_step)
+            self.model = GraphModel(self.state, global_step)
         self._saver = saver
         self._published: LastCheckpoint | None = None
         name = global_step.op.name.removesuffix("/Read/ReadVariableOp") if global_step is not None else None
@@ -68,25 +68,28 @@ class GraphCustody(Custody):
         self._graph_events = events
         keep = None
         if saver is not None:
-            keep = Keep(saver.saver_def.max_to_keep, saver.saver_def.keep_checkpoint_every_n_hours)
+            keep = KeepSettings(saver.saver_def.max_to_keep, saver.saver_def.keep_checkpoint_every_n_hours)
         super().__init__(rundir, self.model, keep, name, events, stop, saving, host)
 
-    def _make_care(self, boundary: Boundary) -> Care:
-        care = GraphCare(boundary, state=self.state, model=self.model)
+    def _make_step_guard(self, boundary: Boundary) -> StepGuard:
+        guard = GraphStepGuard(boundary, state=self.state, model=self.model)
         if self._rundir is not None and self._saver is not None:
-            care.save_path, care.save = self._rundir.path / self._rundir.basename, lambda: self.save_now("saver")
-        return care
+            guard.save_path, guard.save = (
+                self._rundir.path / self._rundir.basename,
+                lambda: self.save_now("saver"),
+            )
+        return guard
 
     def _adopt(self, session: Any) -> None:
-        assert isinstance(self._care, GraphCare)
+        assert isinstance(self._step_guard, GraphStepGuard)
         if isinstance(session, tf.compat.v1.Session):
-            adopt(session, self._care)
+            adopt(session, self._step_guard)
 
     def leave(self, error: BaseException | None) -> None:
-        """See `Custody`. What a program saves from then on, its Saver writes as TensorFlow does."""
+        """See `ManagedRun`. What a program saves from then on, its Saver writes as TensorFlow does."""
         super().leave(error)
-        if isinstance(self._care, GraphCare):
-            self._care.save = None
+        if isinstance(self._step_guard, GraphStepGuard):
+            self._step_guard.save = None
 
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         assert self.model is not None
@@ -95,9 +98,9 @@ class GraphCustody(Custody):
     def _be_back_at(self, step: float) -> None:
         """A run may be no step, or several: after as many runs as there are steps left it is looked at again."""
         super()._be_back_at(step)
-        assert isinstance(self._care, GraphCare) and self.model is not None
-        if self._upkeep is not None and self._upkeep.config.max_steps is not None:
-            self._care.runs_limit = self.model.runs + max(1, self._upkeep.config.max_steps - self.model.step)
+        assert isinstance(self._step_guard, GraphStepGuard) and self.model is not None
+        if self._services is not None and self._services.config.max_steps is not None:
+            self._step_guard.runs_limit = self.model.runs + max(1, self._services.config.max_steps - self.model.step)
 
     def _saved(self, state: State) -> None:
         """Tell TensorBoard, and the Supervisor's Saver which checkpoints there are: programs ask it for them.

@@ -31,13 +31,13 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
         Raises:
           StorageError: it cannot be written.
         """
-        care = getattr(sess, "care", None)
+        guard = getattr(sess, "step_guard", None)
         is_plain = global_step is not None and not args and not options
-        if is_plain and care is not None and care.save is not None and Path(save_path).absolute() == care.save_path:
+        if is_plain and guard is not None and guard.save is not None and Path(save_path).absolute() == guard.save_path:
             # Not `tf.compat.v1.train.global_step`: on a service's thread it takes the graph's tensor for an eager one.
             step = global_step if isinstance(global_step, int) else int(sess.run(global_step))
-            if care.model is not None and step == care.model.step:
-                care.save()
+            if guard.model is not None and step == guard.model.step:
+                guard.save()
                 return f"{save_path}-{step}"
         self._seen = self.published
         written: str = super().save(sess, save_path, global_step, *args, **options)

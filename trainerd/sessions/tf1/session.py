@@ -13,16 +13,16 @@ import tensorflow as tf
 import xxhash
 
 from trainerd.loop.flag import Request
-from trainerd.managed.step_guard import Care
+from trainerd.managed.step_guard import StepGuard
 from trainerd.sessions.tf1.callables import Callables, Remembered, op_of
-from trainerd.sessions.tf1.model import GraphSession
+from trainerd.sessions.tf1.model import GraphModel
 from trainerd.sessions.tf1.state import Effects, GraphState
 
 tf1 = tf.compat.v1
 
 
 @dataclass
-class GraphCare(Care):
+class GraphStepGuard(StepGuard):
     """What a managed session of a graph is looked after by.
 
     Attributes:
@@ -34,7 +34,7 @@ class GraphCare(Care):
     """
 
     state: GraphState | None = field(default=None)
-    model: GraphSession | None = field(default=None)
+    model: GraphModel | None = field(default=None)
     callables: Callables | None = field(default=None)
     save_path: Path | None = field(default=None)
     save: Callable[[], str] | None = field(default=None)
@@ -47,7 +47,7 @@ class GraphCare(Care):
         return self.model.changes if self.model is not None else 0
 
     def close(self, error: BaseException | None) -> None:
-        """See `Care.close`."""
+        """See `StepGuard.close`."""
         super().close(error)
         self.callables = None
 
@@ -94,7 +94,7 @@ class GraphCare(Care):
         assert state is not None
         return self._known.get(fetches, lambda new: state.effects(_elements(session, new)))
 
-    def _note(self, model: GraphSession, effects: Effects, feeds: Mapping[Any, Any]) -> None:
+    def _note(self, model: GraphModel, effects: Effects, feeds: Mapping[Any, Any]) -> None:
         if effects.makes:
             given = _digest(feeds, effects.placeholders)
             model.initialized({name: op + given for name, op in effects.makes.items()})
@@ -103,7 +103,7 @@ class GraphCare(Care):
             model.read(effects.reads)
         self.count(model)
 
-    def count(self, model: GraphSession) -> None:
+    def count(self, model: GraphModel) -> None:
         """A run may have changed something: count it, and be at a boundary after so many."""
         model.runs += 1
         if model.runs >= self.runs_limit:
@@ -143,14 +143,14 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
     It is not made, but one that a SessionManager made becomes it: see `adopt`.
     """
 
-    care: GraphCare
+    step_guard: GraphStepGuard
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """See `tf.compat.v1.Session.run`. On the loop's thread the end of a run is a boundary."""
-        boundary = self.care.boundary
+        boundary = self.step_guard.boundary
         if not boundary.is_mine:
             result = super().run(fetches, feed_dict, options, run_metadata)
-            self.care.ran(self, fetches, feed_dict, is_step=False)
+            self.step_guard.ran(self, fetches, feed_dict, is_step=False)
             return result
         with boundary.lock:
             result = self.run_step(fetches, feed_dict, options, run_metadata)
@@ -160,15 +160,15 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
 
     def run_step(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """As `run`, for who looks after the boundary itself."""
-        care = self.care
+        step_guard = self.step_guard
         try:
-            if not feed_dict and options is None and run_metadata is None and care.callables is not None:
-                return care.callables.run(fetches)
+            if not feed_dict and options is None and run_metadata is None and step_guard.callables is not None:
+                return step_guard.callables.run(fetches)
             result = super().run(fetches, feed_dict, options, run_metadata)
         except BaseException as error:
-            care.failed_to_run(self, error)
+            step_guard.failed_to_run(self, error)
             raise
-        care.ran(self, fetches, feed_dict)
+        step_guard.ran(self, fetches, feed_dict)
         return result
 
     def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
@@ -188,30 +188,30 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
         return self._as_step(fetches, lambda: run(handle, fetches, feed_dict), feed_dict)
 
     def _as_step(self, fetches: Any, run: Callable[[], Any], feeds: Any) -> Any:
-        boundary = self.care.boundary
+        boundary = self.step_guard.boundary
         if not boundary.is_mine:
             result = run()
-            self.care.ran(self, fetches, feeds, is_step=False)
+            self.step_guard.ran(self, fetches, feeds, is_step=False)
             return result
         with boundary.lock:
             try:
                 result = run()
             except BaseException as error:
-                self.care.failed_to_run(self, error)
+                self.step_guard.failed_to_run(self, error)
                 raise
-            self.care.ran(self, fetches, feeds)
+            self.step_guard.ran(self, fetches, feeds)
             if boundary.flag.is_raised:
                 boundary.reached()
         return result
 
     def __enter__(self) -> Any:
         """See `tf.compat.v1.Session`."""
-        self.care.is_within = True
+        self.step_guard.is_within = True
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
         """See `tf.compat.v1.Session`. What is to be saved is saved before."""
-        self.care.close(error)
+        self.step_guard.close(error)
         return super().__exit__(kind, error, traceback)
 
     def close(self) -> None:
@@ -219,7 +219,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
 
         From then on it is as any other session: another one may be looked after, when Python collects this one.
         """
-        self.care.close(None)
+        self.step_guard.close(None)
         self.__class__ = tf1.Session
         self.close()
 
@@ -227,11 +227,11 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
 ManagedSession.__name__ = "Session"  # it is what programs compare with when they look for the session within another
 
 
-def adopt(session: Any, care: GraphCare) -> Any:
+def adopt(session: Any, step_guard: GraphStepGuard) -> Any:
     """Make a `tf.compat.v1.Session` a managed one: the very same, so that all that holds it sees the change."""
     if isinstance(session, ManagedSession):
         session.__class__ = tf1.Session
-    session.care = care
+    session.step_guard = step_guard
     session.__class__ = ManagedSession
-    care.callables = Callables(session, care.wrapped(session))
+    step_guard.callables = Callables(session, step_guard.wrapped(session))
     return session

@@ -51,7 +51,7 @@ _UNMATCHED = (
 )
 
 
-class TrackedModel:
+class CheckpointModel:
     """The objects that a `tf.train.Checkpoint` tracks, and the count of the steps.
 
     What variables there are may only be known after the first step: Keras makes them when a model is first called. So

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from trainerd.managed.defaults import USE_DEFAULT
 from trainerd.managed.host import Host
-from trainerd.managed.run import Keep
+from trainerd.managed.run import KeepSettings
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions.tf2.model import TrackedModel
-from trainerd.sessions.tf2.run import StepCustody
+from trainerd.sessions.tf2.model import CheckpointModel
+from trainerd.sessions.tf2.run import FunctionRun
 from trainerd.sessions.tf2.session import StepSession
 
 
@@ -52,7 +52,7 @@ class StepProgram:
         self.global_step = global_step
         self.summary_op = None if summary_op is USE_DEFAULT else summary_op
         self.saver = checkpoint
-        self.model = TrackedModel(checkpoint, global_step, self.summary_op)
+        self.model = CheckpointModel(checkpoint, global_step, self.summary_op)
         self._init_fn = init_fn
         self._is_new = True
 
@@ -60,7 +60,7 @@ class StepProgram:
         """None: event files are trainerd's own, written in the background."""
         return None
 
-    def custody(
+    def managed(
         self,
         rundir: RunDirectory | None,
         writer: Any,
@@ -69,10 +69,10 @@ class StepProgram:
         should_stop: Callable[[], bool],
         saving: Callable[[int], None],
         host: Host | None,
-    ) -> StepCustody:
+    ) -> FunctionRun:
         """What looks after its session."""
-        self._custody = StepCustody(rundir, self.model, Keep(), stop, saving, host, should_stop=should_stop)
-        return self._custody
+        self._managed = FunctionRun(rundir, self.model, KeepSettings(), stop, saving, host, should_stop=should_stop)
+        return self._managed
 
     def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> StepSession:
         """A session. What is to be restored is, when it is looked after."""
@@ -108,4 +108,4 @@ class StepProgram:
         if not isinstance(summary, Mapping):
             parsed = tf.compat.v1.Summary.FromString(summary) if isinstance(summary, bytes) else summary
             summary = {value.tag: value.simple_value for value in parsed.value if value.HasField("simple_value")}
-        self._custody.write({str(name): float(value) for name, value in summary.items()}, global_step)
+        self._managed.write({str(name): float(value) for name, value in summary.items()}, global_step)

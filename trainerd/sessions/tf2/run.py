@@ -13,21 +13,21 @@ from trainerd.loop.contract import Steps
 from trainerd.managed.boundary import Boundary
 from trainerd.managed.defaults import NO_WRITER
 from trainerd.managed.host import Host
-from trainerd.managed.run import Custody, Keep
-from trainerd.managed.step_guard import Care
+from trainerd.managed.run import KeepSettings, ManagedRun
+from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions.tf2.model import TrackedModel
-from trainerd.sessions.tf2.session import StepCare, StepSession
+from trainerd.sessions.tf2.model import CheckpointModel
+from trainerd.sessions.tf2.session import FunctionStepGuard, StepSession
 
 
-class StepCustody(Custody):
-    """Looks after one session of functions; see `Custody`.
+class FunctionRun(ManagedRun):
+    """Looks after one session of functions; see `ManagedRun`.
 
     Args:
       rundir: where checkpoints go; None where nothing is saved.
       model: what the functions change.
       keep: how much is kept.
-      stop, saving, host: see `Custody`.
+      stop, saving, host: see `ManagedRun`.
       should_stop: whether the program's loop is to end.
     """
 
@@ -36,8 +36,8 @@ class StepCustody(Custody):
     def __init__(
         self,
         rundir: RunDirectory | None,
-        model: TrackedModel,
-        keep: Keep,
+        model: CheckpointModel,
+        keep: KeepSettings,
         stop: Callable[[BaseException | None], None],
         saving: Callable[[int], None] = lambda step: None,
         host: Host | None = None,
@@ -51,7 +51,7 @@ class StepCustody(Custody):
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """Take the run directory and the signals; see `Custody`. Event files begin anew each time."""
+        """Take the run directory and the signals; see `ManagedRun`. Event files begin anew each time."""
         if self._rundir is not None:
             self._events = EventWriter(self._rundir.path)
         with super().begun():
@@ -64,8 +64,8 @@ class StepCustody(Custody):
 
     def write_metrics(self) -> None:
         """Write a point of each curve."""
-        if self._upkeep is not None:
-            self._upkeep.recording.write_metrics()
+        if self._services is not None:
+            self._services.recorder.write_metrics()
 
     def write(self, scalars: Mapping[str, float], step: int | None) -> None:
         """Write figures of a step; of the present one where none is given.
@@ -73,24 +73,24 @@ class StepCustody(Custody):
         Raises:
           RuntimeError: there is no `logdir`.
         """
-        if self._upkeep is None:
+        if self._services is None:
             raise RuntimeError(NO_WRITER)
         self._events.scalars(scalars, self.model.step if step is None else step, time.time())
         self.tell(dict(scalars))
 
     def leave(self, error: BaseException | None) -> None:
-        """See `Custody`. The curves get their last points."""
-        if self._upkeep is not None:
-            self._upkeep.recording.write_metrics()
-            self._upkeep.recording.close()
+        """See `ManagedRun`. The curves get their last points."""
+        if self._services is not None:
+            self._services.recorder.write_metrics()
+            self._services.recorder.close()
         super().leave(error)
 
-    def _make_care(self, boundary: Boundary) -> Care:
-        return StepCare(boundary, ran=self._ran, should_stop=self._should_stop)
+    def _make_step_guard(self, boundary: Boundary) -> StepGuard:
+        return FunctionStepGuard(boundary, ran=self._ran, should_stop=self._should_stop)
 
     def _adopt(self, session: StepSession) -> None:
-        assert isinstance(self._care, StepCare)
-        session.care = self._care
+        assert isinstance(self._step_guard, FunctionStepGuard)
+        session.step_guard = self._step_guard
 
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         if prefix is None:
@@ -101,9 +101,9 @@ class StepCustody(Custody):
 
     def _ran(self, steps: Steps) -> None:
         """Keep the figures of these steps."""
-        if self._upkeep is not None:
+        if self._services is not None:
             self._recorded = self.model.step
-            self._upkeep.recording.steps(steps, self.model)
+            self._services.recorder.steps(steps, self.model)
 
 
 class NoEvents:

@@ -12,17 +12,17 @@ import tensorflow as tf
 
 from trainerd.checkpoints.contents.random_ops import calls_python, require_kept
 from trainerd.loop.contract import Steps
-from trainerd.managed.step_guard import Care
+from trainerd.managed.step_guard import StepGuard
 from trainerd.sessions.tf1.callables import LIMIT
 from trainerd.sessions.tf2.metrics import as_dict
-from trainerd.sessions.tf2.model import TrackedModel
+from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.while_loop import GraphLoop
 
 Step = Callable[..., Any]
 
 
 @dataclass
-class StepCare(Care):
+class FunctionStepGuard(StepGuard):
     """What a session of functions is looked after by.
 
     Attributes:
@@ -52,9 +52,9 @@ class StepSession:
       counts: whether the session counts them; False where the functions do it themselves.
     """
 
-    care: StepCare
+    step_guard: FunctionStepGuard
 
-    def __init__(self, model: TrackedModel, global_step: tf.Variable, *, counts: bool) -> None:
+    def __init__(self, model: CheckpointModel, global_step: tf.Variable, *, counts: bool) -> None:
         self._model = model
         self._global_step = global_step
         self._counts = counts
@@ -87,7 +87,7 @@ class StepSession:
             raise ValueError(
                 f"steps must be a whole number, 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}."
             )
-        boundary = self.care.boundary
+        boundary = self.step_guard.boundary
         if not boundary.is_mine:
             if steps is not None:
                 raise RuntimeError("steps is for the loop of the thread that asked for the session; run one step here.")
@@ -97,8 +97,8 @@ class StepSession:
             if steps is not None:
                 return self._run_until(step_fn, self.step + steps)
             result = self.run_step(step_fn, feed_dict)
-            self.care.ran(as_steps(self.step, result))
-            if boundary.flag.is_raised or self.step >= self.care.next_step:
+            self.step_guard.ran(as_steps(self.step, result))
+            if boundary.flag.is_raised or self.step >= self.step_guard.next_step:
                 boundary.reached()
         return result
 
@@ -112,7 +112,7 @@ class StepSession:
             if self._counts:
                 self._global_step.assign_add(1, read_value=False)
         except BaseException as error:
-            self.care.fail(error, self._model.changes)
+            self.step_guard.fail(error, self._model.changes)
             raise
         self._model.runs += 1
         return as_numpy(result)
@@ -131,7 +131,7 @@ class StepSession:
         before = self.step
         try:
             loop, structure = self._loop(step_fn, stops_at)
-            self.care.boundary.flag.bind(loop.set_raised)
+            self.step_guard.boundary.flag.bind(loop.set_raised)
             ran = loop.run(limit - before)
             if ran is not None and self.step != before + ran:
                 raise RuntimeError(
@@ -142,7 +142,7 @@ class StepSession:
             if self.step == before:
                 raise  # there is no batch any more; what was run before that is a run of its own
         except BaseException as error:
-            self.care.fail(error, self._model.changes)
+            self.step_guard.fail(error, self._model.changes)
             raise
         done = self.step - before
         self._model.runs += done
@@ -151,21 +151,21 @@ class StepSession:
 
     def close(self) -> None:
         """Save what is to be saved. No step follows."""
-        self.care.close(None)
+        self.step_guard.close(None)
 
     def _run_until(self, step_fn: Step, end: int) -> Any:
-        boundary, result, before = self.care.boundary, None, self.step
+        boundary, result, before = self.step_guard.boundary, None, self.step
         while self.step < end:
             if boundary.flag.is_raised:
                 boundary.reached()
-            if self.care.should_stop():
+            if self.step_guard.should_stop():
                 if self.step > before:
                     break
                 end = before + 1  # as a run of one step, which is made in any case
-            steps, last = self.run_steps(step_fn, int(min(end, self.care.next_step)))
+            steps, last = self.run_steps(step_fn, int(min(end, self.step_guard.next_step)))
             result = last if last is not None else result
-            self.care.ran(steps)
-            if boundary.flag.is_raised or self.step >= self.care.next_step:
+            self.step_guard.ran(steps)
+            if boundary.flag.is_raised or self.step >= self.step_guard.next_step:
                 boundary.reached()
         return result
 
