@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from trainerd import hooks as hooks
     from trainerd import keras as keras
     from trainerd.job.definition import GraphJob, Job, KerasJob
-    from trainerd.monitored.graph_session import MonitoredSession, SingularMonitoredSession
+    from trainerd.monitored.graph_session import MonitoredSession
     from trainerd.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
+    from trainerd.monitored.singular_session import SingularMonitoredSession
     from trainerd.monitored.training_session import MonitoredTrainingSession
     from trainerd.supervisor.supervisor import Supervisor
 

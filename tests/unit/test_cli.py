@@ -23,7 +23,7 @@ from trainerd.cli.app import COMMANDS
 from trainerd.cli.commands import pause, status
 from trainerd.cli.display import Display, render
 from trainerd.cli.summary import summary
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.errors import NotRunningError, every_class
 from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.loop.outcome import Outcome

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.config import parse
+from trainerd.config import parse, schema
 from trainerd.config.metric_goals import Target
 from trainerd.errors import ConfigError
 
 MINIMAL = 'entry = "job:job"\nlogdir = "runs/a"\n'
 
 
-def load(folder: Path, text: str) -> parse.Config:
+def load(folder: Path, text: str) -> schema.Config:
     path = folder / "trainerd.toml"
     path.write_text(text, encoding="utf-8")
     return parse.load(path)
@@ -122,7 +122,7 @@ def test_a_config_is_frozen_and_every_key_is_described(tmp_path: Path) -> None:
     c = load(tmp_path, MINIMAL)
     with pytest.raises(dataclasses.FrozenInstanceError):
         c.max_steps = 3  # type: ignore[misc]
-    for name, _, key in parse.every_key():
+    for name, _, key in schema.every_key():
         assert key.metadata["text"].endswith("."), name
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import FakeTime
-from trainerd.config.parse import WatchdogConfig
+from trainerd.config.schema import WatchdogConfig
 from trainerd.daemon.systemd.notify import Notifier, status_line
 from trainerd.daemon.systemd.watchdog import Watchdog
 from trainerd.errors import InUseError

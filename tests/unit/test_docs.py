@@ -26,8 +26,8 @@ import pytest
 from msgspec import Meta
 
 from trainerd.cli.app import COMMANDS, cli
-from trainerd.config import parse as configs
-from trainerd.daemon import logs
+from trainerd.config import parse, schema
+from trainerd.daemon import log_handlers
 from trainerd.errors import every_class
 from trainerd.job.definition import GraphJob, Job, KerasJob
 from trainerd.loop.signals.handlers import HANDLED
@@ -103,7 +103,7 @@ def plain_default(value: Any) -> str:
 
 def keys_of(table: str) -> list[tuple[str, Any, Any]]:
     """The keys of one table of the config; "top" for those in none."""
-    found = [(key.rpartition("."), kind, field) for key, kind, field in configs.every_key()]
+    found = [(key.rpartition("."), kind, field) for key, kind, field in schema.every_key()]
     return [(parts[2], kind, field) for parts, kind, field in found if (parts[0] or "top") == table]
 
 
@@ -142,7 +142,7 @@ def test_tables_are_what_the_code_says(path: Path) -> None:
 
 
 def test_every_table_of_the_config_is_on_its_page() -> None:
-    tables = {key.rpartition(".")[0] or "top" for key, _, _ in configs.every_key()}
+    tables = {key.rpartition(".")[0] or "top" for key, _, _ in schema.every_key()}
     assert {match[3] for match in BLOCK.finditer(read(CONFIG))} == tables
 
 
@@ -250,7 +250,7 @@ def test_the_files_of_a_run_directory_are_on_their_page(tmp_path: Path) -> None:
 
 def test_the_fields_of_the_journal_are_on_their_page() -> None:
     text = section(OPERATIONS, "Logs")
-    for field in logs.FIELDS:
+    for field in log_handlers.FIELDS:
         assert f"`{field.upper()}`" in text
 
 
@@ -314,7 +314,7 @@ def test_toml_blocks_are_configs_or_parts_of_one(path: Path) -> None:
     for block in blocks(path, "toml"):
         data = tomllib.loads(block)
         whole = data if "entry" in data else {"entry": "job:job", "logdir": "runs/a", **data}
-        configs.parse(whole)
+        parse.parse(whole)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -343,8 +343,8 @@ def test_pages_have_one_title_and_lines_that_end(path: Path) -> None:
 def test_the_configs_that_ship_have_valid_keys_those_in_remarks_too() -> None:
     for path in (ROOT / "trainerd" / "examples").rglob("*.toml"):
         text = read(path)
-        configs.parse(tomllib.loads(text))
-        configs.parse(tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE)))
+        parse.parse(tomllib.loads(text))
+        parse.parse(tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE)))
 
 
 def test_the_license_is_the_one_that_is_declared() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.daemon import logs
-from trainerd.daemon.logs import LogFile
+from trainerd.daemon.log_handlers import LogFile
 from trainerd.errors import StorageError
 from trainerd.rundir.state import State
 
@@ -123,7 +123,7 @@ def test_the_log_file_stays_small_and_takes_printed_lines_along(
 ) -> None:
     import logging
 
-    monkeypatch.setattr("trainerd.daemon.logs.MAX_BYTES", 2000)
+    monkeypatch.setattr("trainerd.daemon.log_handlers.MAX_BYTES", 2000)
     kept = [os.dup(1), os.dup(2)]
     try:
         handler = LogFile(tmp_path / "log", capture=True)

@@ -18,7 +18,7 @@ import pytest
 from tests.unit.conftest import FakeTime, WriterByHand
 from trainerd.checkpoints import catalogue, manifest
 from trainerd.config import parse as configs
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.contract import Model
 from trainerd.loop.fake import FakeSession

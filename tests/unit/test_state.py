@@ -13,8 +13,9 @@ import pytest
 
 from tests.unit.conftest import FakeTime
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, is_process, process_identity, read_state
+from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, read_state
 from trainerd.rundir.state_writer import MIN_SECS, StateFile
+from trainerd.system.process_identity import is_process, process_identity
 
 FULL = State(
     phase=Phase.TRAINING,

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from trainerd.config import parse as configs
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory
 

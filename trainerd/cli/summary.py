@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainerd.cli.options import command_line
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.loop.outcome import Outcome, reached
 from trainerd.rundir.state import Phase, State
 from trainerd.text import size

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainerd.config.parse import Config, every_key
+from trainerd.config.schema import Config, every_key
 
 Fingerprint = dict[str, str]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import daemon
 
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.daemon.exit import end
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import TrainerdError, full_message

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from trainerd.checkpoints import catalogue
 from trainerd.config import parse as configs
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, tensorflow_import
 from trainerd.daemon.exit import end_now
 from trainerd.daemon.program import DaemonHost

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.errors import EntryError
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.guard import Guard

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import About, Manifest
@@ -19,6 +17,7 @@ from trainerd.errors import JobError, StorageError
 from trainerd.loop.autosave import Cadence
 from trainerd.loop.contract import Savable
 from trainerd.loop.flag import Flag, Request
+from trainerd.loop.save import Save
 from trainerd.loop.schedule import Mark
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
@@ -33,30 +32,6 @@ MAX_RETRY_SECS = 600.0
 POLL_SECS = 0.5
 _FAILED = "the last save failed"
 _HANGS = "a save hangs"
-
-
-@dataclass
-class Save:
-    """One snapshot on its way to the disk.
-
-    Attributes:
-      step, reason, ids: of which step, why, and who waits for it.
-      changes: of the session, when its snapshot was taken.
-      unfinished: the services that are still to be done at its boundary.
-      error: why it could not be made; None while it is under way, and where it was.
-      done: set when it is over.
-      progress, moved_at: what the store last said of it, and when that changed.
-    """
-
-    step: int
-    reason: str
-    ids: list[str]
-    changes: int = 0
-    unfinished: Sequence[str] = ()
-    error: StorageError | UnsoundError | None = None
-    done: threading.Event = field(default_factory=threading.Event)
-    progress: object = None
-    moved_at: float = 0.0
 
 
 class Checkpointer:

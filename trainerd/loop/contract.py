@@ -164,3 +164,36 @@ class Session(Model, Protocol):
     def events(self, logdir: Path) -> Any:
         """What writes its curves for TensorBoard into this folder; see `supervisor.recorder.Events`."""
         ...
+
+
+class Events(Protocol):
+    """What is written for TensorBoard. Each method may raise StorageError."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether what failed before can be written again."""
+        ...
+
+    def begin(self, step: int, session: Model) -> None:
+        """The steps after this one are about to be run; what was recorded of them before is void."""
+        ...
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        """Figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
+        ...
+
+    def summaries(self, session: Model) -> None:
+        """Histograms of the weights, images of the kernels, and the job's own summaries."""
+        ...
+
+    def flush(self) -> None:
+        """Show what was written so far to readers."""
+        ...
+
+    def moved(self, logdir: Path) -> None:
+        """The run directory is there now."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        ...

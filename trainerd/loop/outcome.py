@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.rundir.state import Phase
 
 

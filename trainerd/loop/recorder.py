@@ -8,10 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from trainerd.errors import StorageError
-from trainerd.loop.contract import Model, Steps
+from trainerd.loop.contract import Events, Model, Steps
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase
 
@@ -19,39 +18,6 @@ log = logging.getLogger(__name__)
 
 EVALUATION, SUMMARIES, BETWEEN = "the evaluation", "the summaries", "the end of the epoch"
 _FAILED = "event files cannot be written"
-
-
-class Events(Protocol):
-    """What is written for TensorBoard. Each method may raise StorageError."""
-
-    @property
-    def is_well(self) -> bool:
-        """Whether what failed before can be written again."""
-        ...
-
-    def begin(self, step: int, session: Model) -> None:
-        """The steps after this one are about to be run; what was recorded of them before is void."""
-        ...
-
-    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
-        ...
-
-    def summaries(self, session: Model) -> None:
-        """Histograms of the weights, images of the kernels, and the job's own summaries."""
-        ...
-
-    def flush(self) -> None:
-        """Show what was written so far to readers."""
-        ...
-
-    def moved(self, logdir: Path) -> None:
-        """The run directory is there now."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more will be written."""
-        ...
 
 
 Section = Callable[[str], contextlib.AbstractContextManager[None]]

@@ -16,15 +16,15 @@ from trainerd.checkpoints.manifest import FINISH, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.errors import DataError, JobError, StorageError
 from trainerd.loop.checkpointer import Checkpointer
-from trainerd.loop.contract import Model
+from trainerd.loop.contract import Events, Model
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.guard import Guard, HeldState
 from trainerd.loop.holding import Holding
 from trainerd.loop.outcome import Outcome
-from trainerd.loop.recorder import Events, Recorder
+from trainerd.loop.recorder import Recorder
 from trainerd.loop.schedule import Mark, Schedule, Service
 from trainerd.loop.state_check import StateCheck
 from trainerd.loop.ticker import Ticker

@@ -27,17 +27,18 @@ import tensorflow as tf
 from trainerd.checkpoints import saver_checkpoints
 from trainerd.checkpoints.format.reader import read_whole
 from trainerd.checkpoints.manifest import FINISH, DamagedError, Manifest
-from trainerd.config.parse import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
+from trainerd.config.schema import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
 from trainerd.errors import StorageError
-from trainerd.loop.contract import Model, Steps
+from trainerd.loop.contract import Events, Model, Steps
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Outcome, reached
-from trainerd.loop.recorder import Events
 from trainerd.loop.schedule import Mark, Schedule
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
 from trainerd.managed.boundary import STUCK_SECS, Boundary
+from trainerd.managed.failures import is_clean, is_failure
 from trainerd.managed.host import Host, ProcessHost
+from trainerd.managed.settings import KeepSettings
 from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
@@ -52,14 +53,6 @@ _FOR_EVER = 2**62
 _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
 _MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
 _ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
-
-
-@dataclass(frozen=True)
-class KeepSettings:
-    """How many checkpoints are kept: the last so many, and one for each so many hours. 0 stands for none by that."""
-
-    last: int = 5
-    hours: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -640,15 +633,3 @@ class ManagedRun(ABC):
 def _reason(outcome: Outcome) -> str:
     """Why the last step is saved, for its manifest."""
     return FINISH if outcome.phase is Phase.FINISHED else "pause"
-
-
-def is_clean(error: BaseException | None) -> bool:
-    """Whether an error says that the input has ended, and no more."""
-    return isinstance(error, tf.errors.OutOfRangeError | StopIteration)
-
-
-def is_failure(error: BaseException | None) -> bool:
-    """Whether an error, or an exit, says that something went wrong."""
-    if isinstance(error, SystemExit):
-        return bool(error.code)
-    return error is not None and not is_clean(error) and not isinstance(error, GeneratorExit)

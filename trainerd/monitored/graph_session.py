@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import tensorflow as tf
 
-from trainerd.managed.defaults import CLOSED, STOPPED, StepContext, require_step_fn
+from trainerd.monitored.hooked_run import merge_options, require_disjoint
 from trainerd.monitored.lifecycle import Closing
+from trainerd.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.monitored.save_settings import SaveSettings, require_global_step
 from trainerd.monitored.session_creators import ChiefSessionCreator
+from trainerd.monitored.step_context import CLOSED, STOPPED, StepContext, require_step_fn
+from trainerd.monitored.tensorflow_names import Around, Within
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.run import GraphRun
@@ -25,52 +28,12 @@ from trainerd.sessions.tf1.unfinalized import open_again, unfinalized
 
 tf1 = tf.compat.v1
 
-PREEMPTION = (tf.errors.AbortedError, tf.errors.UnavailableError)
-# TensorFlow's own words, which people look for in their logs.
-_ADVICE = (
-    "This error may also occur due to a gRPC failure caused by high memory or network bandwidth usage in the parameter "
-    "servers. If this error occurs repeatedly, try increasing the number of parameter servers assigned to the job. "
-    "Error: %s"
-)
-_PREEMPTED = (
-    "This may be due to a preemption in a connected worker or parameter server. The current session will be closed and "
-    f"a new session will be created. {_ADVICE}"
-)
-_RUNNING = f"An error was raised. {_PREEMPTED}"
-_CONSIDERING = f"An error was raised while considering whether the session is complete. {_PREEMPTED}"
-_CREATING = (
-    "An error was raised while a session was being created. This may be due to a preemption of a connected worker or "
-    f"parameter server. A new session will be created. {_ADVICE}"
-)
 _WARNINGS = 5
 _STALE = (
     "It seems that global step (tf.train.get_global_step) has not been increased. Current value (could be stable): %s "
     "vs previous value: %s. You could increase the global step by passing tf.train.get_global_step() to "
     "Optimizer.apply_gradients or Optimizer.minimize."
 )
-_CLOSING = (
-    "An error occurred when attempting to close the session. This may be due to a preemption in a connected worker or "
-    "parameter server. Error: %s"
-)
-
-
-class _Around:
-    """Stands for one of the sessions that TensorFlow has within a monitored one, each in the next one's `_sess`."""
-
-    def __init__(self, session: Any) -> None:
-        self._sess = session
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what `copy` asks for, of an object that has nothing yet
-            raise AttributeError(name)
-        return getattr(self._sess, name)
-
-
-class _Within(NamedTuple):
-    """What programs look for within a monitored session."""
-
-    tf_sess: ManagedSession | None
-    coord: Any
 
 
 class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: ignore[misc]  # for `isinstance` alone
@@ -158,7 +121,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                     session = self._creator.create_session()
                 break
             except PREEMPTION as error:
-                self._recover(_CREATING, error)
+                self._recover(CREATING, error)
         self._session = self._managed.take(session)
 
     def _begin(self) -> None:
@@ -168,7 +131,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                 self._after_create()
                 return
             except PREEMPTION as error:
-                self._recover(_CREATING, error)
+                self._recover(CREATING, error)
                 self._close_session()
                 self._create_another()
 
@@ -224,13 +187,13 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         found: Any = self._tf_sess()
         if found is not None:  # in TensorFlow's that runs hooks, which is in the coordinated, and that in what recovers
             for _ in range(3 if self._recovers else 2):
-                found = _Around(found)
+                found = Around(found)
         return found
 
     @property
-    def _coordinated_creator(self) -> _Within:
+    def _coordinated_creator(self) -> Within:
         """TensorFlow's private way to the session and the Coordinator, which programs go all the same."""
-        return _Within(None, None) if self._has_ended else _Within(self._session, self._coord)
+        return Within(None, None) if self._has_ended else Within(self._session, self._coord)
 
     def _is_closed(self) -> bool:
         """Whether it is closed. As TensorFlow's: for tests."""
@@ -249,7 +212,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         try:
             self._coord.raise_requested_exception()
         except PREEMPTION as error:
-            self._recover(_CONSIDERING, error)
+            self._recover(CONSIDERING, error)
             self._close_session()
             self._renew()
             return False
@@ -288,7 +251,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                     self._renew()
                 return run()
             except PREEMPTION as error:
-                self._recover(_RUNNING, error)
+                self._recover(RUNNING, error)
                 self._close_session()
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
@@ -364,12 +327,12 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
             if request.fetches is not None:
                 asked[hook] = request.fetches
             if request.feed_dict:
-                _require_disjoint(of_hooks, request.feed_dict, "Same tensor is fed by two hooks.")
+                require_disjoint(of_hooks, request.feed_dict, "Same tensor is fed by two hooks.")
                 of_hooks.update(request.feed_dict)
             if request.options:
-                options = _merged(options or tf1.RunOptions(), request.options)
+                options = merge_options(options or tf1.RunOptions(), request.options)
         if of_hooks and feeds:
-            _require_disjoint(feeds, of_hooks, "Same tensor is fed by a SessionRunHook and user.")
+            require_disjoint(feeds, of_hooks, "Same tensor is fed by a SessionRunHook and user.")
         return {**of_hooks, **(feeds or {})}, options
 
     def _raise_first(self, error: BaseException) -> None:
@@ -433,57 +396,8 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         except PREEMPTION as error:
             if not self._recovers:
                 raise
-            tf1.logging.error(_CLOSING, error)
+            tf1.logging.error(CLOSING, error)
         finally:
             if session is not None:
                 with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
                     session.close()
-
-
-class SingularMonitoredSession(MonitoredSession, tf.compat.v1.train.SingularMonitoredSession):  # type: ignore[misc]
-    """A MonitoredSession that does not survive a preemption, and whose session one may have.
-
-    See `tf.compat.v1.train.SingularMonitoredSession` for the arguments.
-    """
-
-    _recovers = False
-
-    def __init__(
-        self,
-        hooks: Iterable[Any] | None = None,
-        scaffold: Any = None,
-        master: str = "",
-        config: Any = None,
-        checkpoint_dir: str | None = None,
-        stop_grace_period_secs: float = 120,
-        checkpoint_filename_with_path: str | None = None,
-    ) -> None:
-        creator = ChiefSessionCreator(
-            scaffold=scaffold,
-            master=master,
-            config=config,
-            checkpoint_dir=checkpoint_dir,
-            checkpoint_filename_with_path=checkpoint_filename_with_path,
-        )
-        super().__init__(creator, hooks, stop_grace_period_secs)
-
-    def raw_session(self) -> ManagedSession | None:
-        """The `tf.compat.v1.Session` itself."""
-        return self._tf_sess()
-
-
-def _require_disjoint(one: Mapping[Any, Any], other: Mapping[Any, Any], message: str) -> None:
-    if both := set(one) & set(other):
-        raise RuntimeError(f"{message} Conflict(s): {list(both)}")
-
-
-def _merged(options: Any, more: Any) -> Any:
-    """RunOptions that do what both ask for."""
-    merged = tf1.RunOptions()
-    merged.CopyFrom(options)
-    for name in ("trace_level", "timeout_in_ms", "inter_op_thread_pool", "output_partition_graphs"):
-        setattr(merged, name, max(getattr(options, name), getattr(more, name)))
-    merged.debug_options.debug_tensor_watch_opts.extend(more.debug_options.debug_tensor_watch_opts)
-    merged.debug_options.reset_disk_byte_usage |= more.debug_options.reset_disk_byte_usage
-    merged.report_tensor_allocations_upon_oom |= more.report_tensor_allocations_upon_oom
-    return merged

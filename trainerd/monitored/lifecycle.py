@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-from trainerd.managed.run import is_clean
+from trainerd.managed.failures import is_clean
 
 
 class Closing(ABC):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
 
+from trainerd.hooks import CheckpointSaverHook
 from trainerd.loop.schedule import Schedule
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf1 import defaults
@@ -91,3 +92,38 @@ def require_global_step(needing: Mapping[str, bool]) -> Any:
             tf1.train.get_global_step()  # raises what is wrong with one that is there and cannot count
             raise RuntimeError(f"Global step should be created to use {name}.")
     return found
+
+
+@dataclass(frozen=True)
+class StepSaveSettings:
+    """What is kept of a session of functions. 0 stands for never.
+
+    Attributes:
+      rundir: where checkpoints and curves go; None for nowhere.
+      save_secs, save_steps: between checkpoints.
+      show_secs, show_steps: between points of the metrics' curves.
+      count_steps: between two points of the curve of the rate.
+    """
+
+    rundir: RunDirectory | None
+    save_secs: float = 0
+    save_steps: int = 0
+    show_secs: float = 0
+    show_steps: int = 0
+    count_steps: int = 0
+
+
+def one_that_saves(hooks: list[Any], settings: StepSaveSettings) -> tuple[CheckpointSaverHook | None, StepSaveSettings]:
+    """The hook that says how to save, where there is one, and what is kept then."""
+    found = [hook for hook in hooks if isinstance(hook, CheckpointSaverHook)]
+    if not found:
+        return None, settings
+    hook = found[0]
+    rundir = RunDirectory.of(hook.checkpoint_dir, hook.checkpoint_basename)
+    own = settings.rundir.path if settings.rundir is not None and (settings.save_secs or settings.save_steps) else None
+    if len(found) > 1 or own not in (None, rundir.path):
+        raise ValueError(
+            "A session saves into one run directory: give one CheckpointSaverHook, and with it "
+            "save_checkpoint_secs=None, or the same folder as checkpoint_dir."
+        )
+    return hook, replace(settings, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps)

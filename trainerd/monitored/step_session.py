@@ -5,88 +5,24 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from trainerd.checkpoints.manifest import FINISH
-from trainerd.hooks import CheckpointSaverHook
 from trainerd.loop.flag import Request
 from trainerd.loop.schedule import Schedule
-from trainerd.managed.defaults import CLOSED, STOPPED, StepContext, require_step_fn
+from trainerd.monitored.hook_session import HookSession
 from trainerd.monitored.lifecycle import Closing
-from trainerd.rundir.paths import RunDirectory
+from trainerd.monitored.save_settings import StepSaveSettings, one_that_saves
+from trainerd.monitored.step_context import CLOSED, STOPPED, StepContext, require_step_fn
 from trainerd.sessions.tf2.program import StepProgram
-from trainerd.sessions.tf2.session import Step, StepSession, as_numpy, as_steps
+from trainerd.sessions.tf2.session import Step, StepSession, as_steps
 from trainerd.system.threads import called_every
 
 tf1 = tf.compat.v1
 
 CLOCK_SECS = 0.25
-
-
-@dataclass(frozen=True)
-class StepSaveSettings:
-    """What is kept of a session of functions. 0 stands for never.
-
-    Attributes:
-      rundir: where checkpoints and curves go; None for nowhere.
-      save_secs, save_steps: between checkpoints.
-      show_secs, show_steps: between points of the metrics' curves.
-      count_steps: between two points of the curve of the rate.
-    """
-
-    rundir: RunDirectory | None
-    save_secs: float = 0
-    save_steps: int = 0
-    show_secs: float = 0
-    show_steps: int = 0
-    count_steps: int = 0
-
-
-class HookSession:
-    """The session as hooks see it: what they run in it is no step.
-
-    Args:
-      session: runs the steps.
-      should_stop: whether the program's loop is to end.
-
-    Attributes:
-      last: what the last step returned.
-      has_run: whether there was one.
-    """
-
-    def __init__(self, session: StepSession, should_stop: Callable[[], bool]) -> None:
-        self._session = session
-        self.should_stop = should_stop
-        self.last: Any = None
-        self.has_run = False
-
-    @property
-    def step(self) -> int:
-        """The global step."""
-        return self._session.step
-
-    def run(self, fetches: Any, feed_dict: Mapping[str, Any] | None = None) -> Any:
-        """Names of what the last step returned, variables, and functions without arguments, in any structure.
-
-        Args:
-          fetches: what is wanted.
-          feed_dict: the functions' arguments by name.
-
-        Raises:
-          ValueError: the step returned nothing of that name.
-        """
-        return tf.nest.map_structure(lambda part: self._one(part, feed_dict or {}), fetches)
-
-    def _one(self, fetch: Any, feeds: Mapping[str, Any]) -> Any:
-        if isinstance(fetch, str):
-            found = self.last if isinstance(self.last, Mapping) else {"loss": self.last}
-            if fetch not in found:
-                raise ValueError(f"the step function returned nothing named {fetch!r}, but {sorted(found)}.")
-            return found[fetch]
-        return as_numpy(fetch(**feeds) if callable(fetch) and not hasattr(fetch, "dtype") else fetch)
 
 
 class MonitoredStepSession(Closing):
@@ -113,7 +49,7 @@ class MonitoredStepSession(Closing):
     ) -> None:
         self._program = program
         self._hooks = list(hooks)
-        self._saver, self._settings = _one_that_saves(self._hooks, settings)
+        self._saver, self._settings = one_that_saves(self._hooks, settings)
         self._grace_secs = stop_grace_secs
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._is_closed = self._stops = self._was_told = False
@@ -346,21 +282,3 @@ def _due(hook: Any, step: int, whenever: float = -math.inf) -> float:
         return step + 1
     due = hook.due_at(step)
     return whenever if due is None else due
-
-
-def _one_that_saves(
-    hooks: list[Any], settings: StepSaveSettings
-) -> tuple[CheckpointSaverHook | None, StepSaveSettings]:
-    """The hook that says how to save, where there is one, and what is kept then."""
-    found = [hook for hook in hooks if isinstance(hook, CheckpointSaverHook)]
-    if not found:
-        return None, settings
-    hook = found[0]
-    rundir = RunDirectory.of(hook.checkpoint_dir, hook.checkpoint_basename)
-    own = settings.rundir.path if settings.rundir is not None and (settings.save_secs or settings.save_steps) else None
-    if len(found) > 1 or own not in (None, rundir.path):
-        raise ValueError(
-            "A session saves into one run directory: give one CheckpointSaverHook, and with it "
-            "save_checkpoint_secs=None, or the same folder as checkpoint_dir."
-        )
-    return hook, replace(settings, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps)

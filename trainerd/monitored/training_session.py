@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.monitored.graph_session import MonitoredSession
-from trainerd.monitored.save_settings import SaveSettings
+from trainerd.monitored.save_settings import SaveSettings, StepSaveSettings
 from trainerd.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
-from trainerd.monitored.step_session import MonitoredStepSession, StepSaveSettings
+from trainerd.monitored.step_session import MonitoredStepSession
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.program import StepProgram
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import ProofError, TrainerdError, full_message

@@ -13,7 +13,7 @@ from pathlib import Path
 from trainerd import text
 from trainerd.checkpoints import catalogue
 from trainerd.config.fingerprint import Fingerprint, builds_otherwise, differences
-from trainerd.config.parse import CheckpointConfig, Config, EvaluateConfig
+from trainerd.config.schema import CheckpointConfig, Config, EvaluateConfig
 from trainerd.errors import ProofError
 from trainerd.proof import trace
 from trainerd.proof.life import begin, in_a_process, live

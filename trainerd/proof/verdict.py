@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.proof.trace import Difference
 
 _STARTS = (

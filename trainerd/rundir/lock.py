@@ -20,8 +20,8 @@ from pathlib import Path
 
 from trainerd.errors import InUseError, StorageError
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import is_process, process_identity
 from trainerd.system.durable_files import storage
+from trainerd.system.process_identity import is_process, process_identity
 from trainerd.system.regular_files import read_regular
 
 

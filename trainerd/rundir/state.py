@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.process_identity import is_process
 from trainerd.system.regular_files import read_regular
 
 
@@ -179,27 +179,6 @@ class State:
         text = json.dumps(self.to_json(), indent=1, allow_nan=False)
         with storage(f"write {path}"):
             write_atomic(path, text.encode() + b"\n", durable=False)
-
-
-def process_identity(pid: int) -> tuple[float, float]:
-    """A process's create time and the machine's uptime at that moment, both in seconds.
-
-    Raises:
-      psutil.Error: there is no such process.
-    """
-    created = psutil.Process(pid).create_time()
-    return created, created - psutil.boot_time()
-
-
-def is_process(pid: int, uptime_at_start: float) -> bool:
-    """Whether `pid` is alive and is the process that started at that uptime, in seconds."""
-    try:
-        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return False
-        # The kernel counts start times in hundredths, and the boot time in whole seconds.
-        return abs(process_identity(pid)[1] - uptime_at_start) < 1.5
-    except (psutil.Error, ValueError):
-        return False
 
 
 def read_state(path: Path) -> State | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.errors import EntryError
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program
 from trainerd.job.entry import load_job, source_of

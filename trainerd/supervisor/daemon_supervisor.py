@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.managed.host import Host
 from trainerd.supervisor.supervisor import Supervisor
 

@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from trainerd.loop.schedule import Schedule
 from trainerd.managed.defaults import USE_DEFAULT, or_default
+from trainerd.managed.failures import is_failure
 from trainerd.managed.host import Host
-from trainerd.managed.run import IDLE_SECS, is_failure
+from trainerd.managed.run import IDLE_SECS
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.tf1.events import SessionLog
 from trainerd.sessions.tf1.program import GraphProgram

@@ -3,67 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
-import sys
-import sysconfig
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-import trainerd
+from trainerd.cli import install_plan
+from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import command_line
 from trainerd.cli.say import say
-from trainerd.config import parse as configs
-from trainerd.config.parse import Config
-from trainerd.daemon.systemd import units
-from trainerd.errors import ConfigError, TrainerdError, UsageError
+from trainerd.errors import UsageError
 from trainerd.system.durable_files import storage, write_atomic
-
-NAME = "trainerd"
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The places of a machine that a unit is about.
-
-    Attributes:
-      units: where root's units are.
-      configs: where their configs are.
-      state: what StateDirectory= is in.
-      hidden: what the sandbox of a system unit takes from a service's sight.
-      running: the folder that is there while systemd runs.
-    """
-
-    units: Path = Path("/etc/systemd/system")
-    configs: Path = Path("/etc/trainerd")
-    state: Path = Path("/var/lib")
-    hidden: tuple[Path, ...] = tuple(map(Path, ("/root", "/home", "/run/user", "/tmp", "/var/tmp")))
-    running: Path = Path("/run/systemd/system")
-
-
-MACHINE = Machine()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be written, and for whom.
-
-    Attributes:
-      path, text: the unit.
-      config_path: the config that it trains.
-      service: what `systemctl` calls it.
-      user: whether it is for `systemctl --user`.
-    """
-
-    path: Path
-    text: str
-    config_path: Path
-    service: str
-    user: bool
 
 
 @click.command("install")
@@ -85,8 +36,8 @@ def command(for_user: bool, for_all: bool, name: str | None, config_path: Path |
     user = for_user or (not for_all and os.geteuid() != 0)
     if not user and not dry_run and os.geteuid() != 0:
         raise UsageError(
-            f"writing to {MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or install it "
-            f"for yourself alone: `{command_line('install --user')}`."
+            f"writing to {install_plan.MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or "
+            f"install it for yourself alone: `{command_line('install --user')}`."
         )
     plan = make_plan(user, name, config_path)
     if dry_run:
@@ -97,172 +48,13 @@ def command(for_user: bool, for_all: bool, name: str | None, config_path: Path |
         say(line)
 
 
-def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
-    """Decide what to write, after checking that it can work.
-
-    Raises:
-      UsageError: the options do not go together, or not with this Python.
-      ConfigError: the config is missing or wrong, or the service could not use it.
-    """
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,21}", name):
-        raise UsageError(
-            f"--name {name!r}: a name has letters, digits, `-` and `_` only, begins with no `-`, and has 22 characters "
-            "at most: each run has a user of its own, trainerd-NAME."
-        )
-    found = _find_config(user, name, config_path)
-    config = _load(found, user, name)
-    if not user:
-        _require_in_state_directory(config, name)
-        _require_reachable(found)
-    template = f"{NAME}@.service" if name else f"{NAME}.service"
-    folder = _user_configs() / "systemd" / "user" if user else MACHINE.units
-    try:
-        exec_start = f"{_program()} run --config {_config_argument(found, user, name)}"
-    except ValueError as error:
-        raise UsageError(f"{error}. Move it.") from None
-    text = units.render(read_template(template), exec_start, user=user)
-    return Plan(folder / template, text, found, f"{NAME}@{name}" if name else NAME, user)
-
-
 # ---------------------------------------------------------------------- the config
-
-
-def _user_configs() -> Path:
-    """$XDG_CONFIG_HOME. The specification has a relative one ignored."""
-    chosen = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return chosen if chosen.is_absolute() else Path.home() / ".config"
-
-
-def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path:
-    folder = _user_configs() / NAME if user else MACHINE.configs
-    if name is not None:
-        expected = folder / f"{name}.toml"
-        if config_path is not None and config_path.absolute() != expected:
-            raise UsageError(f"with --name {name} the config is {expected}: put it there, and leave --config out.")
-        return expected
-    if config_path is None:
-        config_path = Path(configs.NAME) if user else folder / configs.NAME
-    return (config_path / configs.NAME if config_path.is_dir() else config_path).absolute()
-
-
-def _config_argument(config_path: Path, user: bool, name: str | None) -> str:
-    """How the unit names the config: a template has one for each of its instances."""
-    if name is None:
-        return units.quote(str(config_path))
-    return f"%E/{NAME}/%i.toml" if user else units.quote(str(MACHINE.configs)) + "/%i.toml"
-
-
-def _load(path: Path, user: bool, name: str | None) -> Config:
-    if not path.exists():
-        steps = [f"`{command_line('init')} {shlex.quote(str(path.parent))}` writes one to start from"]
-        if path.name != configs.NAME:
-            steps.append(f"rename its {configs.NAME} to {path.name}")
-        if not user:
-            steps.append(f'set logdir = "{_state_directory(name)}" in it')
-        raise ConfigError(f"there is no config at {path}. {'; '.join(steps)}; then type this again.")
-    return configs.load(path)
-
-
-def _state_directory(name: str | None) -> Path:
-    return MACHINE.state / (f"{NAME}-{name}" if name else NAME)
-
-
-def _require_in_state_directory(config: Config, name: str | None) -> None:
-    """The service's own user can write nowhere else."""
-    allowed = _state_directory(name)
-    rundir = Path(os.path.normpath(config.rundir))
-    if not rundir.is_relative_to(allowed):
-        raise ConfigError(
-            f"{config.path}: logdir is {rundir}, and the service's own user can write in {allowed} only. "
-            f'Write:\n  logdir = "{allowed}"'
-        )
 
 
 # ---------------------------------------------------------------------- what the service's user can reach
 
 
-def _require_reachable(config_path: Path) -> None:
-    """The service runs as a user of its own, in a sandbox: it must be able to read the config and run this Python."""
-    if hidden := _hidden_under(config_path):
-        raise ConfigError(
-            f"the config is {config_path}, and the sandbox of the service hides {hidden}. Put it in "
-            f"{MACHINE.configs}, with the job beside it."
-        )
-    if closed := _closed_to_others(config_path):
-        raise ConfigError(
-            f"the service's own user cannot read {config_path}: {closed} is closed to other users. Type "
-            f"`chmod o+{'rx' if closed.is_dir() else 'r'} {shlex.quote(str(closed))}`."
-        )
-    for path in python_paths():
-        if why := _why_unreachable(path):
-            raise UsageError(
-                f"the service's own user cannot run this trainerd: it needs {path}, and {why}. Make the virtual "
-                "environment where every user can read it, with the system's Python, and type this again with it:\n"
-                "  /usr/bin/python3 -m venv /opt/trainerd\n"
-                "  /opt/trainerd/bin/pip install PATH-OF-THE-CHECKOUT\n"
-                "  /opt/trainerd/bin/trainerd install --system"
-            )
-
-
-def python_paths() -> list[Path]:
-    """What running this trainerd takes: the interpreter, where it really is, its libraries, and the package."""
-    executable = Path(sys.executable)
-    package = Path(trainerd.__file__).parent
-    found = [executable, executable.resolve(), Path(sys.prefix), Path(sys.base_prefix), package, package.resolve()]
-    return list(dict.fromkeys(found))
-
-
-def _why_unreachable(path: Path) -> str:
-    if hidden := _hidden_under(path):
-        return f"the sandbox of the service hides {hidden}"
-    closed = _closed_to_others(path)
-    return f"{closed} is closed to other users" if closed else ""
-
-
-def _hidden_under(path: Path) -> Path | None:
-    return next((place for place in MACHINE.hidden if path.is_relative_to(place)), None)
-
-
-def _closed_to_others(path: Path) -> Path | None:
-    """The first part of a path, from the top, that a user without rights cannot pass or read."""
-    for part in [*reversed(path.parents), path]:
-        needed = 0o4 if part == path and not part.is_dir() else 0o1
-        if not part.stat().st_mode & needed:
-            return part
-    return None
-
-
 # ---------------------------------------------------------------------- the unit
-
-
-def _program() -> str:
-    """The trainerd that runs now, quoted for a unit."""
-    script = Path(sys.executable).with_name("trainerd")
-    if os.access(script, os.X_OK):
-        return units.quote_program(str(script))
-    return f"{units.quote_program(sys.executable)} -m trainerd"
-
-
-def read_template(name: str) -> str:
-    """The text of a unit that ships.
-
-    Raises:
-      TrainerdError: it is not there.
-    """
-    folders = list(_template_folders())
-    for folder in folders:
-        if (folder / name).is_file():
-            with storage(f"read {folder / name}"):
-                return (folder / name).read_text(encoding="utf-8")
-    places = " and ".join(map(str, folders))
-    raise TrainerdError(f"{name} is missing from this installation: it was looked for in {places}. Install it again.")
-
-
-def _template_folders() -> Iterator[Path]:
-    """In a checkout `systemd/` is beside the package; in an installation it is among its data files."""
-    yield Path(trainerd.__file__).resolve().parent.parent / "systemd"
-    for prefix in dict.fromkeys((sys.prefix, sysconfig.get_path("data"))):
-        yield Path(prefix) / "share" / NAME / "systemd"
 
 
 def _write(plan: Plan) -> None:
@@ -275,7 +67,7 @@ def _write(plan: Plan) -> None:
         write_atomic(plan.path, content)
         plan.path.chmod(0o644)
     say(f"wrote {plan.path}")
-    if MACHINE.running.exists():
+    if install_plan.MACHINE.running.exists():
         _daemon_reload(plan)
 
 

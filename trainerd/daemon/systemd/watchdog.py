@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainerd.config.parse import WatchdogConfig
+from trainerd.config.schema import WatchdogConfig
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.rundir.state import Phase, State
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.snapshot import Snapshot
-from trainerd.config.parse import Config
+from trainerd.config.schema import Config
 from trainerd.job.definition import Job
 from trainerd.loop.contract import Session, Steps, StopFlag
 from trainerd.loop.flag import Flag, Request

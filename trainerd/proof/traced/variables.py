@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainerd.sessions.tf1.state import POSITION
+from trainerd.sessions.tf1.positions import POSITION
 
 _TABLE = "/.ATTRIBUTES/table-"  # then "keys" or "values"
 _NOT_VARIABLES = ("iterator/", POSITION, "_CHECKPOINTABLE")

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.op_kinds import CSV, ENDLESS
+from trainerd.checkpoints.contents.op_kinds import CSV
 from trainerd.errors import EntryError, StorageError
 from trainerd.sessions.input.pipeline import dataset_of, inputs, ops_of, repeats_within, setting, stage_name, stages
 
@@ -119,3 +119,6 @@ def _is_endless(dataset: tf.data.Dataset) -> bool:
     if name.startswith("Take"):
         return False
     return repeats_within(dataset) or (all if name == "Zip" else any)(map(_is_endless, below))
+
+
+ENDLESS = 2**62  # elements: from there on nobody sees the end

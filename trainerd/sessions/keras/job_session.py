@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.keras_variables import identity
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
-from trainerd.checkpoints.contents.python_state import PythonValues, is_plain, packed, stored
+from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.errors import DataError, JobError
 from trainerd.job.definition import Job, KerasJob
@@ -27,7 +25,8 @@ from trainerd.loop.contract import Steps
 from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, without_files
 from trainerd.sessions.keras.job_checks import checked, data_of
-from trainerd.sessions.keras.latest_values import LatestArrays
+from trainerd.sessions.keras.progress import Progress, saveable
+from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
 from trainerd.sessions.tf2.job_session import FunctionSession
 from trainerd.system.fork import ended_in_children
 
@@ -36,39 +35,6 @@ log = logging.getLogger(__name__)
 TELL_SECS = 1.0
 _STATE = "training"  # its name in a checkpoint
 _NO_ROWS = np.empty((0, 0))
-
-
-@dataclass
-class Progress:
-    """Where the training is.
-
-    Attributes:
-      epoch: which one is under way or next, counted from 0.
-      epoch_began: the global step at which it began; None where it has not.
-      input_began: the global step at which the data was begun.
-      passes: how often the data was begun before.
-      batch_began: whether callbacks were told of the beginning of the next batch.
-      logs: the metrics of an epoch whose end is under way; None where none is.
-      stopped: why training is over, where a callback stopped it; empty otherwise.
-      settings: what the callbacks were made with that stopped it.
-      epoch_logs: the metrics of the last epoch that has ended.
-      given: what the last step gave, where nobody knows beforehand where the data ends.
-      told: the global step at which callbacks were last told of training's end; None where they never were.
-      rows: how many there were in each file that a callback appends rows to, before training began.
-    """
-
-    epoch: int = 0
-    epoch_began: int | None = None
-    input_began: int = 0
-    passes: int = 0
-    batch_began: bool = False
-    logs: dict[str, Any] | None = None
-    stopped: str = ""
-    settings: Any = None
-    epoch_logs: dict[str, Any] = field(default_factory=dict)
-    given: dict[str, Any] = field(default_factory=dict)
-    told: int | None = None
-    rows: dict[str, int] = field(default_factory=dict)
 
 
 class KerasJobSession(FunctionSession):
@@ -111,9 +77,9 @@ class KerasJobSession(FunctionSession):
         state = {"model": job.model, _STATE: PythonValues(self._read_progress, self._write_progress)}
         self._arrays = LatestArrays()
         self._names = set[str]()  # what the step gives
-        step = _step_of(job.model, self._arrays, self._names)
+        step = step_of(job.model, self._arrays, self._names)
         super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
-        self._trains: Any = _trained(job.model)  # by the step; None once that has been compared
+        self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
 
     # ------------------------------------------------------------------ the contract
 
@@ -241,7 +207,7 @@ class KerasJobSession(FunctionSession):
         """Before the first step: `fit` makes its own only now, after callbacks were told of the beginning."""
         if self._trains is None:
             return
-        if self.step == 0 and self._trains != _trained(self._model):
+        if self.step == 0 and self._trains != trained_variables(self._model):
             raise JobError(
                 "a callback has changed, where the training began, what is trained (a layer's `trainable`, or the "
                 "optimizer), and the step was made before that. Do it before the KerasJob is made",
@@ -278,12 +244,12 @@ class KerasJobSession(FunctionSession):
                 extra={"event": "data-ended"},
             )
         logs = progress.logs or self._logs()
-        progress.logs = _saveable(logs)
+        progress.logs = saveable(logs)
         with self._whole():
             if self._is_validated():
                 logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
             self._call("on_epoch_end", progress.epoch, logs)
-        progress.epoch_logs = _saveable(logs)
+        progress.epoch_logs = saveable(logs)
         figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
         text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         is_told = (now := self._timer()) - self._told_at >= TELL_SECS
@@ -304,7 +270,7 @@ class KerasJobSession(FunctionSession):
 
     def _logs(self) -> dict[str, Any]:
         """The metrics of the epoch so far, as `fit` gives them to callbacks."""
-        of_metrics = as_numbers(_flat(self._model.get_metrics_result()))
+        of_metrics = as_numbers(flat(self._model.get_metrics_result()))
         given = self._given()
         return of_metrics if not given or set(of_metrics) == self._names else given
 
@@ -348,7 +314,7 @@ class KerasJobSession(FunctionSession):
         memory = self._memory() if self._before is None else self._before
         progress = dict(vars(self._progress))
         if self._ends_unforeseen:  # the epoch may be at its end, and not be told of it until the next step
-            progress["given"] = _saveable(self._given())
+            progress["given"] = saveable(self._given())
         return {"progress": progress, "callbacks": memory}
 
     def _memory(self) -> Any:
@@ -364,48 +330,3 @@ class KerasJobSession(FunctionSession):
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
             self._progress.stopped = ""
-
-
-def _step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
-    """The model's own step, made to a function as `fit` does.
-
-    Args:
-      arrays: keeps what it gives beside single numbers.
-      names: gets those of all that it gives.
-    """
-    step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
-
-    def train_step(data: Any) -> dict[str, tf.Tensor]:
-        given = step(data)
-        if not isinstance(given, Mapping):
-            raise TypeError(f"the model's train_step must return a dict of name to value, and returned {given!r}")
-        figures = {name: tf.convert_to_tensor(value) for name, value in _flat(given).items()}
-        names.update(figures)
-        numbers = {name: value for name, value in figures.items() if _is_numbers(value)}
-        for name, value in numbers.items():
-            if value.shape.rank != 0:
-                arrays.keep(name, value)
-        return {name: value for name, value in numbers.items() if value.shape.rank == 0}
-
-    return tf.function(train_step, autograph=False)
-
-
-def _trained(model: Any) -> Any:
-    """What a step of a model is made for."""
-    return id(model.optimizer), [identity(variable) for variable in model.trainable_variables]
-
-
-def _saveable(logs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in logs.items() if is_plain(value)}
-
-
-def _flat(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Logs within logs, such as those of all compiled metrics, are logs like any other, as they are to `fit`."""
-    found: dict[str, Any] = {}
-    for name, value in logs.items():
-        found |= _flat(value) if isinstance(value, Mapping) else {name: value}
-    return found
-
-
-def _is_numbers(value: tf.Tensor) -> bool:
-    return bool(value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool)

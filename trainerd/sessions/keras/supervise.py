@@ -21,10 +21,13 @@ from trainerd.loop.outcome import Paused
 from trainerd.loop.schedule import Schedule
 from trainerd.loop.signals.open_sessions import left_by_error
 from trainerd.managed.handoff_lock import HandoffLock
-from trainerd.managed.run import KeepSettings, Loop
+from trainerd.managed.run import Loop
+from trainerd.managed.settings import KeepSettings
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.rundir.state import Phase
-from trainerd.sessions.keras.callbacks import Callbacks, Moment, as_numbers
+from trainerd.sessions.keras.callback_memory import Moment
+from trainerd.sessions.keras.callbacks import Callbacks, as_numbers
+from trainerd.sessions.keras.fit_checks import all_of_the_data, other_data, require_position, traced_step
 from trainerd.sessions.keras.fit_data import MANY, FitData
 from trainerd.sessions.keras.fit_step import NotedStep, is_below, running_fit, runs_on
 from trainerd.sessions.tf2.model import CheckpointModel
@@ -119,30 +122,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             )
         self._is_within = self._is_told_again = self._is_resumed = False
         self._unsure = self._begun_before = None
-        if self._data is not None and self.model.distribute_strategy.num_replicas_in_sync > 1:
-            raise UsageError(
-                "the model was made under a tf.distribute strategy of several replicas, which read iterators of their "
-                "own: give fit the dataset itself, and an epoch that was interrupted begins anew."
-            )
-        if self._data is not None and 0 <= self._data.size != self.params.get("steps"):
-            raise UsageError(
-                f"the data has {self._data.size} batches, and steps_per_epoch is {self.params.get('steps')}: fit "
-                "begins the data again somewhere in an epoch, which cannot be gone on with. Give it data without an "
-                "end: supervise.data(dataset.repeat())."
-            )
+        if self._data is not None:
+            require_position(self._data, self.model, self.params)
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self._memory = Callbacks(self._remembering, self.model, epochs=None, steps=None, calls=False)
         self._restored = self._stopped_by = self._logs = self._break = None
         self._is_stopping, self._was_stopping, self._first_batch = False, False, 0
-        parts = {"model": self.model, _STATE: PythonValues(self._read, self._write)}
-        step = None
-        if self._data is not None:
-            parts["data"] = self._data.begin()
-            step = self._traced(self._data.kept.element_spec)
-        model = CheckpointModel(tf.train.Checkpoint(**parts), self._global_step)
-        if step is not None:
-            model.warn_of_forgotten(step.graph, "the model")
+        model = self._make_model()
         managed = FunctionRun(self._rundir, model, KeepSettings(), stop=self._stopped, should_stop=lambda: False)
         self._error: BaseException | None = None
         with managed.begun():
@@ -165,6 +152,17 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._show_secs:
             managed.add_service("curves", managed.write_metrics, Schedule(secs=self._show_secs))
         self._keep_boundary()
+
+    def _make_model(self) -> CheckpointModel:
+        """What is saved: the model, where `fit` is, and where its data is."""
+        parts = {"model": self.model, _STATE: PythonValues(self._read, self._write)}
+        if self._data is None:
+            return CheckpointModel(tf.train.Checkpoint(**parts), self._global_step)
+        parts["data"] = self._data.begin()
+        step = traced_step(self.model, self._data.kept.element_spec)
+        model = CheckpointModel(tf.train.Checkpoint(**parts), self._global_step)
+        model.warn_of_forgotten(step.graph, "the model")
+        return model
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """In an epoch that goes on, put back what `fit` has just reset."""
@@ -191,10 +189,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """A step begins: an error from here on is in the middle of it."""
         if self._data is not None and self._begun_before == self._data.begun:
             self._begun_before = None
-            raise UsageError(
-                f"steps_per_epoch is {self._data.size}, which is all of the data: leave it out. With it `fit` cuts the "
-                "epoch short that comes after one that was gone on with."
-            )
+            raise all_of_the_data(self._data.size)
         self._begun_before = self._at_last = None
         self._is_within, self._begun_batch = True, batch
 
@@ -305,19 +300,6 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     _at_last: tuple[Moment, Values] | None = None  # what callbacks were, and the variables
     _unsure: CheckpointModel | None = None  # what was restored before `fit` has made its variables
 
-    def _traced(self, batch: Any) -> Any:
-        """A step's trace, which makes all variables: in fit's first step it is too late to restore metrics."""
-        try:
-            return tf.function(self.model.train_step, autograph=False).get_concrete_function(batch)
-        except Exception as error:
-            if not self.model.run_eagerly:
-                raise
-            raise UsageError(
-                "the model's train_step runs eagerly alone and cannot be traced, which supervise.data needs to make "
-                f"all variables before it restores them: {error}. Write it in TensorFlow's ops; or give fit the data "
-                "itself, and an epoch that was interrupted begins anew."
-            ) from error
-
     def _note_steps(self) -> None:
         """Have it known when a step is done: the callbacks that are told of it before us may fail."""
         train = self.model.train_function
@@ -380,11 +362,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._instead = train_or_tell
 
     def _refuse_data(self) -> None:
-        error = UsageError(
-            "fit reads something that is made of supervise.data(...), and not that itself, so its position is not "
-            "known. Make all of the dataset first, and what `class_weight` is for too, as sample weights in a `map`; "
-            "then give supervise.data(dataset) to fit."
-        )
+        error = other_data()
         self._leave(error)
         raise error
 

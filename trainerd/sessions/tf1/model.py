@@ -13,7 +13,8 @@ import xxhash
 
 from trainerd.checkpoints.contents.random_ops import calls_python, random_ops
 from trainerd.errors import DataError
-from trainerd.sessions.tf1.state import GraphSnapshot, GraphState, IteratorPosition
+from trainerd.sessions.tf1.positions import IteratorPosition
+from trainerd.sessions.tf1.state import GraphSnapshot, GraphState
 from trainerd.version import __version__
 
 tf1 = tf.compat.v1

@@ -10,15 +10,17 @@ import tensorflow as tf
 
 from trainerd.managed.boundary import Boundary
 from trainerd.managed.host import Host
-from trainerd.managed.run import KeepSettings, ManagedRun
+from trainerd.managed.run import ManagedRun
+from trainerd.managed.settings import KeepSettings
 from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, State
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.model import GraphModel
 from trainerd.sessions.tf1.saver import Saver
-from trainerd.sessions.tf1.session import GraphStepGuard, adopt
+from trainerd.sessions.tf1.session import adopt
 from trainerd.sessions.tf1.state import GraphState
+from trainerd.sessions.tf1.step_guard import GraphStepGuard
 
 
 class GraphRun(ManagedRun):

@@ -22,63 +22,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.op_kinds import unsound_iterators
 from trainerd.checkpoints.contents.tensor_values import owned
 from trainerd.checkpoints.format.os_errors import as_os_errors
+from trainerd.sessions.tf1.effects import READ, Effects, ancestors, is_change
+from trainerd.sessions.tf1.input_checks import unsound_iterators
+from trainerd.sessions.tf1.positions import POSITION, IteratorPosition
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
 
-POSITION = "trainerd/position/"  # the keys in a checkpoint of what an iterator has given already
 _UNINITIALIZED = "the iterator has not been initialized"
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
-# Stateful, and yet they leave everything as it is.
-_READ = {"VarHandleOp", "ReadVariableOp", "VariableV2", "Variable", "VarIsInitializedOp", "IsVariableInitialized"}
-_READ |= {"IteratorToStringHandle"}
-_AT_END = " at-end"  # behind what initialized an iterator that had nothing more to give
-
-
-@dataclass(frozen=True)
-class IteratorPosition:
-    """Where an iterator was.
-
-    Attributes:
-      made_by: what initialized it last; empty where no run of the program did.
-      state: what TensorFlow says of it.
-      is_at_end: whether a run was told that it has no more.
-    """
-
-    made_by: str
-    state: bytes
-    is_at_end: bool
-
-    @classmethod
-    def of(cls, content: bytes) -> IteratorPosition:
-        """What a checkpoint has of it."""
-        first, _, state = content.partition(b"\n")
-        made_by = first.decode()
-        return cls(made_by.removesuffix(_AT_END), state, made_by.endswith(_AT_END))
-
-    def to_bytes(self) -> bytes:
-        """What a checkpoint has of it; nothing where there is nothing to say."""
-        return f"{self.made_by}{_AT_END if self.is_at_end else ''}\n".encode() + self.state if self.state else b""
-
-
-@dataclass(frozen=True)
-class Effects:
-    """What running some fetches does.
-
-    Attributes:
-      changes: whether it may change a variable.
-      makes: the iterators that it initializes, and the operation that does; one may be given one dataset or another.
-      reads: the iterators from which it takes elements, where it names them.
-      placeholders: what may be fed to it, by name.
-    """
-
-    changes: bool
-    makes: Mapping[str, str]
-    reads: frozenset[str]
-    placeholders: frozenset[str]
+READ |= {"IteratorToStringHandle"}
 
 
 @dataclass(frozen=True)
@@ -218,10 +173,10 @@ class GraphState:
 
     def effects(self, fetches: Sequence[Any]) -> Effects:
         """What running these tensors and operations does; None among them may do anything to a variable."""
-        ops = _ancestors([fetch for fetch in fetches if fetch is not None])
+        ops = ancestors([fetch for fetch in fetches if fetch is not None])
         uses = [(op, name) for op in ops for name in self.iterators_of(op)]
         return Effects(
-            changes=any(fetch is None for fetch in fetches) or any(map(_changes, ops)),
+            changes=any(fetch is None for fetch in fetches) or any(map(is_change, ops)),
             makes={name: op.name for op, name in uses if op.type == "MakeIterator"},
             reads=frozenset(name for op, name in uses if op.type.startswith("IteratorGetNext")),
             placeholders=frozenset(op.name for op in ops if op.type.startswith("Placeholder")),
@@ -310,24 +265,6 @@ class GraphSnapshot:
 def _are_same(one: Any, other: Any) -> bool:
     """Whether two values are the same, bit for bit: a NaN is, too."""
     return bool(np.array_equal(one, other) if one.dtype == object else one.tobytes() == other.tobytes())
-
-
-def _changes(op: Any) -> bool:
-    """Whether an operation may change a variable: one of a resource, or one that it is given by reference."""
-    by_reference = any(argument.is_ref for argument in op.op_def.input_arg)
-    return bool(op.op_def.is_stateful or by_reference) and op.type not in _READ
-
-
-def _ancestors(fetches: Sequence[Any]) -> set[Any]:
-    """Every operation that is run for these tensors and operations."""
-    seen: set[Any] = set()
-    waiting = [fetch if isinstance(fetch, tf.Operation) else fetch.op for fetch in fetches]
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [*(source.op for source in op.inputs), *op.control_inputs]
-    return seen
 
 
 def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:

@@ -13,7 +13,8 @@ from trainerd.loop.contract import Steps
 from trainerd.managed.boundary import Boundary
 from trainerd.managed.defaults import NO_WRITER
 from trainerd.managed.host import Host
-from trainerd.managed.run import KeepSettings, ManagedRun
+from trainerd.managed.run import ManagedRun
+from trainerd.managed.settings import KeepSettings
 from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.model import CheckpointModel

@@ -1,0 +1,175 @@
+"""The keys of trainerd.toml: type, unit, default, text."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from msgspec import Meta
+
+from trainerd.config.metric_goals import Best, Target
+
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+Hours = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+Share = Annotated[float, Meta(ge=0.0001, le=1)]
+
+
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+
+
+Positive = Annotated[int, Meta(ge=1, le=2**62)]
+
+
+def _key(default: Any, unit: str, text: str) -> Any:
+    """One key: its default, its unit, and what it does."""
+    factory = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**factory, metadata={"unit": unit, "text": text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When checkpoints are written, and how many are kept."""
+
+    save_model_secs: Seconds | Literal["auto"] = _key(
+        600.0, "s", 'Seconds between checkpoints. "auto": as few as `max_overhead` allows. 0: none on a clock.'
+    )
+    max_overhead: Share = _key(0.01, "", 'With "auto", the share of the time that saving may cost.')
+    save_model_steps: Count = _key(0, "steps", "Steps between checkpoints. 0: none by steps.")
+    keep_last: Positive = _key(5, "checkpoints", "How many of the newest checkpoints are kept.")
+    keep_every_hours: Hours = _key(
+        0.0, "h", "Besides those, one of every so many hours of training is kept for good. 0: none."
+    )
+    best: str | None = _key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
+    keep_best: Positive = _key(1, "checkpoints", "How many of the best are kept, where `best` is set.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryConfig:
+    """What is written for TensorBoard, and when."""
+
+    save_summaries_secs: Seconds = _key(
+        120.0, "s", "Seconds between summaries: histograms of the weights, kernels, the job's own. 0: none."
+    )
+    metrics_secs: Seconds = _key(
+        10.0, "s", "Seconds between points of the metrics' curves (loss, accuracy, …). 0: none on a clock."
+    )
+    metrics_steps: Count = _key(
+        0, "steps", "Steps between points of those curves; the loop need not stop for them. 0: none by steps."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """When the job's `evaluate` runs."""
+
+    evaluate_secs: Seconds = _key(600.0, "s", "Seconds between evaluations. 0: none on a clock.")
+    evaluate_steps: Count = _key(0, "steps", "Steps between evaluations. 0: none by steps.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogConfig:
+    """How long what is not a step may take before systemd is allowed to end the process.
+
+    Steps themselves have `WatchdogSec=` of the unit.
+    """
+
+    first_step_secs: Seconds = _key(
+        1800.0,
+        "s",
+        "From the start until the first step is done: import, restore, compilation; also between two sessions of a "
+        "program. 0: no deadline.",
+    )
+    evaluate_secs: Seconds = _key(3600.0, "s", "One evaluation, or one writing of summaries. 0: no deadline.")
+    save_secs: Seconds = _key(300.0, "s", "A save in which no byte gets written. 0: no deadline.")
+    pause_secs: Seconds = _key(
+        60.0,
+        "s",
+        "How long a pause waits for a step that calls Python, such as one that waits for worker processes, and for a "
+        "program that does not end its loop and runs no step. After that the newest whole state is saved, and the "
+        "process ends. 0: for ever.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConfig:
+    """What is logged."""
+
+    level: Literal["debug", "info", "warning", "error"] = _key("info", "", "The least level that is logged.")
+    progress_secs: Seconds = _key(60.0, "s", "Seconds between lines of progress. 0: none.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What one trainerd.toml says. Paths are absolute."""
+
+    entry: Annotated[str, Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$")] = _key(
+        MISSING, "", "The job: `module:attribute`. The config's folder is on the import path."
+    )
+    logdir: Annotated[str, Meta(min_length=1)] = _key(
+        MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
+    )
+    max_steps: Positive | None = _key(None, "steps", "Where training ends. Left out: train for ever.")
+    target: str | None = _key(None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".')
+    stop_on_nan: bool = _key(
+        True, "", "Stop when the loss is NaN or infinite, and never save variables that hold a NaN."
+    )
+    deterministic: bool = _key(
+        False, "", "Have every op give the same bits each time, so that runs repeat exactly. Slower; needs `seed`."
+    )
+    seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = _key(
+        None, "", "Seeds Python, NumPy, TensorFlow and Keras before the job is built. Left out: each new run differs."
+    )
+    input_position: Literal["exact", "restart"] = _key(
+        "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins it anew."
+    )
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    summary: SummaryConfig = field(default_factory=SummaryConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    path: Path | None = None
+    folder: Path = field(default_factory=Path.cwd)
+    accept_changes: bool = False
+
+    @property
+    def rundir(self) -> Path:
+        """The run directory, absolute."""
+        return rundir_of(self.folder, self.logdir)
+
+    def parsed_best(self) -> Best | None:
+        """What the best checkpoint is, or None where it was not said."""
+        return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)
+
+    def parsed_target(self) -> Target | None:
+        """The target, or None where training does not end at one."""
+        return None if self.target is None else Target.parse(self.target)
+
+
+NOT_KEYS = {"path", "folder", "accept_changes"}  # not of the file
+
+
+def rundir_of(folder: Path, logdir: str) -> Path:
+    return (folder / Path(logdir).expanduser()).absolute()
+
+
+def every_key() -> list[tuple[str, Any, Any]]:
+    """Every key as (its name with its table, its type, its dataclass field), in the order of the file."""
+    found: list[tuple[str, Any, Any]] = []
+    for cls, prefix in ((Config, ""), *((t, f"{n}.") for n, t in _tables().items())):
+        types = get_type_hints(cls, include_extras=True)
+        found += [
+            (prefix + f.name, types[f.name], f)
+            for f in fields(cls)
+            if f.name not in NOT_KEYS and not is_dataclass(types[f.name])
+        ]
+    return found
+
+
+def _tables() -> dict[str, type[Any]]:
+    types = get_type_hints(Config)
+    return {f.name: types[f.name] for f in fields(Config) if is_dataclass(types[f.name])}

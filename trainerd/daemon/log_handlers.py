@@ -1,0 +1,156 @@
+"""Where log records go: trainerd.log, the journal, the terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from logging_journald import JournaldTransport
+
+from trainerd.rundir.state import State
+from trainerd.system.regular_files import open_to_append
+from trainerd.text import printable
+
+MAX_BYTES = 10_000_000
+
+
+BACKUPS = 3
+
+
+OURS = "trainerd"  # the logger above those of its modules
+
+
+_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+_PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+
+
+class LogFile(RotatingFileHandler):
+    """The log of the run directory. Keeps itself small, and can carry what the process prints too.
+
+    Args:
+      path: the file; it is appended to.
+      capture: whether standard output and standard error go to it, as those of a daemon.
+    """
+
+    def __init__(self, path: Path, *, capture: bool) -> None:
+        self._capture = capture
+        super().__init__(path, maxBytes=MAX_BYTES, backupCount=BACKUPS, encoding="utf-8")
+        self.setFormatter(make_formatter())
+        self._redirect()
+
+    def _open(self) -> TextIOWrapper:
+        return os.fdopen(open_to_append(Path(self.baseFilename)), "a", encoding=self.encoding)
+
+    def doRollover(self) -> None:
+        """Start a new file, and have what is printed follow."""
+        super().doRollover()
+        self._redirect()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, into a new file where the one so far was moved or removed; there where none can be made."""
+        try:
+            if self.stream is None or not self._is_at(self.stream):
+                moved, self.stream = self.stream, self._open()
+                self._redirect()
+                if moved is not None:
+                    moved.close()
+        except OSError:
+            if self.stream is None:
+                self.handleError(record)
+                return
+        super().emit(record)
+
+    def _is_at(self, stream: TextIOWrapper) -> bool:
+        """Whether the log's name still leads to this file."""
+        try:
+            return os.path.samestat(Path(self.baseFilename).stat(), os.fstat(stream.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk must not fill the journal with tracebacks of logging; the line is lost."""
+
+    def _redirect(self) -> None:
+        if self._capture and self.stream is not None:
+            for descriptor in (1, 2):
+                os.dup2(self.stream.fileno(), descriptor)
+
+
+class JournalHandler(logging.Handler):
+    """Sends records to journald with PRIORITY and the fields STEP, PHASE, EVENT and LOGDIR."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._transport = JournaldTransport()
+        self.setFormatter(_Printable())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record."""
+        fields = {
+            "MESSAGE": self.format(record),
+            "PRIORITY": _PRIORITY.get(record.levelno, 6),
+            "SYSLOG_IDENTIFIER": "trainerd",
+            "CODE_FILE": record.pathname,
+            "CODE_LINE": record.lineno,
+            "CODE_FUNC": record.funcName,
+            "LOGGER": record.name,
+        }
+        of_run = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        fields |= {name.upper(): printable(v) if isinstance(v, str) else v for name, v in of_run.items()}
+        try:
+            self._transport.send(fields.items())
+        except OSError:
+            self.handleError(record)
+
+
+FIELDS = ("step", "phase", "event", "reason", "logdir")
+
+
+class Others(logging.Handler):
+    """What other libraries log, for the handlers that trainerd's own records have reached already."""
+
+    def __init__(self, handlers: list[logging.Handler]) -> None:
+        super().__init__()
+        self._handlers = handlers
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand one record on."""
+        if record.name.partition(".")[0] != OURS:
+            for handler in self._handlers:
+                handler.handle(record)
+
+
+class AddFields(logging.Filter):
+    """Gives each record the step and the phase at which it was written."""
+
+    def __init__(self, state: Callable[[], State]) -> None:
+        super().__init__()
+        self._state = state
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add what the record does not say itself."""
+        state = self._state()
+        for name, value in (("step", state.step), ("phase", str(state.phase)), ("logdir", state.logdir)):
+            if not hasattr(record, name):
+                setattr(record, name, value)
+        return True
+
+
+class _Printable(logging.Formatter):
+    """Shows no control characters: a record may quote what stands in the run directory."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def make_formatter() -> logging.Formatter:
+    formatter = _Printable(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    return formatter

@@ -1,0 +1,54 @@
+"""What TensorFlow's hooks take for a session, over functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.sessions.tf2.session import StepSession, as_numpy
+
+
+class HookSession:
+    """The session as hooks see it: what they run in it is no step.
+
+    Args:
+      session: runs the steps.
+      should_stop: whether the program's loop is to end.
+
+    Attributes:
+      last: what the last step returned.
+      has_run: whether there was one.
+    """
+
+    def __init__(self, session: StepSession, should_stop: Callable[[], bool]) -> None:
+        self._session = session
+        self.should_stop = should_stop
+        self.last: Any = None
+        self.has_run = False
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return self._session.step
+
+    def run(self, fetches: Any, feed_dict: Mapping[str, Any] | None = None) -> Any:
+        """Names of what the last step returned, variables, and functions without arguments, in any structure.
+
+        Args:
+          fetches: what is wanted.
+          feed_dict: the functions' arguments by name.
+
+        Raises:
+          ValueError: the step returned nothing of that name.
+        """
+        return tf.nest.map_structure(lambda part: self._one(part, feed_dict or {}), fetches)
+
+    def _one(self, fetch: Any, feeds: Mapping[str, Any]) -> Any:
+        if isinstance(fetch, str):
+            found = self.last if isinstance(self.last, Mapping) else {"loss": self.last}
+            if fetch not in found:
+                raise ValueError(f"the step function returned nothing named {fetch!r}, but {sorted(found)}.")
+            return found[fetch]
+        return as_numpy(fetch(**feeds) if callable(fetch) and not hasattr(fetch, "dtype") else fetch)

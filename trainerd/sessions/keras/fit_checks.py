@@ -1,0 +1,74 @@
+"""What `Supervise` refuses: what `fit` does with its data so that it could not go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.errors import UsageError
+from trainerd.sessions.keras.fit_data import FitData
+
+
+def require_position(data: FitData, model: Any, params: Mapping[str, Any]) -> None:
+    """See that an epoch of this data can be gone on with.
+
+    Args:
+      data: what `supervise.data` was given.
+      model: the compiled Keras model.
+      params: what `fit` says of itself.
+
+    Raises:
+      UsageError: it cannot.
+    """
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise UsageError(
+            "the model was made under a tf.distribute strategy of several replicas, which read iterators of their "
+            "own: give fit the dataset itself, and an epoch that was interrupted begins anew."
+        )
+    if 0 <= data.size != params.get("steps"):
+        raise UsageError(
+            f"the data has {data.size} batches, and steps_per_epoch is {params.get('steps')}: fit "
+            "begins the data again somewhere in an epoch, which cannot be gone on with. Give it data without an "
+            "end: supervise.data(dataset.repeat())."
+        )
+
+
+def all_of_the_data(size: int) -> UsageError:
+    """The error for a `steps_per_epoch` that is the data's own length."""
+    return UsageError(
+        f"steps_per_epoch is {size}, which is all of the data: leave it out. With it `fit` cuts the epoch short that "
+        "comes after one that was gone on with."
+    )
+
+
+def other_data() -> UsageError:
+    """The error for data that `fit` does not read from `supervise.data`."""
+    return UsageError(
+        "fit reads something that is made of supervise.data(...), and not that itself, so its position is not "
+        "known. Make all of the dataset first, and what `class_weight` is for too, as sample weights in a `map`; "
+        "then give supervise.data(dataset) to fit."
+    )
+
+
+def traced_step(model: Any, batch: Any) -> Any:
+    """A step's trace, which makes all variables: in fit's first step it is too late to restore metrics.
+
+    Args:
+      model: the compiled Keras model.
+      batch: the `tf.TypeSpec`s of a batch.
+
+    Raises:
+      UsageError: the step cannot be traced.
+    """
+    try:
+        return tf.function(model.train_step, autograph=False).get_concrete_function(batch)
+    except Exception as error:
+        if not model.run_eagerly:
+            raise
+        raise UsageError(
+            "the model's train_step runs eagerly alone and cannot be traced, which supervise.data needs to make "
+            f"all variables before it restores them: {error}. Write it in TensorFlow's ops; or give fit the data "
+            "itself, and an epoch that was interrupted begins anew."
+        ) from error

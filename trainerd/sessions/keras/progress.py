@@ -1,0 +1,46 @@
+"""Where a KerasJob is in its epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainerd.checkpoints.contents.python_state import is_plain
+
+
+@dataclass
+class Progress:
+    """Where the training is.
+
+    Attributes:
+      epoch: which one is under way or next, counted from 0.
+      epoch_began: the global step at which it began; None where it has not.
+      input_began: the global step at which the data was begun.
+      passes: how often the data was begun before.
+      batch_began: whether callbacks were told of the beginning of the next batch.
+      logs: the metrics of an epoch whose end is under way; None where none is.
+      stopped: why training is over, where a callback stopped it; empty otherwise.
+      settings: what the callbacks were made with that stopped it.
+      epoch_logs: the metrics of the last epoch that has ended.
+      given: what the last step gave, where nobody knows beforehand where the data ends.
+      told: the global step at which callbacks were last told of training's end; None where they never were.
+      rows: how many there were in each file that a callback appends rows to, before training began.
+    """
+
+    epoch: int = 0
+    epoch_began: int | None = None
+    input_began: int = 0
+    passes: int = 0
+    batch_began: bool = False
+    logs: dict[str, Any] | None = None
+    stopped: str = ""
+    settings: Any = None
+    epoch_logs: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+    told: int | None = None
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+def saveable(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in logs.items() if is_plain(value)}

@@ -1,0 +1,79 @@
+"""The step of a Keras model, as it runs in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.contents.keras_variables import identity
+
+
+def step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
+    """The model's own step, made to a function as `fit` does.
+
+    Args:
+      arrays: keeps what it gives beside single numbers.
+      names: gets those of all that it gives.
+    """
+    step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
+
+    def train_step(data: Any) -> dict[str, tf.Tensor]:
+        given = step(data)
+        if not isinstance(given, Mapping):
+            raise TypeError(f"the model's train_step must return a dict of name to value, and returned {given!r}")
+        figures = {name: tf.convert_to_tensor(value) for name, value in flat(given).items()}
+        names.update(figures)
+        numbers = {name: value for name, value in figures.items() if _is_numbers(value)}
+        for name, value in numbers.items():
+            if value.shape.rank != 0:
+                arrays.keep(name, value)
+        return {name: value for name, value in numbers.items() if value.shape.rank == 0}
+
+    return tf.function(train_step, autograph=False)
+
+
+def trained_variables(model: Any) -> Any:
+    """What a step of a model is made for."""
+    return id(model.optimizer), [identity(variable) for variable in model.trainable_variables]
+
+
+def flat(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Logs within logs, such as those of all compiled metrics, are logs like any other, as they are to `fit`."""
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        found |= flat(value) if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def _is_numbers(value: tf.Tensor) -> bool:
+    return bool(value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool)
+
+
+class LatestArrays:
+    """The arrays of the last step, by name. To keep one costs a step an op, and no copy."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tf.Variable] = {}
+
+    @property
+    def variables(self) -> list[Any]:
+        """What they are kept in: no variables of the state, since the next step replaces them unread."""
+        return list(self._kept.values())
+
+    def keep(self, name: str, value: tf.Tensor) -> None:
+        """Called where a step is traced: keep this array of it.
+
+        Args:
+          value: numbers, of any shape, which may be another in each step.
+        """
+        if name not in self._kept:  # a `tf.function` that makes variables is traced twice
+            with tf.init_scope():
+                self._kept[name] = tf.Variable(tf.zeros([], value.dtype), trainable=False, shape=tf.TensorShape(None))
+        self._kept[name].assign(value, read_value=False)
+
+    def read(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Those of the last step."""
+        return {name: variable.numpy() for name, variable in self._kept.items()}

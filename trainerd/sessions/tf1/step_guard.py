@@ -1,0 +1,136 @@
+"""What a managed session of a graph knows of its run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import xxhash
+
+from trainerd.loop.flag import Request
+from trainerd.managed.step_guard import StepGuard
+from trainerd.sessions.tf1.callables import Callables, Remembered, op_of
+from trainerd.sessions.tf1.effects import Effects
+from trainerd.sessions.tf1.model import GraphModel
+from trainerd.sessions.tf1.state import GraphState
+
+
+@dataclass
+class GraphStepGuard(StepGuard):
+    """What a managed session of a graph is looked after by.
+
+    Attributes:
+      state: what of the graph is saved; None where nothing is.
+      model: the graph as it is saved and restored; None where nothing is.
+      callables: the prepared fetches; None once the session is closed.
+      save_path, save: what its checkpoints' names begin with, and what makes one now; None where none are made.
+      runs_limit: after so many runs that change something the loop must be at a boundary.
+    """
+
+    state: GraphState | None = field(default=None)
+    model: GraphModel | None = field(default=None)
+    callables: Callables | None = field(default=None)
+    save_path: Path | None = field(default=None)
+    save: Callable[[], str] | None = field(default=None)
+    runs_limit: float = field(default=math.inf)
+    _known: Remembered[Effects] = field(default_factory=Remembered)
+
+    @property
+    def changes(self) -> int:
+        """How many runs have changed something; 0 where they are not counted."""
+        return self.model.changes if self.model is not None else 0
+
+    def close(self, error: BaseException | None) -> None:
+        """See `StepGuard.close`."""
+        super().close(error)
+        self.callables = None
+
+    def wrapped(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
+        """For `Callables`: counts the runs that change something, and sees to inputs that are initialized."""
+
+        def wrap(fetches: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+            model, state = self.model, self.state
+            if model is None or state is None:
+                return call
+            effects = state.effects(_elements(session, fetches))
+            if not effects.makes and not effects.changes:
+                return call
+
+            def call_and_count() -> Any:
+                result = call()
+                self._note(model, effects, {})
+                return result
+
+            return call_and_count
+
+        return wrap
+
+    def ran(self, session: Any, fetches: Any, feeds: Any = None, *, is_step: bool = True) -> None:
+        """These fetches were run past `Callables`; as a step, or in the middle of one or beside it."""
+        state = self.state
+        if self.model is None or state is None:
+            return
+        if not is_step and not state.has_initializers:
+            return
+        effects = self._effects(session, fetches)
+        if effects.makes or (is_step and effects.changes):
+            self._note(self.model, effects, feeds or {})
+
+    def failed_to_run(self, session: Any, error: BaseException) -> None:
+        """A run raised an error: where the input has ended, it says so of the input."""
+        op = op_of(session, error) if isinstance(error, tf.errors.OutOfRangeError) else None
+        if op is not None and self.model is not None and self.state is not None:
+            self.model.ended(frozenset(self.state.iterators_of(op)))
+        self.fail(error, self.changes)
+
+    def _effects(self, session: Any, fetches: Any) -> Effects:
+        state = self.state
+        assert state is not None
+        return self._known.get(fetches, lambda new: state.effects(_elements(session, new)))
+
+    def _note(self, model: GraphModel, effects: Effects, feeds: Mapping[Any, Any]) -> None:
+        if effects.makes:
+            given = _digest(feeds, effects.placeholders)
+            model.initialized({name: op + given for name, op in effects.makes.items()})
+            return
+        if model.is_waiting:
+            model.read(effects.reads)
+        self.count(model)
+
+    def count(self, model: GraphModel) -> None:
+        """A run may have changed something: count it, and be at a boundary after so many."""
+        model.runs += 1
+        if model.runs >= self.runs_limit:
+            self.boundary.flag.raise_for(Request.TICK)
+
+
+def _elements(session: Any, fetches: Any) -> list[Any]:
+    """The tensors and operations in a structure of fetches; None for what may be any."""
+    if isinstance(fetches, list | tuple | Mapping):
+        parts = fetches.values() if isinstance(fetches, Mapping) else fetches
+        return [element for part in parts for element in _elements(session, part)]
+    found = []
+    for part in tf.nest.flatten(fetches, expand_composites=True):
+        try:
+            found.append(session.graph.as_graph_element(part))
+        except (TypeError, ValueError, KeyError):  # what Session.run knows and the graph does not
+            found.append(None)
+    return found
+
+
+def _digest(feeds: Mapping[Any, Any], placeholders: Set[str]) -> str:
+    """What an iterator was given, where a run was fed: the same operation may be given other data the next time."""
+    given = {getattr(key, "name", str(key)).partition(":")[0]: value for key, value in feeds.items()}
+    digest = xxhash.xxh3_64()
+    for name in sorted(given.keys() & placeholders):
+        value = given[name]
+        for part in value if hasattr(value, "_fields") else [value]:  # a SparseTensorValue has several
+            array = np.ascontiguousarray(part)
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.view(np.uint8).data)
+    return f" {digest.hexdigest()}" if given.keys() & placeholders else ""
