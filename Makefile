@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test torture lint types systemd-test bench bench-short clean
+.PHONY: help run test test-long test-all torture lint types systemd-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
 	@echo "make test          the tests"
+	@echo "make test-all      those, and the ones that take longer (make test-long): twice the time"
 	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
 	@echo "make lint types    ruff and mypy"
 	@echo "make systemd-test  tests that boot a real systemd; needs root and systemd-container"
@@ -32,7 +33,12 @@ run: .venv/.run
 	@$(BIN)/trainerd run
 
 test: .venv/.test
-	$(PYTEST) -n auto tests/unit tests/process tests/tensorflow tests/torture tests/old_runs
+	$(PYTEST) -n auto -m "not long" tests/unit tests/process tests/tensorflow tests/old_runs
+
+test-long: .venv/.test
+	$(PYTEST) -n auto -m long tests/process tests/tensorflow tests/torture
+
+test-all: test test-long
 
 torture: .venv/.test
 	TORTURE=long $(PYTEST) tests/torture

@@ -193,6 +193,7 @@ def test_a_keras_model_is_trained_paused_and_trained_on(start: Start, project: P
     assert again.end() == 0 and "epochs = 30 are done" in again.text
 
 
+@pytest.mark.long
 def test_a_keras_model_is_checked_and_proved_without_touching_its_files(start: Start, project: Path) -> None:
     (project / "epochs.csv").write_text("mine\n")
     write_config(project, entry="jobs:keras_model")
@@ -212,6 +213,7 @@ def test_what_works_and_is_warned_of_is_not_called_well(start: Start, project: P
     assert "All is well" not in check.text and "It works; mind the warning above. " in check.text, check.text
 
 
+@pytest.mark.long
 def test_a_graph_is_proved(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:graph")
     prove = start("prove", "--steps", "40", "--interruptions", "3")

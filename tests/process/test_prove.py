@@ -24,6 +24,7 @@ def test_an_exact_job_is_proved(start: Start, project: Path) -> None:
     assert all("restored step" in log and "what the job builds" not in log for log in logs)
 
 
+@pytest.mark.long
 def test_nothing_is_left_where_temporary_files_are(project: Path) -> None:
     """Processes are killed that had theirs, TensorFlow's generated code among them."""
     folder = project / "temporary"
@@ -35,6 +36,7 @@ def test_nothing_is_left_where_temporary_files_are(project: Path) -> None:
     assert "The same, bit for bit." in done.stdout and not list(folder.iterdir()), done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_run_that_ends_by_its_dataset_is_interrupted_before_that(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:brief")
     prove = start("prove", "--steps", "60", "--interruptions", "2")
@@ -55,6 +57,7 @@ def test_a_run_that_ends_by_its_dataset_is_interrupted_before_that(start: Start,
         ("jobs:nothing", ["the run ended by itself, with 69", "has no 'nothing'"]),
     ],
 )
+@pytest.mark.long
 def test_a_job_that_is_not_is_told_where(start: Start, project: Path, entry: str, parts: list[str]) -> None:
     write_config(project, entry=entry)
     prove = start("prove", "--steps", "40", "--interruptions", "1")
@@ -63,12 +66,14 @@ def test_a_job_that_is_not_is_told_where(start: Start, project: Path, entry: str
         assert part in prove.text, prove.text
 
 
+@pytest.mark.long
 def test_a_dataset_that_begins_anew_is_found(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:exact", more='input_position = "restart"\n')
     prove = start("prove", "--steps", "40", "--interruptions", "1")
     assert prove.end(120) == 70 and "another batch" in prove.text, prove.text
 
 
+@pytest.mark.long
 def test_an_evaluation_that_changes_the_state_is_named(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:measured_with_noise")
     for command in (["check"], ["prove", "--steps", "20", "--interruptions", "1"]):

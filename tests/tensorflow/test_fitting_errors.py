@@ -19,6 +19,8 @@ from tests.tensorflow.models import At, Once, X, Y, a_model, assert_same, endles
 from trainerd.errors import UsageError
 from trainerd.rundir.state import Phase
 
+pytestmark = pytest.mark.long
+
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras counts on a whole epoch
 
 

@@ -23,6 +23,8 @@ from tests.tensorflow.models import At, Once, X, Y, a_model, assert_same, reshuf
 from trainerd.errors import InUseError
 from trainerd.rundir.state import Phase
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_fit_that_failed_makes_way_for_the_next_in_its_run_directory(tmp_path: Path, is_removed: bool) -> None:

@@ -169,7 +169,7 @@ KNOWN = {
     ("daemon/exit.py", "_shutdown"),
     ("sessions/keras/fit_step.py", "_current_frames"),  # Python's, documented; tests/tensorflow/test_fitting_left.py
     ("daemon/exit.py", "_exit"),
-    ("forked.py", "_exit"),
+    ("system/fork.py", "_exit"),
     ("checkpoints/contents/object_graph.py", "_checkpoint"),  # tests/tensorflow/test_hidden.py, as the next one
     ("checkpoints/contents/object_graph.py", "_update_uid"),
     ("sessions/tf1/callables.py", "_make_callable_from_options"),

@@ -30,6 +30,8 @@ from trainerd.errors import DataError, EntryError, JobError
 from trainerd.loop.flag import Flag, Request
 from trainerd.sessions.keras.job_session import KerasJobSession
 
+pytestmark = pytest.mark.long
+
 
 def test_the_end_of_an_epoch_gives_its_figures() -> None:
     model = a_model()

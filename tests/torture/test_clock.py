@@ -17,6 +17,8 @@ from tests.process.trainers import saved, wait_for
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 
+pytestmark = pytest.mark.long
+
 HOUR, YEAR = 3600, 31_557_600
 
 

@@ -29,6 +29,8 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
 from trainerd.text import printable
 
+pytestmark = pytest.mark.long
+
 STEPS = (10, 20, 30, 40)
 
 

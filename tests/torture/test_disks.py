@@ -8,11 +8,15 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import Trainer, first_steps, saved, wait_for
 from tests.torture.conftest import Tell, amount
 from tests.torture.disks import failing, forget_the_cache
 from tests.torture.test_kills import announced
+
+pytestmark = pytest.mark.long
 
 
 def test_a_disk_that_fails_late_has_nothing_announced_that_is_not_on_it(

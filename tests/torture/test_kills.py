@@ -15,6 +15,8 @@ from tests.process.trainers import Trainer, first_steps, saved, variables, wait_
 from tests.torture.conftest import Tell, amount
 from tests.torture.disks import Disk, power
 
+pytestmark = pytest.mark.long
+
 MORE = "[checkpoint]\nsave_model_secs = 0.05\nkeep_last = 3\n"
 
 

@@ -10,12 +10,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved, variables, wait_for
 from tests.torture.conftest import Tell, amount
 from tests.torture.test_kills import announced, until_it_trains
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
+
+pytestmark = pytest.mark.long
 
 GRACE_SECS = 10.0
 EVERY = "[evaluate]\nevaluate_secs = 0\nevaluate_steps = 400\n[checkpoint]\nsave_model_steps = 300\n"
