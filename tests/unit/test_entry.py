@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from trainerd.errors import EntryError
+from trainerd.errors import EntryError, JobError
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program
 from trainerd.job.entry import load_job
-from trainerd.job.user_code import job_traceback, own_message
+from trainerd.job.user_code import called_at_boundary, job_traceback, own_message
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +117,15 @@ def test_frames_of_tensorflow_are_left_out_of_its_messages() -> None:
         "    tf.debugging.assert_less(a, b)",
         "assertion failed: [a is too large]",
     ]
+
+
+def test_a_keyboard_interrupt_is_the_jobs_where_no_ctrl_c_raises_one() -> None:
+    """A trainer's own handler notes a SIGINT. Who reads from a terminal within `trainerd check` still ends it."""
+    with pytest.raises(KeyboardInterrupt), called_at_boundary("the job's evaluate", 3):
+        raise KeyboardInterrupt
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        with pytest.raises(JobError, match="evaluate failed after step 3"), called_at_boundary("evaluate", 3):
+            raise KeyboardInterrupt
+    finally:
+        signal.signal(signal.SIGINT, before)

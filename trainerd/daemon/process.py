@@ -30,7 +30,7 @@ from trainerd.errors import (
     headline,
 )
 from trainerd.job.definition import Program
-from trainerd.job.user_code import FAILURES, in_a_line, job_traceback
+from trainerd.job.user_code import in_a_line, is_users, job_traceback
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
 from trainerd.loop.guard import Guard
@@ -265,7 +265,9 @@ class TrainerProcess:
                 return self._paused(host)
         except TrainerdError:
             raise
-        except FAILURES as error:
+        except BaseException as error:
+            if not is_users(error):
+                raise
             if not isinstance(error, SystemExit) or error.code:
                 step = self._reporter.state.step
                 details = job_traceback(error)

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +14,7 @@ import xxhash
 
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program
-from trainerd.job.user_code import job_traceback
-from trainerd.system.fork import ended_in_children
+from trainerd.job.user_code import job_traceback, user_code
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -103,18 +102,17 @@ def _call(build: Callable[[], object], entry: str) -> object:
         return build()
 
 
-@contextlib.contextmanager
-def _blamed(entry: str, *, failed: str, ended: str) -> Iterator[None]:
+def _blamed(entry: str, *, failed: str, ended: str) -> contextlib.AbstractContextManager[None]:
     """What the user's code raises in the block is told as theirs."""
-    try:
-        with ended_in_children():
-            yield
-    except TrainerdError:
-        raise
-    except Exception as error:
-        raise EntryError(f"entry = {entry!r} {failed}:\n{job_traceback(error)}") from error
-    except SystemExit as error:
-        raise EntryError(f"entry = {entry!r}: {ended} ended with exit({error.code!r}).") from error
+
+    def told(error: BaseException) -> TrainerdError:
+        if isinstance(error, TrainerdError):
+            return error
+        if isinstance(error, SystemExit):
+            return EntryError(f"entry = {entry!r}: {ended} ended with exit({error.code!r}).")
+        return EntryError(f"entry = {entry!r} {failed}:\n{job_traceback(error)}")
+
+    return user_code(told)
 
 
 def _near(module: object, name: str) -> str:

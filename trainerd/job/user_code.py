@@ -1,11 +1,17 @@
-"""The traceback of the job alone: what a user needs of an error, without the frames of trainerd and TensorFlow."""
+"""The user's code: how it is called, and the traceback of it alone, without the frames of trainerd and TensorFlow."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
 import sysconfig
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from trainerd.errors import JobError, TrainerdError
+from trainerd.system.fork import ended_in_children
 
 _OURS = str(Path(__file__).resolve().parent.parent)
 _EXAMPLES = str(Path(_OURS, "examples"))
@@ -17,6 +23,49 @@ _NAMES_ERROR = re.compile(r"\w+(Error|Exception|Interrupt|Exit|Iteration): ")
 _LINE = 300  # characters
 
 FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what the daemon exits with
+
+
+@contextlib.contextmanager
+def user_code(failed: Callable[[BaseException], TrainerdError]) -> Iterator[None]:
+    """Run the user's code in the block. What it raises is told as the user's.
+
+    Args:
+      failed: makes the error that is raised in its place, or returns the error itself.
+    """
+    try:
+        with ended_in_children():
+            yield
+    except BaseException as error:
+        if not is_users(error):
+            raise
+        if (told := failed(error)) is error:
+            raise
+        raise told from error
+
+
+def called_at_boundary(what: str, step: int) -> contextlib.AbstractContextManager[None]:
+    """Run a function of the user's between two steps, in the block.
+
+    Args:
+      what: for the message, such as "the job's evaluate".
+      step: the global step.
+
+    Raises:
+      JobError: it failed. The state is that of the boundary.
+    """
+    return user_code(
+        lambda error: JobError(f"{what} failed after step {step}", step=step, sound=True, details=job_traceback(error))
+    )
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether an error is one that the user's code has raised.
+
+    A KeyboardInterrupt is, unless Python raises it for a Ctrl-C: where trainerd handles SIGINT, Python does not.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    return isinstance(error, FAILURES)
 
 
 def _is_the_users(file: str) -> bool:

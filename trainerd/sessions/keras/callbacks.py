@@ -10,11 +10,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from trainerd.errors import EntryError, JobError
-from trainerd.job.user_code import FAILURES, job_traceback
+from trainerd.errors import EntryError
+from trainerd.job.user_code import called_at_boundary
 from trainerd.sessions.keras.callback_memory import KERAS_OWN, Moment, as_it_is, changed_in, memory_of, plain, taken
 from trainerd.sessions.keras.csv_rows import keep_rows_before, read_rows
-from trainerd.system.fork import ended_in_children
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +71,8 @@ class Callbacks:
         Raises:
           JobError: one raised an error.
         """
-        try:
-            with ended_in_children():
-                getattr(self._list, name)(*arguments, **options)
-        except FAILURES as error:
-            message = f"a callback's {name} failed after step {step}"
-            raise JobError(message, step=step, sound=True, details=job_traceback(error)) from error
+        with called_at_boundary(f"a callback's {name}", step):
+            getattr(self._list, name)(*arguments, **options)
 
     def rows(self) -> dict[str, int]:
         """How many rows there are in the files of those that append to them: of an earlier training."""

@@ -20,7 +20,7 @@ from trainerd.checkpoints.contents.python_state import PythonValues, packed, sto
 from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.errors import DataError, JobError
 from trainerd.job.definition import Job, KerasJob
-from trainerd.job.user_code import FAILURES, job_traceback
+from trainerd.job.user_code import called_at_boundary
 from trainerd.loop.contract import Steps
 from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, without_files
@@ -28,7 +28,6 @@ from trainerd.sessions.keras.job_checks import checked, data_of
 from trainerd.sessions.keras.progress import Progress, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
 from trainerd.sessions.tf2.job_session import FunctionSession
-from trainerd.system.fork import ended_in_children
 
 log = logging.getLogger(__name__)
 
@@ -287,22 +286,18 @@ class KerasJobSession(FunctionSession):
     def _validate(self) -> Mapping[str, Any]:
         job = self._keras
         x, y, weights = keras.utils.unpack_x_y_sample_weight(job.validation_data)
-        try:
-            with ended_in_children():
-                found = self._model.evaluate(
-                    x,
-                    y,
-                    batch_size=None if isinstance(x, tf.data.Dataset) else job.batch_size,
-                    sample_weight=weights,
-                    steps=job.validation_steps,
-                    callbacks=self._callbacks.for_evaluate,
-                    verbose=0,
-                    return_dict=True,
-                )
+        with called_at_boundary("the model's evaluate", self.step):
+            found = self._model.evaluate(
+                x,
+                y,
+                batch_size=None if isinstance(x, tf.data.Dataset) else job.batch_size,
+                sample_weight=weights,
+                steps=job.validation_steps,
+                callbacks=self._callbacks.for_evaluate,
+                verbose=0,
+                return_dict=True,
+            )
             return as_numbers(found)
-        except FAILURES as error:
-            message = f"the model's evaluate failed after step {self.step}"
-            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> None:
         self._remembered = None

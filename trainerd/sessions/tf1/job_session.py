@@ -14,7 +14,7 @@ from trainerd.checkpoints.contents.graph_digest import digest_of
 from trainerd.checkpoints.contents.random_ops import require_kept
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import GraphJob
-from trainerd.job.user_code import FAILURES, job_traceback
+from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
 from trainerd.loop.contract import Steps, StopFlag
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.callables import prepared
@@ -51,16 +51,14 @@ class GraphJobSession(GraphModel):
         self._loss = self._names.index("loss") if stop_on_nan and "loss" in self._names else None
         self._call: Callable[[], Any] | None = None
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
-        try:
-            with job.graph.as_default():
-                saver = job.saver or defaults.saver()
-                step = job.global_step if job.global_step is not None else defaults.global_step()
-                self._summary_op = job.summary_op if job.summary_op is not None else defaults.summary_op()
-                self._init_op, self._local_init_op = defaults.init_op(), defaults.local_init_op()
-                self._ready_op = defaults.ready_op()
-                super().__init__(GraphState(job.graph, saver), step)
-        except FAILURES as error:
-            raise EntryError(f"the job's graph cannot be trained:\n{job_traceback(error)}") from error
+        failed = "the job's graph cannot be trained"
+        with user_code(lambda error: EntryError(f"{failed}:\n{job_traceback(error)}")), job.graph.as_default():
+            saver = job.saver or defaults.saver()
+            step = job.global_step if job.global_step is not None else defaults.global_step()
+            self._summary_op = job.summary_op if job.summary_op is not None else defaults.summary_op()
+            self._init_op, self._local_init_op = defaults.init_op(), defaults.local_init_op()
+            self._ready_op = defaults.ready_op()
+            super().__init__(GraphState(job.graph, saver), step)
         if saver is None or step is None:
             raise EntryError(
                 "the job's graph needs variables, and among them a global step that its train_op counts: "
@@ -153,16 +151,8 @@ class GraphJobSession(GraphModel):
         """Call the job's `evaluate`."""
         if self._job.evaluate is None:
             return {}
-        try:
-            with ended_in_children():
-                return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
-        except FAILURES as error:
-            raise JobError(
-                f"the job's evaluate failed after step {self.step}",
-                step=self.step,
-                sound=True,
-                details=job_traceback(error),
-            ) from error
+        with called_at_boundary("the job's evaluate", self.step):
+            return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
 
     def end(self, *, finished: bool) -> None:
         """End what fills the graph's queues."""

@@ -24,13 +24,12 @@ from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
-from trainerd.job.user_code import FAILURES, job_traceback
+from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
 from trainerd.loop.contract import Steps, StopFlag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.tf2.while_loop import GraphLoop
-from trainerd.system.fork import ended_in_children
 from trainerd.version import __version__
 
 log = logging.getLogger(__name__)
@@ -215,11 +214,8 @@ class FunctionSession:
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
         batch = [] if self._iterator is None else [self._iterator.element_spec]
-        try:
-            with ended_in_children():
-                return step.get_concrete_function(*batch)
-        except FAILURES as error:
-            raise EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}") from error
+        with user_code(lambda error: EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")):
+            return step.get_concrete_function(*batch)
 
     def _make_checkpoint(self) -> tf.train.Checkpoint:
         if taken := [name for name in RESERVED if name in self._job.state]:
@@ -262,12 +258,8 @@ class FunctionSession:
         return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=details, failed_at=done + 1)
 
     def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:
-        try:
-            with ended_in_children():
-                return function()
-        except FAILURES as error:
-            message = f"the job's {name} failed after step {self.step}"
-            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
+        with called_at_boundary(f"the job's {name}", self.step):
+            return function()
 
 
 def _iterate(dataset: Any) -> Any:

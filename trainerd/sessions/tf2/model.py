@@ -28,13 +28,12 @@ from trainerd.checkpoints.contents.object_graph import (
 )
 from trainerd.checkpoints.contents.unsaved_variables import require_held
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
-from trainerd.errors import DataError, EntryError, JobError
-from trainerd.job.user_code import FAILURES, job_traceback
+from trainerd.errors import DataError, EntryError
+from trainerd.job.user_code import called_at_boundary
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.pipeline import dataset_of
 from trainerd.sessions.input.saveable import require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, restore_order, warn_of_lost_order
-from trainerd.system.fork import ended_in_children
 from trainerd.version import __version__
 
 log = logging.getLogger(__name__)
@@ -303,12 +302,8 @@ class CheckpointModel:
         """Call the program's summaries."""
         if self._summaries is None:
             return
-        try:
-            with ended_in_children():
-                self._summaries()
-        except FAILURES as error:
-            message = f"summary_op failed after step {self.step}"
-            raise JobError(message, step=self.step, sound=True, details=job_traceback(error)) from error
+        with called_at_boundary("summary_op", self.step):
+            self._summaries()
 
     def graph(self) -> Any:
         """None: a program may run several functions."""
