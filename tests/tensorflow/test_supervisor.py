@@ -63,7 +63,7 @@ def test_threads_that_end_after_the_last_step_have_the_time_of_a_start(tmp_path:
             thread = threading.Thread(target=put_away)
             sv.coord.register_thread(thread)
             thread.start()
-    assert phases == [Phase.STARTING] and state(tmp_path).phase is Phase.FINISHED
+    assert phases == [Phase.FINISHING] and state(tmp_path).phase is Phase.FINISHED
 
 
 def test_the_seeds_loop_fetches_what_it_fetched(tmp_path: Path) -> None:

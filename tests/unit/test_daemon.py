@@ -437,7 +437,12 @@ def test_boundaries_without_a_step_are_no_progress() -> None:
 
 @pytest.mark.parametrize(
     ("phase", "config"),
-    [(Phase.STARTING, "first_step_secs"), (Phase.RESTORING, "first_step_secs"), (Phase.EVALUATING, "evaluate_secs")],
+    [
+        (Phase.STARTING, "first_step_secs"),
+        (Phase.RESTORING, "first_step_secs"),
+        (Phase.FINISHING, "first_step_secs"),
+        (Phase.EVALUATING, "evaluate_secs"),
+    ],
 )
 def test_what_is_no_step_has_its_own_deadline(phase: Phase, config: str) -> None:
     dog, heard = watchdog(**{config: 500.0})

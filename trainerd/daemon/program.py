@@ -112,4 +112,4 @@ class DaemonHost:
         self.had_session = True
         self.was_paused = self.was_paused or outcome.phase is Phase.PAUSED
         if not self.was_paused:  # what the program does now, and begins next, may take as long as a start
-            reporter.update(phase=Phase.STARTING)
+            reporter.update(phase=Phase.FINISHING)

@@ -572,7 +572,7 @@ class ManagedRun(ABC):
             else:
                 self._services.checkpointer.wait()
             if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
-                self._reporter.update(phase=Phase.STARTING)  # no step comes, and threads may take as long as a start
+                self._reporter.update(phase=Phase.FINISHING)  # no step comes: threads are joined
 
     def part(self) -> None:
         """The session is about to be closed, and what is to be saved of it is saved. Nothing is run in it any more."""

@@ -25,6 +25,7 @@ class Phase(enum.StrEnum):
     SAVING = "saving"
     EVALUATING = "evaluating"
     PAUSING = "pausing"
+    FINISHING = "finishing"
     PAUSED = "paused"
     FINISHED = "finished"
     FAILED = "failed"

@@ -37,6 +37,9 @@ class Progress:
             self.value, self.at = value, now
 
 
+_LONG = (Phase.STARTING, Phase.RESTORING, Phase.EVALUATING, Phase.FINISHING)
+
+
 class Watchdog:
     """Decides when systemd hears from us.
 
@@ -92,6 +95,7 @@ class Watchdog:
         deadline = {
             Phase.STARTING: self.config.first_step_secs,
             Phase.RESTORING: self.config.first_step_secs,
+            Phase.FINISHING: self.config.first_step_secs,
             Phase.EVALUATING: self.config.evaluate_secs,
             Phase.SAVING: self.config.save_secs,
             Phase.PAUSING: self.config.save_secs,
@@ -102,7 +106,7 @@ class Watchdog:
         """Whether systemd's timer of a start or a stop must wait: something long is under way, and it moves."""
         if self._phase in (Phase.SAVING, Phase.PAUSING):
             return now - self._moved_at() < 2 * EXTEND_EVERY_SECS
-        return self._phase in (Phase.STARTING, Phase.RESTORING, Phase.EVALUATING) and self.is_alive(now)
+        return self._phase in _LONG and self.is_alive(now)
 
     def _moved_at(self) -> float:
         """When the present phase last made progress."""
