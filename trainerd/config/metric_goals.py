@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from trainerd import text
 
+_NAME = r"([^\s<>=](?:[^\n<>=]*[^\s<>=])?)"  # spaces may be within it: Keras names metrics as it is told
+
 
 @dataclass(frozen=True)
 class Target:
@@ -25,7 +27,7 @@ class Target:
         Raises:
           ValueError: it is neither.
         """
-        match = re.fullmatch(r"\s*([\w/.-]+)\s*(>=|<=)\s*(\S+)\s*", said)
+        match = re.fullmatch(rf"\s*{_NAME}\s*(>=|<=)\s*(\S+)\s*", said)
         if not match:
             raise ValueError('expected "NAME >= NUMBER" or "NAME <= NUMBER"')
         value = float(match[3])
@@ -63,7 +65,7 @@ class Best:
         Raises:
           ValueError: it is neither.
         """
-        match = re.fullmatch(r"\s*(min|max)\s+([\w/.-]+)\s*", said)
+        match = re.fullmatch(rf"\s*(min|max)\s+{_NAME}\s*", said)
         if not match:
             raise ValueError('expected "min NAME" or "max NAME"')
         return cls(match[2], match[1] == "min")
