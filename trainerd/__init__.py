@@ -45,7 +45,7 @@ _LATER = {
     "ChiefSessionCreator": "trainerd.monitored.session_creators",
     "MonitoredSession": "trainerd.monitored.graph_session",
     "MonitoredTrainingSession": "trainerd.monitored.training_session",
-    "SingularMonitoredSession": "trainerd.monitored.graph_session",
+    "SingularMonitoredSession": "trainerd.monitored.singular_session",
     "Supervisor": "trainerd.supervisor.supervisor",
     "WorkerSessionCreator": "trainerd.monitored.session_creators",
 }

@@ -19,9 +19,10 @@ from tests.tensorflow.models import At, Once, X, Y, a_model, assert_same, endles
 from trainerd.errors import UsageError
 from trainerd.rundir.state import Phase
 
-pytestmark = pytest.mark.long
-
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras counts on a whole epoch
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore:Your input ran out of data"),  # Keras counts on a whole epoch
+]
 
 
 def test_an_error_is_raised_and_the_last_step_saved(tmp_path: Path) -> None:

@@ -194,3 +194,10 @@ def test_importing_trainerd_changes_nothing() -> None:
         "assert before == after\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("public", sorted(set(trainerd.__all__) & set(trainerd._LATER)))
+def test_a_public_name_is_where_it_is_looked_for(public: str) -> None:
+    path = ROOT.parent / (trainerd._LATER[public].replace(".", "/") + ".py")
+    names = {getattr(node, "name", None) for node in ast.parse(path.read_text()).body}
+    assert public in names
