@@ -204,6 +204,7 @@ def test_random_ops_whose_place_is_saved_are_not(caplog: pytest.LogCaptureFixtur
     assert "train_step" not in caplog.text
 
 
+@pytest.mark.long
 def test_what_is_built_has_one_digest_whatever_tensorflow_has_counted() -> None:
     def made() -> str:
         weight = tf.Variable(1.0)

@@ -201,7 +201,15 @@ def callbacks_that_watch(folder: Path) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("stops", [[], [6, 7, 15], [5, 17, 18], ["the end"]])
+@pytest.mark.parametrize(
+    "stops",
+    [
+        pytest.param([], marks=pytest.mark.long),
+        [6, 7, 15],
+        pytest.param([5, 17, 18], marks=pytest.mark.long),
+        pytest.param(["the end"], marks=pytest.mark.long),
+    ],
+)
 def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: list[Any]) -> None:
     for name in ("fit", "mine"):
         (tmp_path / name).mkdir()
