@@ -15,7 +15,7 @@ Tell = Callable[[str, object], None]
 
 
 def amount(short: int, long: int) -> int:
-    """How many of a fault there are to be: a few in `make test`, many in `make torture`."""
+    """How many of a fault there are to be: a few in `make test-long`, many in `make torture`."""
     return long if os.environ.get("TORTURE") == "long" else short
 
 
