@@ -28,6 +28,42 @@ def test_differences_are_sorted_and_tell_what_came_and_went() -> None:
     assert [str(each) for each in found] == ["b: 2 → none", "c: 3 → 4", "d: none → 5"]
 
 
+READ = {
+    "input.pipeline": "[Range | TensorSlice] > Zip > Batch(batch_size=4, drop_remainder=False)",
+    "input.content": "5d",
+}
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"input.pipeline": "[Range | TensorSlice] > Zip > Batch(batch_size=4)"},
+        {"input.pipeline": "[Range | TensorSlice] > Zip > Batch"},
+        {"input.pipeline": "? > Batch(batch_size=4)", "input.content": "?"},
+        {"input.pipeline": "all that another version writes", "input.content": "5e", "input.format": "2"},
+        {"input.pipeline": "[Range | TensorSlice] > Zip > Batch(batch_size=4, drop_remainder=False, more=1)"},
+    ],
+)
+def test_what_one_side_could_not_read_is_no_change(now: dict[str, str]) -> None:
+    """A TensorFlow that does not tell it any more has not changed the user's data."""
+    assert not differences(READ, READ | now) and not differences(READ | now, READ)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "[Range | TensorSlice] > Zip > Batch(batch_size=8)",
+        "[Range | TensorSlice] > Zip > Batch(drop_remainder=True)",
+        "[Range | TensorSlice] > Zip",
+        "[Range | TensorSlice] > Zip > PaddedBatch",
+        "Range > TensorSlice > Zip > Batch",
+    ],
+)
+def test_what_both_sides_could_read_is_a_change(pipeline: str) -> None:
+    [found] = differences(READ, READ | {"input.pipeline": pipeline})
+    assert found.moves_position
+
+
 def test_a_config_is_all_of_its_keys_but_the_place(tmp_path: Path) -> None:
     keys = {"entry": "a:b", "logdir": "x", "checkpoint": {"keep_last": 7}}
     found = of_config(configs.parse(keys, folder=tmp_path))

@@ -5,6 +5,7 @@ A fingerprint is flat, "input.batch_size" to "32", so that a difference can be s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +17,15 @@ _STATE = "job.state"
 _GRAPH = "job.graph"
 _SOURCES = ("job.source", "software.")  # the same ones build the same graph
 _OPTIMIZER = "job.optimizer."  # and where it stands
-_POSITION = ("input.element_spec", "input.pipeline")
+_PIPELINE = "input.pipeline"
+_POSITION = ("input.element_spec", _PIPELINE)
 _CONTENT = "input.content"
+
+FORMAT = "input.format"  # of what follows; a manifest without it is of the first
+FIRST_FORMAT = "1"
+UNREAD = "?"  # in place of what this TensorFlow does not tell of a dataset
+_OF_FORMAT = (_PIPELINE, _CONTENT, "input.seeds", "input.sources")
+_STAGE = re.compile(r"(?P<name>[\w?]+)(?:\((?P<settings>[^()]*)\))?")
 
 
 @dataclass(frozen=True)
@@ -73,4 +81,35 @@ def of_config(config: Config) -> Fingerprint:
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:
     """What is not as it was, sorted by name."""
     names = sorted(before.keys() | now.keys())
-    return [Difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
+    changed = [Difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
+    is_readable = before.get(FORMAT, FIRST_FORMAT) == now.get(FORMAT, FIRST_FORMAT)
+    return [each for each in changed if each.name != FORMAT and not _is_unread(each, is_readable=is_readable)]
+
+
+def _is_unread(change: Difference, *, is_readable: bool) -> bool:
+    """Whether it only seems to be a change, since one side could not read what the other could."""
+    if change.name not in _OF_FORMAT or change.before is None or change.now is None:
+        return False
+    if not is_readable:
+        return True
+    if change.name == _PIPELINE:
+        return _are_alike(change.before, change.now)
+    return UNREAD in change.before + change.now
+
+
+def _are_alike(before: str, now: str) -> bool:
+    """Whether two descriptions of a pipeline differ in nothing that both sides could read."""
+    ones, others = list(_STAGE.finditer(before)), list(_STAGE.finditer(now))
+    if _STAGE.sub("", before) != _STAGE.sub("", now) or len(ones) != len(others):
+        return UNREAD in before + now  # what is below a stage was not read
+    for one, other in zip(ones, others, strict=True):
+        if one["name"] != other["name"] and UNREAD not in (one["name"], other["name"]):
+            return False
+        had, has = _settings(one["settings"]), _settings(other["settings"])
+        if any(had[key] != has[key] for key in had.keys() & has.keys()):
+            return False
+    return True
+
+
+def _settings(text: str | None) -> dict[str, str]:
+    return dict(part.partition("=")[::2] for part in (text or "").split(", ") if part)

@@ -13,6 +13,7 @@ import xxhash
 
 from trainerd.checkpoints.contents.graph_digest import add_array
 from trainerd.checkpoints.contents.op_kinds import kinds_of
+from trainerd.config.fingerprint import FIRST_FORMAT, FORMAT, UNREAD
 
 SAID = "_trainerd_says"  # the attribute of a dataset that says itself what it is made of
 
@@ -39,7 +40,7 @@ def describe(dataset: tf.data.Dataset) -> str:
     """The stages from the source on, such as "TensorSlice > Shuffle(buffer_size=100) > Batch(batch_size=32)"."""
     if said := getattr(dataset, SAID, None):
         return str(said)
-    below = [describe(each) for each in inputs(dataset)]
+    below = [describe(each) for each in inputs(dataset)] if _tells_inputs(dataset) else [UNREAD]
     name = stage_name(dataset)
     keys = ("buffer_size",) if name == "Shuffle" else _SETTINGS
     settings = {key: value for key in keys if (value := setting(dataset, key)) is not None}
@@ -52,23 +53,28 @@ def describe(dataset: tf.data.Dataset) -> str:
 def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
     """What is known of the inputs of a run, for a manifest: their elements, their stages, and how much there is."""
     return {
+        FORMAT: FIRST_FORMAT,
         "input.element_spec": "; ".join(describe_elements(each.element_spec) for each in datasets),
         "input.pipeline": "; ".join(map(describe, datasets)),
         "input.cardinality": "; ".join(str(int(each.cardinality())) for each in datasets),
         "input.content": "; ".join(map(_content, datasets)),
         "input.seeds": "; ".join(map(_seeds, datasets)),
-        "input.sources": "; ".join(", ".join(map(str, _source_sizes(each))) for each in datasets),
+        "input.sources": "; ".join(", ".join(map(str, _source_sizes(each))) or UNREAD for each in datasets),
     }
 
 
 def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
     """How many elements each source has; negative where that is not known, or there is no end."""
+    if not _tells_inputs(dataset):
+        return []
     below = inputs(dataset)
     return [size for each in below for size in _source_sizes(each)] if below else [int(dataset.cardinality())]
 
 
 def _content(dataset: tf.data.Dataset) -> str:
     """A digest of the tensors that a dataset is made of; of large ones, of their beginnings and ends."""
+    if any(not _tells_inputs(stage) or _hides_tensors(stage) for stage in stages(dataset)):
+        return UNREAD
     digest = xxhash.xxh3_64()
     for stage in stages(dataset):
         for tensor in getattr(stage, "_tensors", ()):
@@ -80,13 +86,24 @@ def _content(dataset: tf.data.Dataset) -> str:
 
 def _seeds(dataset: tf.data.Dataset) -> str:
     """The seeds of its stages."""
+    if not all(map(_tells_inputs, stages(dataset))):
+        return UNREAD
     found = [(setting(stage, "seed"), setting(stage, "seed2")) for stage in stages(dataset)]
     return ", ".join(f"{one}/{other}" for one, other in found if one is not None or other is not None)
 
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """What a stage reads."""
-    return list(dataset._inputs())
+    """What a stage reads; nothing where this TensorFlow does not tell."""
+    return list(dataset._inputs()) if _tells_inputs(dataset) else []
+
+
+def _tells_inputs(dataset: tf.data.Dataset) -> bool:
+    return hasattr(dataset, "_inputs")
+
+
+def _hides_tensors(dataset: tf.data.Dataset) -> bool:
+    """Whether it is made of tensors that this TensorFlow does not tell."""
+    return stage_name(dataset) in ("TensorSlice", "Tensor") and not hasattr(dataset, "_tensors")
 
 
 def stages(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
