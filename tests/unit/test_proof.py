@@ -125,3 +125,10 @@ def test_a_mirrored_folder_leads_where_the_other_leads_and_is_another(tmp_path: 
     assert place.stat().st_ino != folder.stat().st_ino
     assert (place / "data" / "x").read_text() == "x" and (place / ".." / ".." / "beside").read_text() == "beside"
     assert sorted(path.name for path in place.iterdir()) == ["data"]
+
+
+def test_a_mirror_within_the_folder_does_not_mirror_itself(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    place = mirrored(tmp_path, temporary / "mirror")
+    assert list((place / "temporary").iterdir()) == []

@@ -29,12 +29,12 @@ def mirrored(folder: Path, root: Path) -> Path:
         _link(above, place, names if len(names) <= _MANY else [])
         place /= below
         place.mkdir()
-    _mirror(folder, place, _MANY)
+    _mirror(folder, place, _MANY, root)
     return place
 
 
-def _mirror(source: Path, place: Path, left: int) -> int:
-    """Make a folder's entries. Returns how many more there may be, of folders that are made anew."""
+def _mirror(source: Path, place: Path, left: int, root: Path) -> int:
+    """Make a folder's entries, without `root`. Returns how many more there may be, of folders that are made anew."""
     names = _names(source)
     inner = [name for name in names if (source / name).is_dir() and not (source / name).is_symlink()]
     left -= len(names)
@@ -42,8 +42,10 @@ def _mirror(source: Path, place: Path, left: int) -> int:
         inner = []
     _link(source, place, [name for name in names if name not in set(inner)])
     for name in inner:
+        if (source / name).samefile(root):  # temporary files may be in a folder of the project
+            continue
         (place / name).mkdir()
-        left = _mirror(source / name, place / name, left)
+        left = _mirror(source / name, place / name, left, root)
     return left
 
 
