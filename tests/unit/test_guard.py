@@ -14,7 +14,7 @@ from trainerd.checkpoints import manifest
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard import Guard
+from trainerd.loop.guard.guard import Guard
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
@@ -117,11 +117,10 @@ def test_it_is_made_again_at_the_same_step_and_the_run_is_the_one_without_a_paus
     ]
 
 
-def test_a_pause_before_that_leaves_it_for_the_next_start(rundir: RunDirectory) -> None:
+def test_another_pause_leaves_it_for_the_next_start_again(rundir: RunDirectory) -> None:
     paused_in(rundir, 20)
-    again = Guarded(rundir)
-    again.run.flag.raise_for(Request.PAUSE)
-    assert again.train().phase is Phase.PAUSED and not again.evaluated
+    again = paused_in(rundir, 20)
+    assert again.session.step == 20
     assert manifest.read(rundir.manifest(20)).unfinished
     last = Guarded(rundir)
     last.train()

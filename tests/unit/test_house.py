@@ -24,7 +24,7 @@ FLOORS = [
     {"checkpoints"},
     {"checkpoints/contents"},
     {"checkpoints/format"},
-    {"loop"},
+    {"loop", "loop/guard"},
     {"loop/signals"},
     {"events"},
     {"managed"},

@@ -16,7 +16,7 @@ from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, tensorflow_import
 from trainerd.daemon.exit import end_now
-from trainerd.daemon.program import DaemonHost
+from trainerd.daemon.program import DaemonHost, run
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
 from trainerd.daemon.tensorflow_import import uncollected
@@ -30,14 +30,13 @@ from trainerd.errors import (
     headline,
 )
 from trainerd.job.definition import Program
-from trainerd.job.user_code import in_a_line, is_users, job_traceback
+from trainerd.job.user_code import in_a_line
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
-from trainerd.loop.guard import Guard
+from trainerd.loop.guard.guard import Guard
 from trainerd.loop.loop import Loop
-from trainerd.loop.outcome import Outcome, Paused, reached
+from trainerd.loop.outcome import PAUSED_EARLY, Outcome, reached
 from trainerd.loop.services import Services
-from trainerd.loop.signals import open_sessions
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.location import Place
@@ -45,7 +44,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase, State
 from trainerd.rundir.state_writer import StateFile
-from trainerd.system.fork import ended_in_children, ends_with_parent, undone_in_children
+from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
 
 log = logging.getLogger(__name__)
@@ -237,16 +236,9 @@ class TrainerProcess:
             end_now(exit_code_of(error))
 
     def _run_program(self, program: Program) -> Outcome:
-        """Have a function write its own loop, with a Supervisor of this run.
-
-        Raises:
-          JobError: it failed.
-        """
-        from trainerd.supervisor.daemon_supervisor import DaemonSupervisor
-
-        config = replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted)
+        """Have a function write its own loop, with a Supervisor of this run; see `program.run`."""
         host = DaemonHost(
-            config,
+            replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted),
             self._rundir,
             flag=self._flag,
             reporter=self._reporter,
@@ -257,38 +249,10 @@ class TrainerProcess:
         self._flag.has_program = True
         assert self._watchdog is not None
         self._watchdog.save_progress = lambda: host.progress()
-        try:
-            with ended_in_children(), open_sessions.ended():
-                program.function(DaemonSupervisor(self._config, host))
-        except Paused:
-            if not host.is_at_end:
-                return self._paused(host)
-        except TrainerdError:
-            raise
-        except BaseException as error:
-            if not is_users(error):
-                raise
-            if not isinstance(error, SystemExit) or error.code:
-                step = self._reporter.state.step
-                details = job_traceback(error)
-                raise JobError(f"the program failed at step {step}", step=step, sound=True, details=details) from error
-        if host.was_paused:
-            return self._paused(host)
-        if host.error is not None:
-            step, details = self._reporter.state.step, job_traceback(host.error)
-            message = f"the program's session failed at step {step}"
-            raise JobError(message, step=step, sound=True, details=details) from host.error
-        is_asked = host.outcome is None and self._flag.wants(Request.PAUSE)
-        if is_asked or (self._flag.was_heard and not host.is_at_end):
-            return self._paused(host)
-        return host.outcome or Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
-
-    def _paused(self, host: DaemonHost) -> Outcome:
-        """A program was asked to pause, in a session that the daemon looked after or outside of one."""
-        if not host.had_session and not self._flag.was_heard:
-            return self._paused_early()
-        request_files.consume(self._rundir.pause)
-        return Outcome(Phase.PAUSED, "paused on request")
+        ended = run(program, self._config, host, self._flag)
+        if ended.phase is Phase.PAUSED:
+            request_files.consume(self._rundir.pause)
+        return ended
 
     def _load(self) -> Session | Program:
         """Import the job, and TensorFlow with it."""
@@ -302,7 +266,7 @@ class TrainerProcess:
 
     def _paused_early(self) -> Outcome:
         request_files.consume(self._rundir.pause)
-        return Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
+        return PAUSED_EARLY
 
     # ------------------------------------------------------------------ while it lives
 

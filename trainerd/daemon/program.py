@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from trainerd.config.schema import Config
-from trainerd.errors import EntryError
+from trainerd.errors import EntryError, JobError, TrainerdError
+from trainerd.job.definition import Program
+from trainerd.job.user_code import is_users, job_traceback
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard import Guard
-from trainerd.loop.outcome import Outcome, Paused
+from trainerd.loop.guard.guard import Guard
+from trainerd.loop.outcome import Outcome, Paused, ProgramFacts, of_program
 from trainerd.loop.services import Services
-from trainerd.loop.signals.dispatch import lent_session_listens
+from trainerd.loop.signals import open_sessions
+from trainerd.loop.signals.dispatch import DaemonFlag, lent_session_listens
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase
+from trainerd.system.fork import ended_in_children
 
 
 class DaemonHost:
@@ -85,11 +89,6 @@ class DaemonHost:
         summary = replace(self._config.summary, save_summaries_secs=0)
         return replace(self._config, checkpoint=checkpoint, summary=summary)
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether the run is where its config has it end: another start trains nothing."""
-        return self.outcome is not None and self.outcome.phase is Phase.FINISHED and not self.outcome.by_job
-
     @contextlib.contextmanager
     def watched(self, services: Services) -> Iterator[None]:
         """Have the watchdog look at its saves, and end the process where a pause waits for the program for ever."""
@@ -106,6 +105,11 @@ class DaemonHost:
         self._config = found
         return self.effective_config(found, on_schedule=True)
 
+    def failed(self, what: str, error: BaseException) -> JobError:
+        """What the run ends with after an error of the user's code."""
+        step = self._reporter.state.step
+        return JobError(f"{what} failed at step {step}", step=step, sound=True, details=job_traceback(error))
+
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
         """The session has ended, and the program may go on: the daemon says how it ends."""
         self.outcome, self.error = None if error is not None else outcome, error
@@ -113,3 +117,40 @@ class DaemonHost:
         self.was_paused = self.was_paused or outcome.phase is Phase.PAUSED
         if not self.was_paused:  # what the program does now, and begins next, may take as long as a start
             reporter.update(phase=Phase.FINISHING)
+
+
+def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) -> Outcome:
+    """Have a function write its own loop, with a Supervisor of the daemon's run.
+
+    Raises:
+      JobError: it failed.
+    """
+    from trainerd.supervisor.daemon_supervisor import DaemonSupervisor
+
+    raised_paused = False
+    try:
+        with ended_in_children(), open_sessions.ended():
+            program.function(DaemonSupervisor(config, host))
+    except Paused:
+        raised_paused = True
+    except TrainerdError:
+        raise
+    except BaseException as error:
+        if not is_users(error):
+            raise
+        if not isinstance(error, SystemExit) or error.code:
+            raise host.failed("the program", error) from error
+    facts = ProgramFacts(
+        host.outcome,
+        had_session=host.had_session,
+        was_paused=host.was_paused,
+        has_failed=host.error is not None,
+        raised_paused=raised_paused,
+        is_asked=flag.wants(Request.PAUSE),
+        was_heard=flag.was_heard,
+    )
+    ended = of_program(facts)
+    if ended is None:
+        assert host.error is not None
+        raise host.failed("the program's session", host.error) from host.error
+    return ended

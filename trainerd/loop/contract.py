@@ -47,6 +47,13 @@ class Steps:
     then: Callable[[], Mapping[str, float]] | None = None
     over: str = ""
 
+    @classmethod
+    def unmeasured(cls, step: int, count: int) -> Steps:
+        """So many steps, the last of which is `step`, of which nothing was measured."""
+        import numpy as np
+
+        return cls(step - count + 1, (), np.empty((count, 0)))
+
     def last(self) -> dict[str, float]:
         """The metrics of the last step; empty where no step was run."""
         return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}

@@ -1,10 +1,11 @@
-"""How training ends."""
+"""How a run ends. Only this module decides that: loops and hosts report what they see."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from trainerd.config.schema import Config
+from trainerd.loop.contract import Steps
 from trainerd.rundir.state import Phase
 
 
@@ -13,14 +14,20 @@ class Outcome:
     """How training ended.
 
     Attributes:
-      phase: what it left the run in.
-      why: for a person.
-      by_job: whether the job itself ended it, with its data or its epochs: then no option has it train for longer.
+      phase: the phase that the run is left in.
+      why: the reason, for a person.
+      by_job: whether the job itself ended it, with its data or its epochs: no option makes it train for longer.
     """
 
     phase: Phase
     why: str
     by_job: bool = False
+
+
+PAUSED = Outcome(Phase.PAUSED, "paused on request")
+PAUSED_EARLY = Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")
+LOOP_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
+WITHOUT_SESSION = Outcome(Phase.FINISHED, "the program has ended without a session", by_job=True)
 
 
 class Paused(SystemExit):
@@ -35,7 +42,7 @@ class Paused(SystemExit):
 
 
 def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:
-    """Whether a run with these figures is at the end that its config sets."""
+    """The outcome of a run with these figures, if it is at the end that its config sets; else None."""
     target = config.parsed_target()
     if target is not None and target.is_met_by(metrics):
         return Outcome(Phase.FINISHED, f"the target {target} is reached at step {step}")
@@ -43,3 +50,70 @@ def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | N
         how = "is reached" if step == config.max_steps else f"is passed: {step} steps are done already"
         return Outcome(Phase.FINISHED, f"max_steps = {config.max_steps} {how}")
     return None
+
+
+def after(steps: Steps, step: int) -> Outcome | None:
+    """The outcome if the job itself ends with these steps, the last of which has this number; else None."""
+    if steps.over:
+        return Outcome(Phase.FINISHED, steps.over, by_job=True)
+    if steps.ended:
+        why = f"the dataset ended after step {step}; end it with .repeat() to train for longer"
+        return Outcome(Phase.FINISHED, why, by_job=True)
+    return None
+
+
+def abandoned(what: str, step: int, patience: float) -> Outcome:
+    """The outcome of a pause that does not wait for the end of what is under way.
+
+    Args:
+      what: what that is, for a person.
+      step: the step that was saved.
+      patience: for how many seconds the pause waited for a step to end; 0 if what is under way is no step.
+    """
+    if patience:
+        return Outcome(Phase.PAUSED, f"{PAUSED.why}; {what} did not end for {patience:g} s, and was abandoned")
+    return Outcome(
+        Phase.PAUSED, f"{PAUSED.why}; {what} of step {step} was abandoned, and is made again at the next start"
+    )
+
+
+def stands(before: Outcome | None, now: Outcome | None) -> Outcome | None:
+    """The outcome that stands where a program's loop goes on after it was told to end: the first, or a later pause."""
+    return now if before is None or (now is not None and now.phase is Phase.PAUSED) else before
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """What the daemon sees of a program that has returned.
+
+    Attributes:
+      outcome: how its last session ended; None if there was none, or it failed.
+      had_session: whether it had a session that has ended.
+      was_paused: whether a session of it was paused.
+      has_failed: whether its last session failed.
+      raised_paused: whether it ended with `Paused`.
+      is_asked: whether a pause is asked for that no session has served.
+      was_heard: whether the program was told of a pause.
+    """
+
+    outcome: Outcome | None
+    had_session: bool
+    was_paused: bool
+    has_failed: bool
+    raised_paused: bool
+    is_asked: bool
+    was_heard: bool
+
+
+def of_program(facts: ProgramFacts) -> Outcome | None:
+    """How a program's run has ended; None if its session failed."""
+    outcome = facts.outcome
+    is_at_end = outcome is not None and outcome.phase is Phase.FINISHED and not outcome.by_job
+    paused = PAUSED if facts.had_session or facts.was_heard else PAUSED_EARLY
+    if facts.was_paused or (facts.raised_paused and not is_at_end):
+        return paused
+    if facts.has_failed:
+        return None
+    if (outcome is None and facts.is_asked) or (facts.was_heard and not is_at_end):
+        return paused
+    return outcome or WITHOUT_SESSION

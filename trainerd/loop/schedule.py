@@ -53,6 +53,7 @@ class Service:
       last: the boundary at which it was called last; at first, the one at which training began.
       from_step: before this step it is not due.
       is_owed: whether it was due where this process began, and is not done yet.
+      is_programs: whether a program added it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Service:
     last: Mark
     from_step: int = 0
     is_owed: bool = False
+    is_programs: bool = False
 
     @property
     def next_time(self) -> float:

@@ -11,22 +11,22 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from trainerd.checkpoints import latest
 from trainerd.checkpoints.manifest import FINISH, Manifest
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
 from trainerd.config.schema import Config
-from trainerd.errors import DataError, JobError, StorageError
+from trainerd.errors import JobError, StorageError
+from trainerd.loop import outcome, resume
 from trainerd.loop.checkpointer import Checkpointer
-from trainerd.loop.contract import Events, Model
+from trainerd.loop.contract import Events, Model, Steps
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard import Guard, HeldState
-from trainerd.loop.holding import Holding
+from trainerd.loop.guard.guard import Guard, HeldState
+from trainerd.loop.guard.holding import Holding
+from trainerd.loop.guard.state_check import StateCheck
 from trainerd.loop.outcome import Outcome
 from trainerd.loop.recorder import Recorder
 from trainerd.loop.schedule import Mark, Schedule, Service
-from trainerd.loop.state_check import StateCheck
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
@@ -37,13 +37,6 @@ from trainerd.system.threads import Background
 log = logging.getLogger(__name__)
 
 REPORT_SECS = 1.0
-BUILT_OTHERWISE = (
-    "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
-    "constants depend on something that is another at each start, and what was learned may belong to other things now, "
-    "as the rows of an embedding to other words. Likely causes: the order of a set (use sorted()), hash() of a text "
-    "(PYTHONHASHSEED), the order of os.listdir or glob (use sorted()), the clock, the pid, random numbers without a "
-    "seed; or a module that the job imports was changed"
-)
 
 
 class Services:
@@ -57,6 +50,7 @@ class Services:
       reporter: told of every change.
       events: what is written for TensorBoard.
       reload: reads the config again when the flag was raised for that; None where it is wrong.
+      saves: whether checkpoints are made.
       writer: the thread that writes checkpoints.
       timer: seconds on a clock that is never set.
 
@@ -78,6 +72,7 @@ class Services:
         reporter: Reporter,
         events: Events,
         reload: Callable[[], Config | None] = lambda: None,
+        saves: bool = True,
         writer: Background | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -93,7 +88,10 @@ class Services:
         self._rundir = rundir
         self._was_at = rundir.path
         self._reporter = reporter
+        self._flag = flag
         self._reload = reload
+        self._saves = saves
+        self._is_over = False  # whether the end that the config sets was told
         self._timer = timer
         self._services: list[Service] = []
         self._owed: tuple[str, ...] = ()  # the services that the process before left undone where this one begins
@@ -145,18 +143,16 @@ class Services:
             self.resumed(found)
 
     def find(self, *, accept_changes: bool = False, foreign: bool = False) -> Manifest | None:
-        """The newest checkpoint that verifies, for who restores it by other means; see `restore`.
-
-        `foreign` says whether a program's own checkpoints may be there.
-        """
-        self.store.clean()
+        """Find the checkpoint to resume from; see `resume.find`. For sessions that restore it by other means."""
         self.checkpointer.fingerprint = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
-        found = latest.newest_verified(self._rundir, self.store, foreign=foreign)
-        if found is None:
-            log.info("a new run: nothing to restore in %s", self._rundir.path, extra={"event": "new"})
-        else:
-            self._compare(found, accept_changes)
-        return found
+        return resume.find(
+            self._rundir,
+            self.store,
+            self.checkpointer.fingerprint,
+            exact=self.config.input_position == "exact",
+            accept_changes=accept_changes,
+            foreign=foreign,
+        )
 
     def resumed(self, found: Manifest) -> None:
         """The session has been restored from this checkpoint."""
@@ -165,47 +161,56 @@ class Services:
         self.checkpointer.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
 
-    def _compare(self, found: Manifest, accept_changes: bool) -> None:
-        """Show what has changed since a checkpoint was saved, and refuse what makes its resume wrong."""
-        if not found.fingerprint:  # a program saved it itself
-            return
-        changes = fingerprint.differences(found.fingerprint, self.checkpointer.fingerprint)
-        for change in changes:
-            log.info("changed since step %d: %s", found.step, change, extra={"event": "changed"})
-        if any(change.is_of_state for change in changes):
-            return  # restoring will say so, which is the greater news
-        if fingerprint.builds_otherwise(changes):
-            log.warning(BUILT_OTHERWISE, found.step, extra={"event": "changed"})
-        if any(change.moves_order for change in changes) and self.config.input_position == "exact":
-            log.warning(
-                "the data of the dataset are not those of step %d: of the epoch that goes on some "
-                "elements come twice and some never. Where their order is drawn at random at each start, as by "
-                "image_dataset_from_directory without a seed, give it one; where it is that of a set, sort it.",
-                found.step,
-                extra={"event": "changed"},
-            )
-        others = [change for change in changes if change.is_of_optimizer]
-        if others and not accept_changes:
-            lines = "\n".join(f"  {change}" for change in others)
-            raise DataError(
-                f"the optimizer is not the one that was saved at step {found.step}:\n{lines}\n"
-                "What the one kept means something else to the other. Put it back; or use another `logdir` for another "
-                "optimizer; or start once with --accept-changes (or "
-                f"`touch {self._rundir.accept_changes}` before the start) to go on with them all the same."
-            )
-        moved = [change for change in changes if change.moves_position]
-        if moved and self.config.input_position == "exact" and not accept_changes:
-            lines = "\n".join(f"  {change}" for change in moved)
-            raise DataError(
-                f"the dataset is not the one whose position was saved at step {found.step}:\n{lines}\n"
-                "Its batches would not be those that come next. Put it back; or start once with --accept-changes (or "
-                f"`touch {self._rundir.accept_changes}` before the start) to go on from that position all the same, "
-                "which TensorFlow can where the stages are the same; "
-                'or set input_position = "restart" to begin the dataset anew at every start.'
+    # ------------------------------------------------------------------ a boundary
+
+    def at_boundary(self, steps: Steps, *, recorded: Callable[[], None] = lambda: None) -> Outcome | None:
+        """Do all that a boundary is for, in the order of every loop: figures, what is due, requests.
+
+        Requests come last: a pause that comes in the middle of what is due finds the flag as it was raised.
+
+        Args:
+          steps: what was run since the boundary before.
+          recorded: called when its figures are recorded.
+
+        Returns:
+          How the run ends; None if it goes on. The end that the config sets is told once: a program may go on after it.
+
+        Raises:
+          JobError: the loss is no number, or the job's own code failed.
+          StorageError: the run directory is gone.
+        """
+        self._record(steps)
+        recorded()
+        if steps.then is not None:
+            self._between(steps.then)
+        over = outcome.after(steps, self._session.step) or self._reached()
+        self._run_due(is_over=over is not None)
+        return over or self._reached() or self._serve(self._flag.take())
+
+    def _record(self, steps: Steps) -> None:
+        """Keep the figures of the steps; stop if the loss is no number."""
+        self.recorder.steps(steps, self._session)
+        loss = steps.last().get("loss", 0.0)
+        if self.config.stop_on_nan and not math.isfinite(loss):
+            step = self._session.step
+            with contextlib.suppress(StorageError):
+                self.checkpointer.wait()  # for the message: what is under way is from before this
+            raise JobError(
+                f"the loss became {loss} in step {step}, and nothing was saved after that. Look at the learning "
+                f"rate and the data. The next start resumes from {self.checkpointer.resume_point}.",
+                step=step,
+                sound=False,
             )
 
-    def serve(self, taken: set[Request]) -> Outcome | None:
-        """Serve what the flag was raised for. The outcome where that ends the run."""
+    def _reached(self) -> Outcome | None:
+        if self._is_over:
+            return None
+        over = outcome.reached(self.config, self._session.step, self._reporter.state.metrics)
+        self._is_over = over is not None
+        return over
+
+    def _serve(self, taken: set[Request]) -> Outcome | None:
+        """Serve what the flag was raised for. Returns the outcome if that ends the run."""
         self.checkpointer.settle(self._session)
         if self._rundir.path != self._was_at:
             self._was_at = self._rundir.path
@@ -215,10 +220,10 @@ class Services:
         if Request.RELOAD in taken:
             self._apply(self._reload())
         if Request.PAUSE in taken:
-            if ids := self._accept_pause():
+            if (ids := self._accept_pause()) and self._saves:
                 self.checkpointer.start(self._session, "pause", ids, self.owed)
-            return Outcome(Phase.PAUSED, "paused on request")
-        if Request.SAVE in taken:
+            return outcome.PAUSED
+        if Request.SAVE in taken and self._saves:
             self.checkpointer.start(self._session, "request", request_files.consume_save(self._rundir), self.owed)
         self.ticker.set_due(min(self.checkpointer.retry_at, *(service.next_time for service in self._services)))
         return None
@@ -260,11 +265,7 @@ class Services:
             else:
                 saving.finish(held, "pause", ids=ids, unfinished=held.unfinished)
         self._reporter.hold(step=saving.saved_step)
-        if held.patience:
-            why = f"{held.what} did not end for {held.patience:g} s, and was abandoned"
-        else:
-            why = f"{held.what} of step {held.step} was abandoned, and is made again at the next start"
-        return Outcome(Phase.PAUSED, f"paused on request; {why}")
+        return outcome.abandoned(held.what, held.step, held.patience)
 
     def apply(self, config: Config) -> None:
         """Take over what may change without a stop."""
@@ -278,18 +279,18 @@ class Services:
 
     # ------------------------------------------------------------------ the end
 
-    def finish(self, outcome: Outcome, end: Callable[[], None]) -> None:
+    def finish(self, reached: Outcome, end: Callable[[], None]) -> None:
         """Evaluate what is finished, save, and say so.
 
         Args:
-          outcome: how the run has ended.
+          reached: how the run has ended.
           end: tells the session, which may take long where the run is finished.
 
         Raises:
           JobError: the state must not be saved.
           StorageError: it could not be.
         """
-        session, finished = self._session, outcome.phase is Phase.FINISHED
+        session, finished = self._session, reached.phase is Phase.FINISHED
         is_new = session.step > self.checkpointer.saved_step or bool(finished and self.owed)
         self._unfinished = self._at_end() if finished and is_new else ()
         with self.section("the end of training") if finished else contextlib.nullcontext():
@@ -365,15 +366,15 @@ class Services:
         cadence.max_overhead = self.config.checkpoint.max_overhead
         return cadence.secs if secs == "auto" else float(secs)
 
-    def run_due(self) -> None:
-        """Run the services that are due at this boundary."""
+    def _run_due(self, *, is_over: bool) -> None:
+        """Run the services that are due at this boundary; at the last one those that `finish` does not run."""
         mark = Mark(self._session.step, self._timer())
-        due = [service for service in self._services if service.is_due(mark)]
+        due = [each for each in self._services if each.is_due(mark) and (each.is_programs or not is_over)]
         for number, service in enumerate(due):
             self._unfinished = tuple(each.name for each in due[number:])
             service.run(mark)
         self._unfinished = ()
-        if mark.now >= self.checkpointer.retry_at:
+        if mark.now >= self.checkpointer.retry_at and not is_over:
             self.checkpointer.start(self._session, "retry")
 
     @property
@@ -381,7 +382,7 @@ class Services:
         """The services that were due where this process began, and are not done yet."""
         return tuple(service.name for service in self._services if service.is_owed)
 
-    def between(self, then: Callable[[], Mapping[str, float]]) -> None:
+    def _between(self, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do what it does at this boundary before the services do."""
         mark = Mark(self._session.step, self._timer())
         self._unfinished = tuple(service.name for service in self._services if service.is_due(mark))
@@ -395,7 +396,7 @@ class Services:
         if at_next_step:
             last = Mark(last.step + 1 - schedule.steps, last.now - schedule.secs)
         from_step = self._session.step + 1 if at_next_step else 0
-        self._services.append(Service(name, action, schedule, last, from_step))
+        self._services.append(Service(name, action, schedule, last, from_step, is_programs=True))
 
     def _evaluate(self) -> None:
         self.recorder.evaluate(self._session)

@@ -44,7 +44,7 @@ class _Visit:
             self.done.set()
 
 
-def _serve_nothing(taken: set[Request]) -> None:
+def _serve_nothing() -> None:
     """Who was to serve it has another boundary by now, or has ended."""
 
 
@@ -56,7 +56,7 @@ class Boundary:
 
     Args:
       flag: what is served.
-      serve: called with the requests, at a boundary.
+      serve: called at a boundary; takes what the flag was raised for.
       timer: seconds on a clock that is never set.
 
     Attributes:
@@ -65,9 +65,7 @@ class Boundary:
       is_held: whether the loop's thread is in the middle of a step, whatever sessions it runs.
     """
 
-    def __init__(
-        self, flag: Flag, serve: Callable[[set[Request]], None], *, timer: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, flag: Flag, serve: Callable[[], None], *, timer: Callable[[], float] = time.monotonic) -> None:
         self.flag = flag
         self.lock = HandoffLock()
         self.thread = threading.get_ident()
@@ -92,7 +90,7 @@ class Boundary:
             self._server = threading.get_ident()
             self._raised_at = None
             try:
-                self._serve(self.flag.take())
+                self._serve()
                 self._receive()
             finally:
                 self._server = None

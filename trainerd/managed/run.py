@@ -21,7 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints import saver_checkpoints
@@ -29,9 +28,10 @@ from trainerd.checkpoints.format.reader import read_whole
 from trainerd.checkpoints.manifest import FINISH, DamagedError, Manifest
 from trainerd.config.schema import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
 from trainerd.errors import StorageError
+from trainerd.loop import outcome
 from trainerd.loop.contract import Events, Model, Steps
 from trainerd.loop.flag import Request
-from trainerd.loop.outcome import Outcome, reached
+from trainerd.loop.outcome import Outcome
 from trainerd.loop.schedule import Mark, Schedule
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
@@ -52,7 +52,6 @@ IDLE_SECS = 0.25
 _FOR_EVER = 2**62
 _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
 _MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
-_ENDED = Outcome(Phase.FINISHED, "the program's loop has ended", by_job=True)
 
 
 @dataclass(frozen=True)
@@ -182,6 +181,7 @@ class ManagedRun(ABC):
                     reporter=self._reporter,
                     events=self._events,
                     reload=self._host.reload,
+                    saves=self._keep_settings is not None,
                 )
                 stack.enter_context(self._host.watched(self._services))
                 stack.callback(self._gone)
@@ -477,30 +477,15 @@ class ManagedRun(ABC):
         if self._services is not None:
             self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
 
-    def _serve(self, taken: set[Request]) -> None:
+    def _serve(self) -> None:
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
         self._steps.close()
         try:
-            if Request.PAUSE in taken:
-                if self._rundir is not None:
-                    lock.require_in_place(self._rundir)
-                self.outcome = Outcome(Phase.PAUSED, "paused on request")
-                self._saves_end = False
-                self._stop(None)
-            if self._services is None or self._model is None or self._step_guard is None:
+            if self._services is None or self._model is None or not self._is_kept or self._is_parted:
+                self._serve_without_session(self._flag.take())
                 return
-            if not self._is_kept or self._is_parted:  # a session is being made
-                if Request.SAVE in taken:
-                    self._flag.raise_for(Request.SAVE)
-                return
-            self._record(self._model.step)
+            self._end_with(self._services.at_boundary(self._steps_to(self._model.step)))
             saves = self._keep_settings is not None
-            self._services.serve(taken if saves else taken - {Request.SAVE, Request.PAUSE})
-            self._services.run_due()
-            over = reached(self._services.config, self._model.step, self._reporter.state.metrics)
-            if over is not None and self.outcome is None:
-                self.outcome = over
-                self._stop(None)
             if self.outcome is not None and saves and not self._saves_end:
                 self._saves_end = True  # at once: who asked may not wait for the program to look
                 self._services.checkpointer.start(self._model, _reason(self.outcome))
@@ -511,11 +496,29 @@ class ManagedRun(ABC):
         except Exception as error:
             self._stop(error)
 
-    def _record(self, step: int) -> None:
-        """Tell the rate, and the step, of what was done since the last boundary."""
-        assert self._services is not None and self._model is not None
+    def _serve_without_session(self, taken: set[Request]) -> None:
+        """Nothing is saved, or a session is being made: a save is for later."""
+        if Request.PAUSE in taken:
+            if self._rundir is not None:
+                lock.require_in_place(self._rundir)
+            self._end_with(outcome.PAUSED)
+        if Request.SAVE in taken and self._services is not None:
+            self._flag.raise_for(Request.SAVE)
+
+    def _end_with(self, found: Outcome | None) -> None:
+        """Have the program's loop end, if this is how the run ends."""
+        if found is not None and outcome.stands(self.outcome, found) is found:
+            self.outcome, self._saves_end = found, False
+            self._stop(None)
+
+    def _steps_to(self, step: int) -> Steps:
+        """What was done since the last boundary: of it the count is known, for the rate."""
         done, self._recorded = max(0, step - self._recorded), step
-        self._services.recorder.steps(Steps(step - done + 1, (), np.empty((done, 0))), self._model)
+        return Steps.unmeasured(step, done)
+
+    def _record(self, step: int) -> None:
+        assert self._services is not None and self._model is not None
+        self._services.recorder.steps(self._steps_to(step), self._model)
 
     def _saved(self, state: State) -> None:
         """Tell that a checkpoint is begun."""
@@ -563,11 +566,11 @@ class ManagedRun(ABC):
                     where = self._services.checkpointer.resume_point
                     log.warning(_TORN, self._place, where, extra={"event": "abandoned"})
             elif self.saves_at_end or self.outcome is not None:
-                outcome = self.outcome or _ENDED
+                ending = self.outcome or outcome.LOOP_ENDED
                 self._record(self._model.step)
-                if outcome.phase is Phase.PAUSED:
+                if ending.phase is Phase.PAUSED:
                     self._reporter.update(phase=Phase.PAUSING)
-                self._services.checkpointer.finish(self._model, _reason(outcome))
+                self._services.checkpointer.finish(self._model, _reason(ending))
                 self._services.recorder.report()
             else:
                 self._services.checkpointer.wait()
@@ -600,7 +603,9 @@ class ManagedRun(ABC):
             return
         with self._step_guard.boundary.lock if self._step_guard is not None else contextlib.nullcontext():
             if self._services is not None:
-                self._host.left(self._reporter, self.outcome or _ENDED, error if self._has_failed(error) else None)
+                self._host.left(
+                    self._reporter, self.outcome or outcome.LOOP_ENDED, error if self._has_failed(error) else None
+                )
             self._gone()
             if self._step_guard is not None:
                 self._step_guard.boundary.retire()
@@ -630,6 +635,6 @@ class ManagedRun(ABC):
         self._services, self._is_kept, self._is_over = None, False, False
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(ending: Outcome) -> str:
     """Why the last step is saved, for its manifest."""
-    return FINISH if outcome.phase is Phase.FINISHED else "pause"
+    return FINISH if ending.phase is Phase.FINISHED else "pause"

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from trainerd.loop.contract import Model
-from trainerd.loop.guard import Guard, HeldState
+from trainerd.loop.guard.guard import Guard, HeldState
+from trainerd.loop.guard.state_check import StateCheck
 from trainerd.loop.recorder import EVALUATION, SUMMARIES
-from trainerd.loop.state_check import StateCheck
 
 SHARE = 0.01  # of the time, that taking states may cost, beside these seconds
 ALLOWANCE_SECS = 0.2

@@ -1,0 +1,103 @@
+"""Which checkpoint a run resumes from, and whether what has changed since then lets it."""
+
+from __future__ import annotations
+
+import logging
+
+from trainerd.checkpoints import latest
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.config import fingerprint
+from trainerd.config.fingerprint import Difference, Fingerprint
+from trainerd.errors import DataError
+from trainerd.rundir.paths import RunDirectory
+
+log = logging.getLogger(__name__)
+
+_BUILT_OTHERWISE = (
+    "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
+    "constants depend on something that is another at each start, and what was learned may belong to other things now, "
+    "as the rows of an embedding to other words. Likely causes: the order of a set (use sorted()), hash() of a text "
+    "(PYTHONHASHSEED), the order of os.listdir or glob (use sorted()), the clock, the pid, random numbers without a "
+    "seed; or a module that the job imports was changed"
+)
+_OTHER_DATA = (
+    "the data of the dataset are not those of step %d: of the epoch that goes on some elements come twice and some "
+    "never. Where their order is drawn at random at each start, as by image_dataset_from_directory without a seed, "
+    "give it one; where it is that of a set, sort it."
+)
+
+
+def find(
+    rundir: RunDirectory,
+    store: CheckpointStore,
+    now: Fingerprint,
+    *,
+    exact: bool,
+    accept_changes: bool = False,
+    foreign: bool = False,
+) -> Manifest | None:
+    """Find the newest checkpoint that verifies; None if the run is new.
+
+    Args:
+      rundir: the run directory.
+      store: the store of its checkpoints.
+      now: the fingerprint of the run as it is started now.
+      exact: whether the position of the input is restored.
+      accept_changes: whether to go on although the dataset or the optimizer is another.
+      foreign: whether checkpoints that the program itself saved may be there.
+
+    Raises:
+      DataError: checkpoints exist and none can be used, or what has changed makes the resume wrong.
+    """
+    store.clean()
+    found = latest.newest_verified(rundir, store, foreign=foreign)
+    if found is None:
+        log.info("a new run: nothing to restore in %s", rundir.path, extra={"event": "new"})
+    elif found.fingerprint:  # a checkpoint that a program saved itself has none
+        changes = fingerprint.differences(found.fingerprint, now)
+        _tell(found.step, changes, exact=exact)
+        if not accept_changes and not any(change.is_of_state for change in changes):
+            _refuse_other_optimizer(found.step, changes, rundir)
+            if exact:
+                _refuse_other_dataset(found.step, changes, rundir)
+    return found
+
+
+def _tell(step: int, changes: list[Difference], *, exact: bool) -> None:
+    """Log what has changed since a checkpoint was saved."""
+    for change in changes:
+        log.info("changed since step %d: %s", step, change, extra={"event": "changed"})
+    if any(change.is_of_state for change in changes):
+        return  # restoring says so, which is the greater news
+    if fingerprint.builds_otherwise(changes):
+        log.warning(_BUILT_OTHERWISE, step, extra={"event": "changed"})
+    if exact and any(change.moves_order for change in changes):
+        log.warning(_OTHER_DATA, step, extra={"event": "changed"})
+
+
+def _refuse_other_optimizer(step: int, changes: list[Difference], rundir: RunDirectory) -> None:
+    others = [change for change in changes if change.is_of_optimizer]
+    if others:
+        raise DataError(
+            f"the optimizer is not the one that was saved at step {step}:\n{_lines(others)}\n"
+            "What the one kept means something else to the other. Put it back; or use another `logdir` for another "
+            "optimizer; or start once with --accept-changes (or "
+            f"`touch {rundir.accept_changes}` before the start) to go on with them all the same."
+        )
+
+
+def _refuse_other_dataset(step: int, changes: list[Difference], rundir: RunDirectory) -> None:
+    moved = [change for change in changes if change.moves_position]
+    if moved:
+        raise DataError(
+            f"the dataset is not the one whose position was saved at step {step}:\n{_lines(moved)}\n"
+            "Its batches would not be those that come next. Put it back; or start once with --accept-changes (or "
+            f"`touch {rundir.accept_changes}` before the start) to go on from that position all the same, "
+            "which TensorFlow can where the stages are the same; "
+            'or set input_position = "restart" to begin the dataset anew at every start.'
+        )
+
+
+def _lines(changes: list[Difference]) -> str:
+    return "\n".join(f"  {change}" for change in changes)
