@@ -21,7 +21,7 @@ from tests.tensorflow.chromium import poll
 from trainerd.errors import StorageError
 from trainerd.events.event_file import EventFile
 from trainerd.events.purge import read_events
-from trainerd.events.writer import MAX_RETRY_SECS, EventWriter
+from trainerd.events.writer import EventWriter
 from trainerd.loop.fake import FakeSession
 from trainerd.system.threads import Background
 
@@ -202,10 +202,10 @@ def test_a_run_directory_that_was_removed_is_a_storage_error_and_the_curves_go_o
     logdir.write_text("in the way")
     session.step = 100
     assert storage_errors(writer, session) >= 1
-    clock.now += MAX_RETRY_SECS
+    clock.now += 600
     assert storage_errors(writer, session) >= 1
     logdir.unlink()
-    clock.now += MAX_RETRY_SECS
+    clock.now += 600
     session.step = 900
     assert storage_errors(writer, session) <= 1, "at most the error of the call before"
     writer.close()
@@ -219,7 +219,7 @@ from pathlib import Path
 disk = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(disk)], check=True)
 from tests.tensorflow.test_event_writer import Clock, StandIn, storage_errors, written
-from trainerd.events.writer import MAX_RETRY_SECS, EventWriter
+from trainerd.events.writer import EventWriter
 
 clock, session = Clock(), StandIn(5)
 writer = EventWriter(disk, timer=clock)
@@ -234,12 +234,12 @@ with open(disk / "filler", "wb", buffering=0) as filler:
 session.step = 100
 failed = storage_errors(writer, session, 20)
 for _ in range(5):
-    clock.now += MAX_RETRY_SECS
+    clock.now += 600
     failed += storage_errors(writer, session)
 print("failed", failed)
 assert failed >= 1
 (disk / "filler").unlink()
-clock.now += MAX_RETRY_SECS
+clock.now += 600
 session.step = 900
 storage_errors(writer, session)
 writer.close()
@@ -277,7 +277,7 @@ def test_an_event_file_that_somebody_removes_is_followed_by_a_new_one(tmp_path: 
     [path] = tmp_path.iterdir()
     path.unlink()
     assert storage_errors(writer, session) >= 1
-    clock.now += MAX_RETRY_SECS
+    clock.now += 600
     session.step = 900
     storage_errors(writer, session)
     writer.close()

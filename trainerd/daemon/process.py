@@ -39,11 +39,10 @@ from trainerd.loop.outcome import PAUSED_EARLY, Outcome, reached
 from trainerd.loop.services import Services
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.rundir import lock, request_files
-from trainerd.rundir.location import Place
+from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.reporter import Observer, Reporter
+from trainerd.rundir.reporter import Observer
 from trainerd.rundir.state import Phase, State
-from trainerd.rundir.state_writer import StateFile
 from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
 
@@ -110,25 +109,18 @@ class TrainerProcess:
 
     def run_locked(self, held: lock.Held) -> Outcome:
         """Train, holding the lock already; see `run`."""
-        leftover = self._consume_leftovers()
-        holder = held.name_holder(os.getpid())
-        state = State(**holder.__dict__, logdir=str(self._rundir.path), job=self._config.entry)
-        if (before := catalogue.newest(self._rundir)) is not None:
-            last = catalogue.as_last(self._rundir, before)
-            self._is_unfinished = bool(before.unfinished)
-            state = replace(state, step=before.step, metrics=dict(before.metrics), last_checkpoint=last)
-        state = replace(state, max_steps=self._config.max_steps, failure=failures.before(self._rundir))
+        self._changes_accepted = request_files.consume(self._rundir.accept_changes)
         self._notifier = Notifier()
-        self._state_file = StateFile(self._rundir)
         self._watchdog: Watchdog | None = None
-        observers = [
-            self._state_file.observe,
-            self._notifier.observe,
-            self._observe_watchdog,
-            *self._observers,
-        ]
-        self._reporter = Reporter(state, observers)
-        self._place = Place(self._rundir, self._reporter, lambda: logs.follow(self._rundir.log))
+        self._claim = Claim(
+            held,
+            self._rundir,
+            self._config.entry,
+            before=self._as_it_was_left,
+            observers=[self._notifier.observe, self._observe_watchdog, *self._observers],
+            moved=lambda: logs.follow(self._rundir.log),
+        )
+        self._reporter = self._claim.reporter
         with (
             contextlib.closing(self._notifier),
             logs.logging_to(
@@ -142,11 +134,11 @@ class TrainerProcess:
             undone_in_children(ends_with_parent(os.getpid())),
             daemon_listens(self._flag),
         ):
-            return self._live(leftover)
+            return self._live()
 
-    def _live(self, leftover: bool) -> Outcome:
+    def _live(self) -> Outcome:
         try:
-            self._begin(leftover)
+            self._begin()
             with (
                 # Two threads: a disk that hangs under state.json must not keep systemd from hearing of us.
                 called_every(BEAT_SECS, self._look_at_disk, name="state"),
@@ -166,21 +158,19 @@ class TrainerProcess:
         log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
         self._reporter.update(phase=outcome.phase)
 
-    def _consume_leftovers(self) -> bool:
-        """Requests from before this start are void: who starts a run wants it to train.
+    def _as_it_was_left(self, state: State) -> State:
+        """The state with the figures of the newest checkpoint, and with what failed before."""
+        if (before := catalogue.newest(self._rundir)) is not None:
+            last = catalogue.as_last(self._rundir, before)
+            self._is_unfinished = bool(before.unfinished)
+            state = replace(state, step=before.step, metrics=dict(before.metrics), last_checkpoint=last)
+        return replace(state, max_steps=self._config.max_steps, failure=failures.before(self._rundir))
 
-        Done before the lock names us: who asks for something from then on is heard.
-        """
-        request_files.consume_save(self._rundir)
-        self._changes_accepted = request_files.consume(self._rundir.accept_changes)
-        return request_files.consume(self._rundir.pause)
-
-    def _begin(self, leftover: bool) -> None:
+    def _begin(self) -> None:
         """Say that we start."""
         self._reporter.update(phase=Phase.STARTING)
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
-        if leftover:
-            log.warning("removed a pause file from before this start: %s", self._rundir.pause)
+        self._claim.tell_of_leftovers()
         now = time.monotonic()
         interval = interval_from_environment()
         self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now)
@@ -302,8 +292,7 @@ class TrainerProcess:
             self._watchdog.observe(state, time.monotonic())
 
     def _look_at_disk(self) -> None:
-        self._place.look()
-        self._state_file.flush()
+        self._claim.look()
         if self._flag.has_program and request_files.is_asked(
             self._rundir.pause
         ):  # it may have no session now that looks

@@ -13,14 +13,13 @@ from trainerd.errors import StorageError
 from trainerd.events.event_file import EventFile, remove_empty
 from trainerd.events.weight_images import write_weights
 from trainerd.loop.contract import Model
+from trainerd.system.backoff import Backoff
 from trainerd.system.threads import Background
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECS = 2.0
 CLOSE_SECS = 30.0
-RETRY_SECS = 15.0
-MAX_RETRY_SECS = 600.0
 
 
 class EventWriter:
@@ -52,14 +51,14 @@ class EventWriter:
         self._file: EventFile | None = None
         self._graph: Any = None
         self._step = 0  # what is later than this in the files of before is void
-        self._failures = 0
+        self._backoff = Backoff()
         self._undrawn = False
         self._retry_at = -float("inf")
 
     @property
     def is_well(self) -> bool:
         """Whether what failed before can be written again."""
-        return self._file is not None and self._failures == 0 and not self._undrawn
+        return self._file is not None and self._backoff.failures == 0 and not self._undrawn
 
     def begin(self, step: int, session: Model) -> None:
         """Make the file; void the steps after `step` in those of earlier processes; write the graph of a step."""
@@ -151,7 +150,7 @@ class EventWriter:
             # A picture that cannot be drawn: neither the file's fault, nor a reason to end the training.
             log.exception("an error of trainerd's own, in what it writes for TensorBoard")
             raise StorageError(f"cannot write for TensorBoard: {type(error).__name__}: {error}") from error
-        self._failures = 0
+        self._backoff.succeeded()
 
     def _leave_file(self) -> None:
         if self._file is not None:
@@ -164,8 +163,7 @@ class EventWriter:
         """Drop the file, and try another after a pause that doubles."""
         self._leave_file()
         remove_empty(self._logdir)
-        self._retry_at = self._timer() + min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures, 10))
-        self._failures += 1
+        self._retry_at = self._timer() + self._backoff.failed()
 
     def _behind(self, what: str) -> StorageError:
         return StorageError(

@@ -23,12 +23,11 @@ from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase
+from trainerd.system.backoff import Backoff
 from trainerd.system.threads import Background
 
 log = logging.getLogger(__name__)
 
-RETRY_SECS = 15.0
-MAX_RETRY_SECS = 600.0
 POLL_SECS = 0.5
 _FAILED = "the last save failed"
 _HANGS = "a save hangs"
@@ -83,7 +82,7 @@ class Checkpointer:
         self._unsound: Save | None = None
         self._is_unfinished = False  # whether the last checkpoint has services that are still to be done
         self._changes = 0  # of the session when the last checkpoint's snapshot was taken
-        self._failures = 0
+        self._backoff = Backoff()
         self._left_out: StorageError | None = None  # of a state that was not whole
         self._needs = 0  # bytes, where a save waits for room
         self._is_closing = False
@@ -337,7 +336,8 @@ class Checkpointer:
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         self._last, self._changes, self._is_unfinished = saved, save.changes, bool(save.unfinished)
-        self._failures = self._needs = 0
+        self._backoff.succeeded()
+        self._needs = 0
         self._reporter.unwarn(_FAILED)
         log.info(
             "saved step %d (%s) in %.2f s: %s",
@@ -353,9 +353,8 @@ class Checkpointer:
     def _fail(self, save: Save, error: StorageError) -> None:
         """Say so at once, and have it tried again after a pause that doubles."""
         save.error = error
-        self._failures += 1
         self._needs = error.needed if isinstance(error, NoRoomError) else 0
-        self.retry_at = self._timer() + min(MAX_RETRY_SECS, RETRY_SECS * 2 ** min(self._failures - 1, 10))
+        self.retry_at = self._timer() + self._backoff.failed()
         again = "" if self._is_last else " It is saved as soon as there is." if self._needs else " It is tried again."
         log.error("%s: %s%s", _FAILED, error, again, extra={"event": "save-failed", "step": save.step})
         self._reporter.unwarn(_FAILED)  # of an earlier step

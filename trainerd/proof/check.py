@@ -15,8 +15,8 @@ from trainerd.config.metric_goals import Best, Target
 from trainerd.errors import ConfigError, DataError, JobError
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag
+from trainerd.loop.guard.state_check import unchanged
 from trainerd.loop.recorder import EVALUATION, SUMMARIES, as_validation
-from trainerd.loop.state_check import unchanged
 from trainerd.rundir.paths import RunDirectory
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from trainerd.rundir import lock, request_files
 from trainerd.rundir.location import Place
@@ -22,12 +22,61 @@ log = logging.getLogger(__name__)
 FLUSH_SECS = 0.5
 
 
-@contextlib.contextmanager
-def claimed(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) -> Iterator[Reporter]:
-    """Take a run directory for this process, while the block runs.
+class Claim:
+    """What a process has of a run directory whose lock it holds: the holder's name in the lock, and state.json.
+
+    Requests from before this start are void, as whoever starts a run wants it to train. They are removed before the
+    lock names this process: what is asked for from then on is served.
 
     Args:
-      rundir: which.
+      held: the lock.
+      rundir: the run directory.
+      job: what trains there, for `trainerd status`.
+      before: makes the first state, from the one that names the process.
+      observers: told of every change of the state, after state.json.
+      moved: called if the run directory was moved.
+
+    Attributes:
+      reporter: holds the state.
+      was_paused: whether there was a pause file.
+    """
+
+    def __init__(
+        self,
+        held: lock.Held,
+        rundir: RunDirectory,
+        job: str,
+        *,
+        before: Callable[[State], State] = lambda state: state,
+        observers: Sequence[Observer] = (),
+        moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        request_files.consume_save(rundir)
+        self._rundir = rundir
+        self.was_paused = request_files.consume(rundir.pause)
+        holder = held.name_holder(os.getpid())
+        self._state_file = StateFile(rundir)
+        state = before(State(**holder.__dict__, logdir=str(rundir.path), job=job))
+        self.reporter = Reporter(state, [self._state_file.observe, *observers])
+        self._place = Place(rundir, self.reporter, moved)
+
+    def tell_of_leftovers(self) -> None:
+        """Log that a pause from before this start is void."""
+        if self.was_paused:
+            log.warning("removed a pause file from before this start: %s", self._rundir.pause)
+
+    def look(self) -> None:
+        """Look where the run directory is, and write what of the state waits to be written."""
+        self._place.look()
+        self._state_file.flush()
+
+
+@contextlib.contextmanager
+def claimed(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) -> Iterator[Reporter]:
+    """Claim a run directory for this process while the block runs.
+
+    Args:
+      rundir: the run directory; it is made if it is missing.
       job: what trains there, for `trainerd status`.
       observers: told of every change of the state.
 
@@ -37,19 +86,7 @@ def claimed(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) 
     """
     rundir.create()
     with lock.hold(rundir) as held, undone_in_children(held.close):
-        if request_files.consume(rundir.pause):
-            log.warning("removed a pause file from before this start: %s", rundir.pause)
-        request_files.consume_save(rundir)
-        holder = held.name_holder(os.getpid())
-        state_file = StateFile(rundir)
-        reporter = Reporter(
-            State(**holder.__dict__, logdir=str(rundir.path), job=job), [state_file.observe, *observers]
-        )
-        place = Place(rundir, reporter)
-
-        def look() -> None:
-            place.look()
-            state_file.flush()
-
-        with called_every(FLUSH_SECS, look, name="state"):
-            yield reporter
+        claim = Claim(held, rundir, job, observers=observers)
+        claim.tell_of_leftovers()
+        with called_every(FLUSH_SECS, claim.look, name="state"):
+            yield claim.reporter
