@@ -342,6 +342,11 @@ class Services:
         ]
         self._set_schedules()
 
+    @property
+    def are_started(self) -> bool:
+        """Whether the services are made."""
+        return bool(self._services)
+
     def _set_schedules(self) -> None:
         config = self.config
         schedules = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from trainerd.loop.outcome import Outcome
+
 
 def is_clean(error: BaseException | None) -> bool:
     """Whether an error says that the input has ended, and no more."""
@@ -15,3 +17,17 @@ def is_failure(error: BaseException | None) -> bool:
     if isinstance(error, SystemExit):
         return bool(error.code)
     return error is not None and not is_clean(error) and not isinstance(error, GeneratorExit)
+
+
+def has_failed(error: BaseException | None, outcome: Outcome | None) -> bool:
+    """Whether an error is a failure of the program.
+
+    After the program was told to end, no exit is one, nor a run that was cut off for that.
+
+    Args:
+      error: what has ended the loop.
+      outcome: why it was told to end; None if it was not.
+    """
+    if outcome is not None and (not isinstance(error, Exception) or isinstance(error, tf.errors.CancelledError)):
+        return False
+    return is_failure(error)

@@ -1,32 +1,27 @@
-"""What a program's own session is looked after with: the run directory, signals, boundaries, and the end.
+"""Signals, checkpoints and summaries for a loop that the user writes.
 
-The Supervisor of a library and a MonitoredSession differ in what they promise a program; this is what both are made of.
-What is special to graphs is in graphcustody.py, and to TensorFlow 2 functions in stepcustody.py.
+The Supervisor, the monitored sessions and `fit` are made of this. What is special to graphs is in sessions/tf1/run.py,
+and to TensorFlow 2 functions in sessions/tf2/run.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
+import enum
 import logging
 import math
 import os
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import tensorflow as tf
 
-from trainerd.checkpoints import saver_checkpoints
-from trainerd.checkpoints.format.reader import read_whole
-from trainerd.checkpoints.manifest import FINISH, DamagedError, Manifest
-from trainerd.config.schema import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
+from trainerd.checkpoints.manifest import FINISH
+from trainerd.config.schema import Config
 from trainerd.errors import StorageError
 from trainerd.loop import outcome
 from trainerd.loop.contract import Events, Model, Steps
@@ -35,40 +30,45 @@ from trainerd.loop.outcome import Outcome
 from trainerd.loop.schedule import Mark, Schedule
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
-from trainerd.managed.boundary import STUCK_SECS, Boundary
-from trainerd.managed.failures import is_clean, is_failure
+from trainerd.managed.abandoned import AbandonedRun, LibraryLoop
+from trainerd.managed.boundary import Boundary
+from trainerd.managed.failures import has_failed, is_clean
+from trainerd.managed.find_checkpoint import Found, find_checkpoint
 from trainerd.managed.host import Host, ProcessHost
-from trainerd.managed.settings import KeepSettings
+from trainerd.managed.settings import KeepSettings, as_config
 from trainerd.managed.step_guard import StepGuard
-from trainerd.rundir import lock, request_files
+from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
+from trainerd.system.stages import Stages
 from trainerd.system.threads import called_every
 
 log = logging.getLogger(__name__)
 tf1 = tf.compat.v1
 
 IDLE_SECS = 0.25
-_FOR_EVER = 2**62
 _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
-_MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
 
 
-@dataclass(frozen=True)
-class Loop:
-    """A loop that is not the program's own, such as that of `fit`, of whose end by an error nobody is told.
+class Stage(enum.Enum):
+    """What a managed run is in."""
 
-    Attributes:
-      was_left: whether it has ended, asked where this frame is running.
-      end: saves what is sound of it, and leaves; called with the error it has ended with, as far as that is known.
-    """
+    IDLE = "no run directory is held"
+    BEGUN = "the run directory is held, and there is no session yet"
+    TRAINING = "a session trains"
+    BETWEEN = "the session is closed, and another one may be taken"
 
-    was_left: Callable[[FrameType | None], bool]
-    end: Callable[[BaseException | None], None]
+
+TRANSITIONS = {
+    Stage.IDLE: {Stage.BEGUN},
+    Stage.BEGUN: {Stage.TRAINING, Stage.IDLE},
+    Stage.TRAINING: {Stage.BETWEEN, Stage.IDLE},
+    Stage.BETWEEN: {Stage.TRAINING, Stage.IDLE},
+}
 
 
 class ManagedRun(ABC):
-    """Looks after one session, from before it is made until after its last step.
+    """Signals, checkpoints and summaries for one session of a loop that the user writes.
 
     Args:
       rundir: where checkpoints go; None where nothing is saved.
@@ -86,13 +86,14 @@ class ManagedRun(ABC):
       saves_at_end: whether the last step is saved although nobody asked for it.
       metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
       is_within: whether a `with` statement will end it.
-      was_finished: whether what was restored had come to its own end.
       raise_requested: raises the error that the loop was asked to stop for, where there was one.
       has_outlived: whether the program has ended before its session: its `with` statement may still be left, or not.
-      loop: the loop, where it is not the program's own; None where it is.
+      loop: the loop, if a library has it; None if it is the program's own.
+      rundir: the run directory; None if nothing is saved.
+      stop: see the arguments.
     """
 
-    is_within = was_finished = has_outlived = False
+    is_within = has_outlived = False
     saves_at_start = True
     metrics_steps = 0
 
@@ -110,13 +111,13 @@ class ManagedRun(ABC):
         self.outcome: Outcome | None = None
         self.saves_at_end = True
         self.raise_requested: Callable[[], None] = lambda: None
-        self.loop: Loop | None = None
-        self._rundir = rundir
+        self.loop: LibraryLoop | None = None
+        self.rundir = rundir
         self._model = model
         self._keep_settings = keep
         self._step_name = step_name
         self._events = events
-        self._stop = stop
+        self.stop = stop
         self._tell_saving = saving
         self._host = host or ProcessHost()
         self._flag = self._host.flag
@@ -124,9 +125,9 @@ class ManagedRun(ABC):
         self._steps = contextlib.ExitStack()  # entered between two boundaries
         self._services: Services | None = None
         self._step_guard: StepGuard | None = None
-        self._found: Manifest | None = None
-        self._own: Path | None = None  # what the program saved itself, and is restored
-        self._is_kept = self._is_over = self._is_parted = False
+        self._found = Found()
+        self._stages = Stages(Stage.IDLE, TRANSITIONS)
+        self._abandoned = AbandonedRun(self)
         self._saves_end = False  # whether the step at which the outcome was decided is saved, or is being saved
         self._pid = os.getpid()
         self._recorded = 0
@@ -161,22 +162,22 @@ class ManagedRun(ABC):
         """Take the run directory and the signals. They are given back by `leave`, or here where the block raises."""
         self.outcome, self._pid = None, os.getpid()
         self._saves_end = False
-        open_sessions.make_way(self._place, self)
+        open_sessions.make_way(self.place, self._abandoned)
         boundary = Boundary(self._flag, self._serve)
         self._step_guard = self._make_step_guard(boundary)
         self._step_guard.closing = self._closing
         with contextlib.ExitStack() as stack:
             stack.callback(boundary.retire)
-            reporter = stack.enter_context(self._host.held(self._rundir, [self._saved]))
-            if self._rundir is not None:
-                stack.enter_context(open_sessions.holding(self._place, self))
+            reporter = stack.enter_context(self._host.held(self.rundir, [self._saved]))
+            if self.rundir is not None:
+                stack.enter_context(open_sessions.holding(self.place, self._abandoned))
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
-            if self._rundir is not None and self._model is not None and reporter is not None:
+            if self.rundir is not None and self._model is not None and reporter is not None:
                 self._reporter = reporter
                 self._services = Services(
                     self._host.effective_config(self._config(0, 0), on_schedule=False),
                     self._model,
-                    self._rundir,
+                    self.rundir,
                     flag=self._flag,
                     reporter=self._reporter,
                     events=self._events,
@@ -185,103 +186,15 @@ class ManagedRun(ABC):
                 )
                 stack.enter_context(self._host.watched(self._services))
                 stack.callback(self._gone)
+                self._stages.enter(Stage.BEGUN)
             self._stack = stack  # a session that is taken in the block adds to it
             yield
             self._stack = stack.pop_all()
 
     @property
-    def _place(self) -> str:
-        return os.path.realpath(self._rundir.path) if self._rundir is not None else ""
-
-    def make_way(self) -> None:
-        """Another session begins in this one's run directory: end this one, where an error or a pause ended its loop.
-
-        A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is
-        saved. Not where a `with` statement ends it, nor where it is in a step, another thread's, or may train on: but
-        where its folder was removed there is nothing to train on.
-        """
-        step_guard, model = self._step_guard, self._model
-        if step_guard is None or model is None or self._rundir is None:
-            return
-        if self.loop is not None:
-            if not self.loop.was_left(inspect.currentframe()):
-                return
-            step_guard.boundary.thread = threading.get_ident()  # whichever it was on
-        if self.is_within or step_guard.is_within or not step_guard.boundary.is_mine:
-            return
-        if lock.was_removed(self._rundir) and not self._rundir.steps():
-            self._abandon(step_guard)
-            return
-        if self.loop is not None:
-            log.warning(_MAKES_WAY, "has failed", self._place, extra={"event": "abandoned"})
-            self.loop.end(open_sessions.left_by_error())
-            return
-        has_failed = step_guard.failed_at == model.changes
-        if not has_failed and self.outcome is None:
-            return
-        if has_failed and is_clean(step_guard.failure):  # an epoch's: its loop may begin another
-            return
-        why = "has failed" if has_failed else "was told to stop"
-        log.warning(_MAKES_WAY, why, self._place, extra={"event": "abandoned"})
-        self._stop(None)
-        self._save_and_leave(step_guard.failure if has_failed else None)
-
-    def _abandon(self, step_guard: StepGuard) -> None:
-        log.warning(
-            "%s was removed under a session of this process that was not closed: nothing is saved of it any more",
-            self._place,
-            extra={"event": "abandoned"},
-        )
-        self._stop(None)
-        with step_guard.boundary.lock:
-            self._gone()
-        if self.loop is not None:
-            self.loop.end(None)
-        else:
-            self._stack.close()
-
-    def was_left(self, frame: FrameType | None) -> bool:
-        """See `opened.left`."""
-        step_guard, loop = self._step_guard, self.loop
-        return step_guard is not None and loop is not None and step_guard.boundary.is_mine and loop.was_left(frame)
-
-    def end(self, error: BaseException | None) -> None:
-        """The program has ended, and has not ended this session: save what is sound, and leave.
-
-        Not where it is in a step, or of another thread that lives: then the checkpoint under way is waited for.
-
-        Args:
-          error: what the program has ended with.
-
-        Raises:
-          StorageError: it could not be saved.
-        """
-        step_guard, model = self._step_guard, self._model
-        if step_guard is None or model is None or self._rundir is None or self._pid != os.getpid():
-            return
-        self.has_outlived = True
-        step_guard.boundary.inherit()
-        if not step_guard.boundary.is_mine or not lock.is_in_place(self._rundir):
-            self.wait()
-            return
-        log.info("the program has ended without ending its session in %s", self._place, extra={"event": "abandoned"})
-        if self.loop is not None:
-            self.loop.end(error)
-            return
-        if not step_guard.boundary.lock.acquire(timeout=STUCK_SECS):
-            log.warning(
-                "%s: another thread is in the middle of a step, and nothing is saved of it",
-                self._place,
-                extra={"event": "abandoned"},
-            )
-            self.wait()
-            return
-        step_guard.boundary.lock.release()
-        self._stop(None)
-        if not self._has_failed(error):
-            error = step_guard.failure if step_guard.failed_at == model.changes else self.requested_error()
-        self._save_and_leave(error)
-        self._events.flush()
+    def place(self) -> str:
+        """The real path of the run directory; "" if there is none."""
+        return os.path.realpath(self.rundir.path) if self.rundir is not None else ""
 
     def requested_error(self) -> BaseException | None:
         """What a service or a thread has stopped the loop with."""
@@ -291,7 +204,15 @@ class ManagedRun(ABC):
             return error
         return None
 
-    def _save_and_leave(self, error: BaseException | None) -> None:
+    def save_and_leave(self, error: BaseException | None) -> None:
+        """Save what is sound, and leave.
+
+        Args:
+          error: what has ended the loop.
+
+        Raises:
+          StorageError: it could not be saved.
+        """
         try:
             self.save(error)
         except BaseException as raised:
@@ -301,82 +222,40 @@ class ManagedRun(ABC):
             self.leave(error)
 
     def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
-        """The prefix of the checkpoint to restore: the newest that verifies. None where there is none.
-
-        Args:
-          wait_secs: how long to wait for one.
-          poll_secs: how often to look meanwhile.
-          waiting: called to wait for so many seconds.
-
-        Raises:
-          DataError: there are checkpoints, and none verifies.
-        """
-        self._found = self._own = None
-        self._is_over = False
-        if self._services is None or self._rundir is None or self._keep_settings is None:
-            return None
-        deadline = time.monotonic() + wait_secs
-        accepts = request_files.consume(self._rundir.accept_changes) or self._services.config.accept_changes
-        self._services.store.clean()  # what a killed deletion left is nobody's to adopt
-        while True:
-            unreadable: dict[str, str] = {}
-            self._own = self._programs_own(self._rundir, unreadable)
-            if self._own is not None:
-                return str(self._own)
-            unreadable |= saver_checkpoints.adopt(self._rundir, self._services.store, read_whole)
-            self._found = self._services.find(accept_changes=accepts, foreign=True)
-            if self._found is not None:
-                saver_checkpoints.tell(self._rundir, unreadable)
-                return str(self._rundir.prefix(self._found.step))
-            saver_checkpoints.refuse_to_start_over(self._rundir, unreadable)
-            if time.monotonic() >= deadline:
-                return None
-            tf1.logging.info("Waiting for checkpoint to be available.")
-            waiting(poll_secs)
+        """The prefix of the checkpoint to restore; None if there is none. See `find_checkpoint`."""
+        self._found = Found()
+        if self._services is not None and self.rundir is not None and self._keep_settings is not None:
+            self._found = find_checkpoint(
+                self.rundir, self._services, wait_secs=wait_secs, poll_secs=poll_secs, waiting=waiting
+            )
+        return str(self._found.prefix) if self._found.prefix is not None else None
 
     def name_found(self) -> None:
         """Have `checkpoint` name what `find` found, for who looks there."""
-        if self._found is not None and self._services is not None:
+        if self._found.manifest is not None and self._services is not None:
             self._services.store.name(self._found.step)
-
-    def _programs_own(self, rundir: RunDirectory, unreadable: dict[str, str]) -> Path | None:
-        """The prefix that `checkpoint` names, where the program saved it last, under a name that is not ours."""
-        named = saver_checkpoints.named(rundir)
-        if named is None or saver_checkpoints.is_ours(rundir, named):
-            return None
-        try:
-            read_whole(named)
-        except DamagedError as error:
-            unreadable[named.name] = str(error)
-            return None
-        return named
 
     def take(self, session: Any) -> Any:
         """Look after this session from now on, in which the model is restored or initialized."""
         assert self._step_guard is not None
         with self._step_guard.boundary.lock:
             self._adopt(session)
-            self._is_parted = False
             self._step_guard.closing = self._closing
             if self.outcome is not None:  # decided while there was no session
-                self._stop(None)
+                self.stop(None)
             if self._model is None or self._services is None:
                 return session
             found = self._found
-            if found is None:
-                self._open(session, self._own, 0, was_finished=False)
-            else:
-                assert self._rundir is not None
-                self.was_finished = found.reason == FINISH
-                self._open(session, self._rundir.prefix(found.step), found.step, was_finished=self.was_finished)
-                self._services.resumed(found)
+            self._open(session, found.prefix, found.step, was_finished=found.was_finished)
+            if found.manifest is not None:
+                self._services.resumed(found.manifest)
             self._recorded = self._model.step
             self._reporter.update(phase=Phase.TRAINING, step=self._recorded)
             log.info("training from step %d on", self._recorded + 1, extra={"event": "training"})
-            if not self._is_kept:
+            if not self._services.are_started:
                 self._services.start()
                 self._stack.enter_context(self._services.ticker)
-                self._is_kept = True
+            self._stages.enter(Stage.TRAINING)
         return session
 
     def start_services(self, secs: float, steps: int) -> None:
@@ -406,24 +285,31 @@ class ManagedRun(ABC):
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
     def _config(self, secs: float, steps: int) -> Config:
-        """What a trainerd.toml would say of all this."""
-        keep = self._keep_settings or KeepSettings(0)
-        return Config(
-            entry=Path(sys.argv[0]).name,
-            logdir=str(self._rundir.path if self._rundir else ""),
-            stop_on_nan=False,
-            checkpoint=CheckpointConfig(
-                save_model_secs=secs if self._keep_settings else 0,
-                save_model_steps=steps if self._keep_settings else 0,
-                keep_last=keep.last or _FOR_EVER,
-                keep_every_hours=keep.hours,
-            ),
-            summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0, metrics_steps=self.metrics_steps),
-            evaluate=EvaluateConfig(evaluate_secs=0),
-            log=LogConfig(progress_secs=0),
-        )
+        logdir = str(self.rundir.path if self.rundir else "")
+        return as_config(logdir, self._keep_settings, secs, steps, self.metrics_steps)
 
     # ------------------------------------------------------------------ the loop
+
+    @property
+    def step_guard(self) -> StepGuard:
+        """What the session knows of this run, which has begun."""
+        assert self._step_guard is not None
+        return self._step_guard
+
+    @property
+    def changes(self) -> int:
+        """The model's; see `loop.contract.Savable`."""
+        return self._model.changes if self._model is not None else 0
+
+    @property
+    def was_finished(self) -> bool:
+        """Whether what was restored had come to its own end."""
+        return self._found.was_finished
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process is a child that was forked: the run is its parent's."""
+        return self._pid != os.getpid()
 
     @property
     def is_active(self) -> bool:
@@ -481,7 +367,7 @@ class ManagedRun(ABC):
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
         self._steps.close()
         try:
-            if self._services is None or self._model is None or not self._is_kept or self._is_parted:
+            if self._services is None or self._model is None or self._stages.now is not Stage.TRAINING:
                 self._serve_without_session(self._flag.take())
                 return
             self._end_with(self._services.at_boundary(self._steps_to(self._model.step)))
@@ -494,13 +380,13 @@ class ManagedRun(ABC):
                 is_paused = self.outcome is not None and self.outcome.phase is Phase.PAUSED
                 self._steps.enter_context(self._services.stepping(is_ending=is_paused))
         except Exception as error:
-            self._stop(error)
+            self.stop(error)
 
     def _serve_without_session(self, taken: set[Request]) -> None:
         """Nothing is saved, or a session is being made: a save is for later."""
         if Request.PAUSE in taken:
-            if self._rundir is not None:
-                lock.require_in_place(self._rundir)
+            if self.rundir is not None:
+                lock.require_in_place(self.rundir)
             self._end_with(outcome.PAUSED)
         if Request.SAVE in taken and self._services is not None:
             self._flag.raise_for(Request.SAVE)
@@ -509,7 +395,7 @@ class ManagedRun(ABC):
         """Have the program's loop end, if this is how the run ends."""
         if found is not None and outcome.stands(self.outcome, found) is found:
             self.outcome, self._saves_end = found, False
-            self._stop(None)
+            self.stop(None)
 
     def _steps_to(self, step: int) -> Steps:
         """What was done since the last boundary: of it the count is known, for the rate."""
@@ -529,13 +415,13 @@ class ManagedRun(ABC):
     def save_now(self, reason: str) -> str:
         """Make a checkpoint of this boundary. Its prefix, when it is durable."""
         assert self._services is not None and self._model is not None
-        assert self._step_guard is not None and self._rundir is not None
+        assert self._step_guard is not None and self.rundir is not None
         with self._step_guard.boundary.lock:
             self._steps.close()
             step = self._model.step
             self._record(step)
             self._services.checkpointer.finish(self._model, reason, is_last=False)
-        return str(self._rundir.prefix(step))
+        return str(self.rundir.prefix(step))
 
     # ------------------------------------------------------------------ the end
 
@@ -550,21 +436,21 @@ class ManagedRun(ABC):
         """
         if self._services is None or self._model is None or self._step_guard is None or self._keep_settings is None:
             return
-        if self._pid != os.getpid():  # a child that was forked: the run is its parent's
+        if self.is_of_parent:
             return
-        if not self._is_kept or self._is_over or self._is_parted:  # there was never a session, or it is closed
+        if self._stages.now is not Stage.TRAINING:  # there was never a session, or it is closed
             return
         with self._step_guard.boundary.lock:
             self._steps.close()
             is_torn = self._step_guard.failed(error) and self._step_guard.failed_at == self._model.changes
-            if self._has_failed(error) or (is_torn and not is_clean(error)):
+            if has_failed(error, self.outcome) or (is_torn and not is_clean(error)):
                 with contextlib.suppress(tf.errors.OpError, RuntimeError):  # it must not hide the error itself
                     self._record(self._model.step)
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
                 self._services.save_after_failure(sound=not is_torn and not diverged)
                 if is_torn:
                     where = self._services.checkpointer.resume_point
-                    log.warning(_TORN, self._place, where, extra={"event": "abandoned"})
+                    log.warning(_TORN, self.place, where, extra={"event": "abandoned"})
             elif self.saves_at_end or self.outcome is not None:
                 ending = self.outcome or outcome.LOOP_ENDED
                 self._record(self._model.step)
@@ -579,7 +465,7 @@ class ManagedRun(ABC):
 
     def part(self) -> None:
         """The session is about to be closed, and what is to be saved of it is saved. Nothing is run in it any more."""
-        self._is_parted = True
+        self._end_session()
         if self._step_guard is not None:
             self._step_guard.closing = lambda error: None
             if self._step_guard.boundary.thread == threading.get_ident():
@@ -589,7 +475,7 @@ class ManagedRun(ABC):
 
     def wait(self) -> None:
         """Wait until the checkpoint under way is written: its tensors are in the session."""
-        if self._services is not None and self._pid == os.getpid():  # in a child nothing is under way
+        if self._services is not None and not self.is_of_parent:  # in a child nothing is under way
             with contextlib.suppress(StorageError):  # told already
                 self._services.checkpointer.wait()
 
@@ -599,32 +485,43 @@ class ManagedRun(ABC):
         Args:
           error: what ended it.
         """
-        if self._pid != os.getpid():
+        if self.is_of_parent:
             return
         with self._step_guard.boundary.lock if self._step_guard is not None else contextlib.nullcontext():
             if self._services is not None:
                 self._host.left(
-                    self._reporter, self.outcome or outcome.LOOP_ENDED, error if self._has_failed(error) else None
+                    self._reporter,
+                    self.outcome or outcome.LOOP_ENDED,
+                    error if has_failed(error, self.outcome) else None,
                 )
             self._gone()
             if self._step_guard is not None:
                 self._step_guard.boundary.retire()
-        self._stack.close()
-
-    def _has_failed(self, error: BaseException | None) -> bool:
-        """Whether this is a failure of the program: after it was told to end no exit is, nor a run cut off for that."""
-        if self.outcome is not None and (
-            not isinstance(error, Exception) or isinstance(error, tf.errors.CancelledError)
-        ):
-            return False
-        return is_failure(error)
+        self.close()
 
     def _closing(self, error: BaseException | None) -> None:
         """The program closes the session, before it says that it is done."""
         if threading.get_ident() == (self._step_guard.boundary.thread if self._step_guard is not None else None):
             self.save(error)
         self.wait()
-        self._is_over = True
+        self._end_session()
+
+    def _end_session(self) -> None:
+        if self._stages.now is Stage.TRAINING:
+            self._stages.enter(Stage.BETWEEN)
+
+    def give_up(self) -> None:
+        """The run directory is gone: nothing is saved any more."""
+        with self.step_guard.boundary.lock:
+            self._gone()
+
+    def close(self) -> None:
+        """Give back the run directory and the signals."""
+        self._stack.close()
+
+    def flush(self) -> None:
+        """Show the curves to readers."""
+        self._events.flush()
 
     def _gone(self) -> None:
         self._steps.close()
@@ -632,7 +529,8 @@ class ManagedRun(ABC):
             self._services.checkpointer.close()
         if self._step_guard is not None:
             self._step_guard.closing = lambda error: None
-        self._services, self._is_kept, self._is_over = None, False, False
+        self._services = None
+        self._stages.enter(Stage.IDLE)
 
 
 def _reason(ending: Outcome) -> str:

@@ -1,8 +1,14 @@
-"""What a program asks for of its checkpoints."""
+"""What a program asks for of its checkpoints and curves."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+
+from trainerd.config.schema import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
+
+_FOR_EVER = 2**62
 
 
 @dataclass(frozen=True)
@@ -11,3 +17,29 @@ class KeepSettings:
 
     last: int = 5
     hours: float = 0.0
+
+
+def as_config(logdir: str, keep: KeepSettings | None, secs: float, steps: int, metrics_steps: int) -> Config:
+    """What a trainerd.toml would say of a program's session.
+
+    Args:
+      logdir: the run directory; "" for none.
+      keep: how many checkpoints are kept; None if none are made.
+      secs, steps: between checkpoints. 0: none by that.
+      metrics_steps: steps between two points of the metrics' curves. 0: none by steps.
+    """
+    kept = keep or KeepSettings(0)
+    return Config(
+        entry=Path(sys.argv[0]).name,
+        logdir=logdir,
+        stop_on_nan=False,
+        checkpoint=CheckpointConfig(
+            save_model_secs=secs if keep else 0,
+            save_model_steps=steps if keep else 0,
+            keep_last=kept.last or _FOR_EVER,
+            keep_every_hours=kept.hours,
+        ),
+        summary=SummaryConfig(save_summaries_secs=0, metrics_secs=0, metrics_steps=metrics_steps),
+        evaluate=EvaluateConfig(evaluate_secs=0),
+        log=LogConfig(progress_secs=0),
+    )

@@ -20,8 +20,8 @@ from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Paused
 from trainerd.loop.schedule import Schedule
 from trainerd.loop.signals.open_sessions import left_by_error
+from trainerd.managed.abandoned import LibraryLoop
 from trainerd.managed.handoff_lock import HandoffLock
-from trainerd.managed.run import Loop
 from trainerd.managed.settings import KeepSettings
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.rundir.state import Phase
@@ -142,7 +142,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             raise
         self._managed = managed
         self._fit, self._thread, self._optimizer = running_fit(), threading.current_thread(), self.model.optimizer
-        managed.loop = Loop(self._was_left, self._leave_open)
+        managed.loop = LibraryLoop(self._was_left, self._leave_open)
         self._step_guard.step_guard.boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
         if self._restored is not None:  # before anything of an epoch: others begin it before us

@@ -75,9 +75,9 @@ class GraphRun(ManagedRun):
 
     def _make_step_guard(self, boundary: Boundary) -> StepGuard:
         guard = GraphStepGuard(boundary, state=self.state, model=self.model)
-        if self._rundir is not None and self._saver is not None:
+        if self.rundir is not None and self._saver is not None:
             guard.save_path, guard.save = (
-                self._rundir.path / self._rundir.basename,
+                self.rundir.path / self.rundir.basename,
                 lambda: self.save_now("saver"),
             )
         return guard
@@ -110,7 +110,7 @@ class GraphRun(ManagedRun):
         A Saver of the program's own is not told: it would delete them, by its own count.
         """
         super()._saved(state)
-        last, rundir = state.last_checkpoint, self._rundir
+        last, rundir = state.last_checkpoint, self.rundir
         if last is None or rundir is None or last == self._published:
             return
         self._published = last

@@ -53,8 +53,8 @@ class FunctionRun(ManagedRun):
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
         """Take the run directory and the signals; see `ManagedRun`. Event files begin anew each time."""
-        if self._rundir is not None:
-            self._events = EventWriter(self._rundir.path)
+        if self.rundir is not None:
+            self._events = EventWriter(self.rundir.path)
         with super().begun():
             yield
 

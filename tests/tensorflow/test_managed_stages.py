@@ -1,0 +1,119 @@
+"""The stages of a managed run: every change that the table has, and what is saved in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from trainerd.checkpoints import catalogue
+from trainerd.loop.flag import Request
+from trainerd.managed.run import TRANSITIONS, Stage
+from trainerd.managed.settings import KeepSettings
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase
+from trainerd.sessions.tf2.model import CheckpointModel
+from trainerd.sessions.tf2.run import FunctionRun
+from trainerd.sessions.tf2.session import FunctionStepGuard
+
+
+class Session:
+    step_guard: FunctionStepGuard
+
+
+class Walk:
+    """A run that is taken from one stage to another by what its owner calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rundir = RunDirectory.of(str(folder), "model.ckpt")
+        self.steps = tf.Variable(0, dtype=tf.int64, name="global_step")
+        self.model = CheckpointModel(tf.train.Checkpoint(weight=tf.Variable(1.0)), self.steps)
+        self.run = FunctionRun(self.rundir, self.model, KeepSettings(), stop=lambda error: None, should_stop=bool)
+
+    @property
+    def stage(self) -> Stage:
+        return self.run._stages.now
+
+    def begin(self) -> None:
+        with self.run.begun():
+            pass
+
+    def take(self) -> None:
+        self.run.find()
+        self.run.take(Session())
+
+    def train(self) -> None:
+        self.steps.assign_add(1)
+        self.model.runs += 1
+
+    def to(self, stage: Stage) -> None:
+        """From the beginning to a stage."""
+        for reach in {
+            Stage.IDLE: [],
+            Stage.BEGUN: [self.begin],
+            Stage.TRAINING: [self.begin, self.take, self.train],
+            Stage.BETWEEN: [self.begin, self.take, self.train, self.run.part],
+        }[stage]:
+            reach()
+        assert self.stage is stage
+
+
+WAYS: dict[tuple[Stage, Stage], list[Callable[[Walk], None]]] = {
+    (Stage.IDLE, Stage.BEGUN): [Walk.begin],
+    (Stage.BEGUN, Stage.TRAINING): [Walk.take],
+    (Stage.BEGUN, Stage.IDLE): [lambda walk: walk.run.leave(None)],
+    (Stage.TRAINING, Stage.BETWEEN): [lambda walk: walk.run.part(), lambda walk: walk.run.step_guard.close(None)],
+    (Stage.TRAINING, Stage.IDLE): [lambda walk: walk.run.leave(None)],
+    (Stage.BETWEEN, Stage.TRAINING): [Walk.take],
+    (Stage.BETWEEN, Stage.IDLE): [lambda walk: walk.run.leave(None)],
+}
+
+
+def test_every_change_of_the_table_is_tried_here() -> None:
+    assert set(WAYS) == {(before, after) for before, all_after in TRANSITIONS.items() for after in all_after}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "way"), [(*change, way) for change, ways in WAYS.items() for way in ways], ids=str
+)
+def test_a_change_of_the_table(tmp_path: Path, before: Stage, after: Stage, way: Callable[[Walk], None]) -> None:
+    walk = Walk(tmp_path)
+    walk.to(before)
+    way(walk)
+    assert walk.stage is after
+    if after is not Stage.IDLE:
+        walk.run.leave(None)
+    walk.to(before)  # the run directory and the signals were given back
+    walk.run.leave(None)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_step_is_saved_while_a_session_trains_and_in_no_other_stage(tmp_path: Path, stage: Stage) -> None:
+    walk = Walk(tmp_path)
+    walk.to(stage)
+    walk.run.save(None)
+    assert catalogue.resume_order(walk.rundir) == ([1] if stage is Stage.TRAINING else [])
+    walk.run.leave(None)
+
+
+@pytest.mark.parametrize("stage", [Stage.BEGUN, Stage.TRAINING, Stage.BETWEEN])
+def test_a_pause_is_heard_in_every_stage_and_a_save_waits_for_a_session(tmp_path: Path, stage: Stage) -> None:
+    walk = Walk(tmp_path)
+    walk.to(stage)
+    boundary = walk.run.step_guard.boundary
+    boundary.flag.raise_for(Request.SAVE)
+    boundary.reached()
+    assert boundary.flag.wants(Request.SAVE) == (stage is not Stage.TRAINING)
+    boundary.flag.raise_for(Request.PAUSE)
+    boundary.reached()
+    assert walk.run.outcome is not None and walk.run.outcome.phase is Phase.PAUSED
+    if stage is not Stage.TRAINING:
+        walk.take()
+        boundary = walk.run.step_guard.boundary
+        walk.train()
+        boundary.reached()
+    walk.run.wait()
+    assert len(catalogue.resume_order(walk.rundir)) == 1
+    walk.run.leave(None)

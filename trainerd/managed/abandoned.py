@@ -1,0 +1,131 @@
+"""Ends a session that its program has not ended: the program has ended, or begins another one in the same place."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from trainerd.loop.signals import open_sessions
+from trainerd.managed.boundary import STUCK_SECS
+from trainerd.managed.failures import has_failed, is_clean
+from trainerd.rundir import lock
+
+if TYPE_CHECKING:
+    from trainerd.managed.run import ManagedRun
+
+log = logging.getLogger(__name__)
+
+_ABANDONED = {"event": "abandoned"}
+_MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
+
+
+@dataclass(frozen=True)
+class LibraryLoop:
+    """A loop that the program does not write itself, such as that of `fit`. Nobody is told if an error ends it.
+
+    Attributes:
+      was_left: whether the loop has ended, asked where this frame runs.
+      end: saves what is sound of it, and leaves; called with the error that has ended it, if that is known.
+    """
+
+    was_left: Callable[[FrameType | None], bool]
+    end: Callable[[BaseException | None], None]
+
+
+class AbandonedRun:
+    """Ends a run if its program does not; see `open_sessions.Opened`.
+
+    Args:
+      run: the run, which holds a run directory.
+    """
+
+    def __init__(self, run: ManagedRun) -> None:
+        self._run = run
+
+    def make_way(self) -> None:
+        """Another session begins in this one's run directory: end this one, if an error or a pause has ended its loop.
+
+        A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is
+        saved. The run is not ended while a `with` statement will end it, while it is in a step or on another thread,
+        or while it may train on. If its folder was removed there is nothing to train on.
+        """
+        run, step_guard = self._run, self._run.step_guard
+        if run.loop is not None:
+            if not run.loop.was_left(inspect.currentframe()):
+                return
+            step_guard.boundary.thread = threading.get_ident()  # whichever it was on
+        if run.is_within or step_guard.is_within or not step_guard.boundary.is_mine:
+            return
+        if run.rundir is not None and lock.was_removed(run.rundir) and not run.rundir.steps():
+            self._drop()
+            return
+        if run.loop is not None:
+            log.warning(_MAKES_WAY, "has failed", run.place, extra=_ABANDONED)
+            run.loop.end(open_sessions.left_by_error())
+            return
+        is_torn = step_guard.failed_at == run.changes
+        if not is_torn and run.outcome is None:
+            return
+        if is_torn and is_clean(step_guard.failure):  # an epoch's: its loop may begin another
+            return
+        log.warning(_MAKES_WAY, "has failed" if is_torn else "was told to stop", run.place, extra=_ABANDONED)
+        run.stop(None)
+        run.save_and_leave(step_guard.failure if is_torn else None)
+
+    def _drop(self) -> None:
+        """End it without a save."""
+        run = self._run
+        why = "%s was removed under a session of this process that was not closed: nothing is saved of it any more"
+        log.warning(why, run.place, extra=_ABANDONED)
+        run.stop(None)
+        run.give_up()
+        if run.loop is not None:
+            run.loop.end(None)
+        else:
+            run.close()
+
+    def was_left(self, frame: FrameType | None) -> bool:
+        """See `open_sessions.left`."""
+        loop = self._run.loop
+        return loop is not None and self._run.step_guard.boundary.is_mine and loop.was_left(frame)
+
+    def end(self, error: BaseException | None) -> None:
+        """The program has ended, and has not ended this session: save what is sound, and leave.
+
+        If another thread that lives is in a step, only the checkpoint under way is waited for.
+
+        Args:
+          error: what the program has ended with.
+
+        Raises:
+          StorageError: it could not be saved.
+        """
+        run, step_guard = self._run, self._run.step_guard
+        if run.is_of_parent:
+            return
+        run.has_outlived = True
+        boundary = step_guard.boundary
+        boundary.inherit()
+        if not boundary.is_mine or (run.rundir is not None and not lock.is_in_place(run.rundir)):
+            run.wait()
+            return
+        log.info("the program has ended without ending its session in %s", run.place, extra=_ABANDONED)
+        if run.loop is not None:
+            run.loop.end(error)
+            return
+        if not boundary.lock.acquire(timeout=STUCK_SECS):
+            why = "%s: another thread is in the middle of a step, and nothing is saved of it"
+            log.warning(why, run.place, extra=_ABANDONED)
+            run.wait()
+            return
+        boundary.lock.release()
+        run.stop(None)
+        if not has_failed(error, run.outcome):
+            error = step_guard.failure if step_guard.failed_at == run.changes else run.requested_error()
+        run.save_and_leave(error)
+        run.flush()

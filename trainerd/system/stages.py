@@ -1,0 +1,35 @@
+"""The stage that something is in, with a table of the changes that there are."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from typing import Generic, TypeVar
+
+S = TypeVar("S", bound=enum.Enum)
+
+
+class Stages(Generic[S]):
+    """Holds a stage, and lets it change only as a table says.
+
+    Args:
+      first: the stage that it begins in.
+      table: for each stage, those that may follow it. A stage may always be entered from itself.
+
+    Attributes:
+      now: the stage.
+    """
+
+    def __init__(self, first: S, table: Mapping[S, Collection[S]]) -> None:
+        self.now = first
+        self._table = table
+
+    def enter(self, stage: S) -> None:
+        """Change to another stage.
+
+        Raises:
+          RuntimeError: the table does not have this change. That is an error of trainerd's own.
+        """
+        if stage is not self.now and stage not in self._table[self.now]:
+            raise RuntimeError(f"{stage} cannot follow {self.now}")
+        self.now = stage
