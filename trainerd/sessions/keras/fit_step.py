@@ -1,25 +1,27 @@
-"""The step of a `fit`, and whether that still runs: of what becomes of them Keras tells a callback nothing."""
+"""The steps of a `fit`: Keras does not tell a callback when a step is done, if a callback before it fails."""
 
 from __future__ import annotations
 
-import inspect
-import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
+
+import tensorflow as tf
+
+from trainerd.sessions.keras.fit_frame import FitCall
+from trainerd.sessions.keras.fit_stage import FitStage
+from trainerd.system.stages import Stages
 
 
 @dataclass(frozen=True)
 class NotedStep:
-    """A step whose end somebody takes note of: callbacks that are told of it earlier may fail.
+    """A step whose end is noted.
 
     Attributes:
-      model: whose step it is.
-      train: what does it, as `model.train_function` did before.
-      noted: called with that and an iterator in its place.
-      is_over: whether nobody takes note any more. Asked, who finds that its `fit` was left by an error ends it.
+      model: the model whose step it is.
+      train: the function that does it, as `model.train_function` was before.
+      noted: called with that function and an iterator instead of it.
+      is_over: whether nobody takes note any more. It ends a `fit` that it finds left by an error.
     """
 
     model: Any
@@ -28,31 +30,85 @@ class NotedStep:
     is_over: Callable[[], bool]
 
     def __call__(self, iterator: Any) -> Any:
-        """A step."""
+        """Do a step."""
         return self.noted(self.train, iterator)
 
 
-def running_fit() -> FrameType | None:
-    """The frame of the `fit` that calls this; None where a program calls callbacks in a loop of its own."""
-    frame = inspect.currentframe()
-    while frame is not None and not _is_fit(frame):
-        frame = frame.f_back
-    return frame
+class FitSteps:
+    """Notes when each step of a `fit` is done, and can have something else come in place of the next step.
+
+    Args:
+      model: the Keras model, whose `train_function` is made.
+      stages: the stage of the `fit`.
+      call: the call of `fit`.
+      is_over: see `NotedStep`.
+
+    Attributes:
+      done: the last batch of a step that is done, and its logs, until the callback is told of it.
+    """
+
+    def __init__(self, model: Any, stages: Stages[FitStage], call: FitCall, is_over: Callable[[], bool]) -> None:
+        self.done: tuple[int, Any] | None = None
+        self._stages = stages
+        self._call = call
+        self._begun = 0  # the batch
+        self._instead: Any = None
+        train = model.train_function
+        while isinstance(train, NotedStep) and train.is_over():
+            train = train.train
+        self._noted = model.train_function = NotedStep(model, train, self._take_note, is_over)
+
+    def begin(self, batch: int) -> None:
+        """A step begins with this batch."""
+        self._begun = batch
+        self._stages.enter(FitStage.STEP)
+
+    def replay(self, logs: Any, *, may_have_more: bool) -> None:
+        """Have an epoch that was saved after its last batch end with the logs of that: callbacks are told them again.
+
+        `fit` knows no other way to them. Without a batch it would tell callbacks of an epoch without any.
+
+        Args:
+          logs: the logs of the last batch.
+          may_have_more: whether there may be another batch: then that is trained.
+        """
+
+        def train_or_tell(iterator: Any) -> Any:
+            try:
+                if may_have_more:
+                    return self._step(iterator)
+            except (tf.errors.OutOfRangeError, StopIteration) as error:  # this with steps_per_execution
+                self._instead = _raising(error)
+            self._stages.enter(FitStage.TOLD_AGAIN)
+            return logs
+
+        self._instead = train_or_tell
+
+    def forget(self) -> None:
+        """Give the model its own step back, unless it has another one by now."""
+        if self._noted.model.train_function is self._noted:
+            self._noted.model.train_function = self._noted.train
+        self.done = self._instead = None
+
+    def _take_note(self, train: Any, iterator: Any) -> Any:
+        """Do the step that has begun, or what comes in its place. Others, such as a callback's own, are not noted."""
+        is_ours = not self._noted.is_over() and self._call.is_on_this_thread
+        if not is_ours or self._stages.now is not FitStage.STEP:
+            return train(iterator)
+        instead, self._instead = self._instead or self._step, None
+        return instead(iterator)
+
+    def _step(self, iterator: Any) -> Any:
+        logs = self._noted.train(iterator)
+        self.done = self._begun + self._noted.model.steps_per_execution - 1, logs
+        self._stages.enter(FitStage.DONE)
+        return logs
 
 
-def _is_fit(frame: FrameType) -> bool:
-    return frame.f_code.co_name == "fit" and frame.f_globals.get("__name__", "").split(".")[0] == "keras"
+def _raising(error: Exception) -> Callable[[Any], Any]:
+    """A step that has ended by an error, and is not tried again: what it did before, such as drawing seeds, is done."""
 
+    def end(iterator: Any) -> Any:
+        raise error
 
-def runs_on(thread: threading.Thread, fit: FrameType | None) -> bool:
-    """Whether a `fit` still runs on a thread, by its frame; where that is not known, whether the thread still does."""
-    if not thread.is_alive() or thread.ident is None:
-        return False
-    return fit is None or is_below(sys._current_frames().get(thread.ident), fit)
-
-
-def is_below(frame: FrameType | None, caller: FrameType) -> bool:
-    """Whether a frame was called by another, or by what that has called."""
-    while frame is not None and frame is not caller:
-        frame = frame.f_back
-    return frame is caller
+    return end
