@@ -1,0 +1,146 @@
+"""The stages of a `fit`: every change that the table has, made by calling the callback as Keras does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainerd.keras import Supervise
+from trainerd.sessions.keras.fit_progress import LeftBehind
+from trainerd.sessions.keras.fit_stage import TRANSITIONS, FitStage
+from trainerd.system.stages import Stages
+
+BATCHES = 3  # of an epoch
+
+
+class Walk:
+    """A callback that is called by hand, and the changes of its stage."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.changes: list[tuple[FitStage, FitStage]] = []
+        enter = Stages.enter
+
+        def noted(stages: Stages[Any], stage: Any) -> None:
+            if isinstance(stage, FitStage) and stage is not stages.now:
+                self.changes.append((stages.now, stage))
+            enter(stages, stage)
+
+        monkeypatch.setattr(Stages, "enter", noted)
+        self.model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        self.compile()
+        self.model.make_train_function()
+        self.supervise = Supervise(str(folder))
+        self.supervise.set_params({"epochs": 2, "steps": BATCHES})
+        self.supervise.set_model(self.model)
+
+    def compile(self) -> None:
+        self.model.compile("sgd", "mse")
+
+    def begin(self) -> None:
+        self.supervise.on_train_begin()
+
+    def begin_batch(self) -> None:
+        self.supervise.on_train_batch_begin(0)
+
+    def train(self) -> None:
+        numbers = np.ones((1, 1), np.float32)
+        self.model.train_function(iter(tf.data.Dataset.from_tensors((numbers, numbers))))
+
+    def end_batch(self) -> None:
+        self.supervise.on_train_batch_end(0, {"loss": 1.0})
+
+    def end_epoch(self) -> None:
+        self.supervise.on_epoch_end(0, {})
+
+    def leave(self) -> None:
+        self.supervise.__exit__(None, None, None)
+
+    def compile_and_leave(self) -> None:
+        self.compile()
+        self.leave()
+
+    def replay(self) -> None:
+        """What comes in place of the step tells the logs of one that an earlier process has trained."""
+        assert self.supervise._steps is not None
+        progress = self.supervise._progress
+        progress.left = LeftBehind(self.supervise._memory.memory(), was_read=True, is_stopping=False, logs={})
+        progress._data = SimpleNamespace(was_read=True, passes=0)  # type: ignore[assignment]
+        self.supervise._steps.replay({"loss": 1.0}, may_have_more=False)
+
+    def to(self, stage: FitStage) -> None:
+        for reach in {
+            FitStage.IDLE: [],
+            FitStage.KEPT: [self.begin],
+            FitStage.STEP: [self.begin, self.begin_batch],
+            FitStage.DONE: [self.begin, self.begin_batch, self.train],
+            FitStage.BOUNDARY: [self.begin, self.begin_batch, self.train, self.end_batch],
+            FitStage.TOLD_AGAIN: [self.begin, self.replay, self.begin_batch, self.train],
+        }[stage]:
+            reach()
+        assert self.supervise._stages.now is stage
+
+
+def _train_again(walk: Walk) -> None:
+    walk.replay()
+    walk.train()
+
+
+WAYS: dict[tuple[FitStage, FitStage], Callable[[Walk], None]] = {
+    (FitStage.IDLE, FitStage.BOUNDARY): Walk.begin,
+    (FitStage.BOUNDARY, FitStage.STEP): Walk.begin_batch,
+    (FitStage.BOUNDARY, FitStage.KEPT): Walk.end_epoch,
+    (FitStage.BOUNDARY, FitStage.IDLE): Walk.leave,
+    (FitStage.STEP, FitStage.DONE): Walk.train,
+    (FitStage.STEP, FitStage.TOLD_AGAIN): _train_again,
+    (FitStage.STEP, FitStage.BOUNDARY): Walk.end_batch,
+    (FitStage.STEP, FitStage.IDLE): Walk.leave,
+    (FitStage.DONE, FitStage.STEP): Walk.begin_batch,
+    (FitStage.DONE, FitStage.BOUNDARY): Walk.leave,
+    (FitStage.DONE, FitStage.IDLE): Walk.compile_and_leave,
+    (FitStage.TOLD_AGAIN, FitStage.STEP): Walk.begin_batch,
+    (FitStage.TOLD_AGAIN, FitStage.BOUNDARY): Walk.end_batch,
+    (FitStage.TOLD_AGAIN, FitStage.IDLE): Walk.leave,
+    (FitStage.KEPT, FitStage.STEP): Walk.begin_batch,
+    (FitStage.KEPT, FitStage.BOUNDARY): Walk.end_epoch,
+    (FitStage.KEPT, FitStage.IDLE): Walk.leave,
+}
+
+
+def test_every_change_of_the_table_is_tried_here() -> None:
+    assert set(WAYS) == {(before, after) for before, all_after in TRANSITIONS.items() for after in all_after}
+
+
+@pytest.mark.parametrize(("before", "after"), WAYS)
+def test_a_change_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: FitStage, after: FitStage
+) -> None:
+    walk = Walk(tmp_path, monkeypatch)
+    walk.to(before)
+    walk.changes.clear()
+    WAYS[before, after](walk)
+    assert walk.changes[0] == (before, after)
+    walk.leave()
+    assert walk.supervise._stages.now is FitStage.IDLE
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"),
+    [(FitStage.KEPT, 0), (FitStage.STEP, 0), (FitStage.DONE, 1), (FitStage.BOUNDARY, 1), (FitStage.TOLD_AGAIN, 0)],
+)
+def test_an_error_leaves_the_step_that_the_stage_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: FitStage, step: int
+) -> None:
+    walk = Walk(tmp_path, monkeypatch)
+    walk.to(stage)
+    walk.leave()
+    again = Walk(tmp_path, monkeypatch)
+    again.begin()
+    assert again.supervise.step == step
+    again.leave()
