@@ -167,7 +167,7 @@ KNOWN = {
     ("sessions/input/pipeline.py", "_inputs"),
     ("daemon/exit.py", "_run_exitfuncs"),  # Python's, as the next one; tests/process/test_run.py
     ("daemon/exit.py", "_shutdown"),
-    ("sessions/keras/fit_step.py", "_current_frames"),  # Python's, documented; tests/tensorflow/test_fitting_left.py
+    ("sessions/keras/fit_frame.py", "_current_frames"),  # Python's, documented; tests/tensorflow/test_fitting_left.py
     ("daemon/exit.py", "_exit"),
     ("system/fork.py", "_exit"),
     ("checkpoints/contents/object_graph.py", "_checkpoint"),  # tests/tensorflow/test_hidden.py, as the next one
