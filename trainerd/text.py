@@ -38,7 +38,7 @@ def _escape(letter: str) -> str:
 
 
 def no_metric(wanted: str, metrics: Iterable[str]) -> str | None:
-    """What to say where a job has no such metric, when all that it has are these. None where it has."""
+    """What to say where a job has no such metric, when all that it has are these. None if it has."""
     names = sorted(metrics)
     if wanted in names:
         return None

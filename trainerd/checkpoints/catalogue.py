@@ -35,7 +35,7 @@ def is_disbelieved(rundir: RunDirectory) -> bool:
 
 
 def is_passed_over(rundir: RunDirectory) -> StateFile | None:
-    """What `checkpoint` says, where a start takes a later one than it names all the same; None where it does not."""
+    """What `checkpoint` says, where a start takes a later one than it names all the same; None if it does not."""
     written, order = checkpoint_state.read(rundir), resume_order(rundir)
     return written if written is not None and written.named in order and order[0] > written.named else None
 
@@ -46,7 +46,7 @@ def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:
 
 
 def newest(rundir: RunDirectory) -> Manifest | None:
-    """The checkpoint at which the next start will resume, if its files verify; None where there is none.
+    """The checkpoint at which the next start will resume, if its files verify; None if there is none.
 
     Another process may save and delete meanwhile: where one that was listed is gone, there is a newer one.
     """

@@ -35,7 +35,7 @@ class StateFile:
 
 
 def read(rundir: RunDirectory) -> StateFile | None:
-    """What the `checkpoint` of a run says. None where it is missing or not understood, and so tells nothing of it."""
+    """What the `checkpoint` of a run says. None if it is missing or not understood, and so tells nothing of it."""
     steps = [(key, _step(said, rundir)) for key, said in _lines(rundir.checkpoint_state) or ()]
     named = [step for key, step in steps if key == _NAMED]
     if not named or named[-1] is None or any(step is None for _, step in steps):
@@ -46,7 +46,7 @@ def read(rundir: RunDirectory) -> StateFile | None:
 def named(path: Path) -> str | None:
     """The name of the checkpoint in its folder that a `checkpoint` names, whoever wrote it.
 
-    None where it is missing or not understood, or names one in another folder.
+    None if it is missing or not understood, or names one in another folder.
     """
     found = [_name(said, path.parent) for key, said in _lines(path) or () if key == _NAMED]
     return found[-1] if found else None
@@ -65,7 +65,7 @@ def listed(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[tuple[str, str]] | None:
-    """Each key with the path that the file has for it; None where it is not understood.
+    """Each key with the path that the file has for it; None if it is not understood.
 
     Raises:
       StorageError: it cannot be read now.

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Deleter:
-    """Looks after the checkpoints of one run directory, for the store.
+    """Deletes checkpoints of one run directory, for the store.
 
     Args:
       rundir: where.
@@ -65,7 +65,7 @@ class Deleter:
         return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
 
     def manifest(self, step: int) -> Manifest | None:
-        """A manifest, read once; None where it is damaged: the next start moves it to quarantine."""
+        """A manifest, read once; None if it is damaged: the next start moves it to quarantine."""
         if step not in self._manifests:
             self.looked_at += 1
             try:

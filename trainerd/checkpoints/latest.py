@@ -22,7 +22,7 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
       foreign: whether checkpoints without a manifest may be there: then they do not keep a run from being new.
 
     Returns:
-      Its manifest, or None where the run directory holds no checkpoint: the run is new.
+      Its manifest, or None if the run directory holds no checkpoint: the run is new.
 
     Raises:
       DataError: checkpoints exist and none verifies; nothing was touched.

@@ -60,7 +60,7 @@ class Manifest:
       trained_secs: for how long the run had trained by then, in all its starts.
       fingerprint: what it was trained with; see `trainerd.config.fingerprint`.
       files: each file's name, in the run directory, to its record.
-      before: the step of the checkpoint before it; None where there was none, or that is not known. What lies between
+      before: the step of the checkpoint before it; None if there was none, or that is not known. What lies between
         the two was left behind when the run went back.
       unfinished: the services that were due at that boundary, and that the next start does first.
     """

@@ -60,7 +60,7 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
       verify: called with a prefix; raises DamagedError where it cannot be read whole.
 
     Returns:
-      Its prefix; None where there is none.
+      Its prefix; None if there is none.
 
     Raises:
       DataError: there are checkpoints, and none can be read.

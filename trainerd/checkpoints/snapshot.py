@@ -37,7 +37,7 @@ class Snapshot(Protocol):
         ...
 
     def first_change(self, later: Any) -> str | None:
-        """The name of a variable whose value is another in a later snapshot of the same model; None where all are."""
+        """The name of a variable whose value is another in a later snapshot of the same model; None if all are."""
         ...
 
     def release(self) -> None:

@@ -30,7 +30,7 @@ _STAGE = re.compile(r"(?P<name>[\w?]+)(?:\((?P<settings>[^()]*)\))?")
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as it was; None where there was, or is, no such thing."""
+    """One thing that is not as it was; None if there was, or is, no such thing."""
 
     name: str
     before: str | None

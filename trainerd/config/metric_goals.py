@@ -39,7 +39,7 @@ class Target:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.value:g}"
 
     def mistake(self, metrics: Iterable[str]) -> str | None:
-        """Why it will never be met, when all that the job has are these metrics. None where it may be."""
+        """Why it will never be met, when all that the job has are these metrics. None if it may be."""
         missing = text.no_metric(self.metric, metrics)
         return missing and f"{missing} {str(self)!r} is never reached."
 
@@ -74,11 +74,11 @@ class Best:
         return f"{'min' if self.is_least else 'max'} {self.metric}"
 
     def mistake(self, metrics: Iterable[str]) -> str | None:
-        """Why there will be no best, when all that the job has are these metrics. None where there may be."""
+        """Why there will be no best, when all that the job has are these metrics. None if there may be."""
         missing = text.no_metric(self.metric, metrics)
         return missing and f"{missing} No checkpoint is kept for {str(self)!r}."
 
     def badness(self, metrics: Mapping[str, float]) -> float | None:
-        """A number that is less for better metrics; None where the metric is missing or not finite."""
+        """A number that is less for better metrics; None if the metric is missing or not finite."""
         value = metrics.get(self.metric, math.nan)
         return None if not math.isfinite(value) else value if self.is_least else -value

@@ -142,11 +142,11 @@ class Config:
         return rundir_of(self.folder, self.logdir)
 
     def parsed_best(self) -> Best | None:
-        """What the best checkpoint is, or None where it was not said."""
+        """What the best checkpoint is, or None if it was not said."""
         return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)
 
     def parsed_target(self) -> Target | None:
-        """The target, or None where training does not end at one."""
+        """The target, or None if training does not end at one."""
         return None if self.target is None else Target.parse(self.target)
 
 

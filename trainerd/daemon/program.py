@@ -24,18 +24,18 @@ from trainerd.system.fork import ended_in_children
 
 
 class DaemonHost:
-    """What the Supervisor of a program under the daemon is looked after with; see `supervisor.claimed.Host`.
+    """Holds the run directory for the Supervisor of a program under the daemon; see `managed.host.Host`.
 
     Args:
       config: what the daemon was started with.
       rundir: which the daemon holds.
       flag, reporter: the daemon's.
-      reload: reads the config again; None where it is wrong.
+      reload: reads the config again; None if it is wrong.
       end: ends the process where the program does not after a pause; does not return.
       fail: ends it where that pause could not be saved; does not return.
 
     Attributes:
-      outcome: how the program's last session ended; None where there was none, or it failed.
+      outcome: how the program's last session ended; None if there was none, or it failed.
       error: what it failed with.
       had_session, was_paused: whether there was one that has ended, and whether one was paused, however it ended.
       progress: a value that changes while the save under way gets written.

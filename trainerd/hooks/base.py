@@ -44,7 +44,7 @@ class Timer:
         self._at = 0.0
 
     def due_at(self, step: int) -> float:
-        """The step at which it is due, after this one; infinity where the clock will tell."""
+        """The step at which it is due, after this one; infinity if the clock will tell."""
         if self._step is None:
             return step + 1
         if self.every_steps is not None:
@@ -58,7 +58,7 @@ class Timer:
         return step >= self._step + self.every_steps if self.every_steps is not None else self._is_time()
 
     def done(self, step: int) -> tuple[float | None, int]:
-        """It is done. The seconds and the steps since the last time; None where there was none."""
+        """It is done. The seconds and the steps since the last time; None if there was none."""
         now, before = self._clock(), self._step
         elapsed = (None, 0) if before is None else (now - self._at, step - before)
         self._step, self._at = step, now
@@ -99,7 +99,7 @@ class Timed(Hook):
 
 
 def values_at_the_end(session: Any, fetches: Any, feeds: Any) -> Any:
-    """What is wanted when no step follows; None where a step would have given it, and none was run."""
+    """What is wanted when no step follows; None if a step would have given it, and none was run."""
     names = [part for part in tf.nest.flatten(fetches) if isinstance(part, str)]
     if names and not session.has_run:
         tf1.logging.info("No step was run, so there is no value of %s.", ", ".join(names))

@@ -51,7 +51,7 @@ class Checkpointer:
       hang_secs: after how many seconds without progress a save counts as hung; may be set again at any time.
       cadence: learns what each save costs.
       fingerprint: what the run is trained with, for the manifests.
-      retry_at: when a save that failed is to be tried again, on the timer; infinity where none is.
+      retry_at: when a save that failed is to be tried again, on the timer; infinity if none is.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Checkpointer:
         self.answer(ids, None, why)
 
     def settle(self, session: Savable) -> None:
-        """Look after the save that ended, if one did: the loop calls it at every boundary.
+        """Take note of the save that ended, if one did. The loop calls this at every boundary.
 
         Raises:
           JobError: it was of a state that must not be saved.
@@ -204,7 +204,7 @@ class Checkpointer:
             raise self._job_error(self._unsound)
 
     def watch(self) -> None:
-        """Look after saves between two of them; the loop calls it about once a second.
+        """Watch the save that is under way. The loop calls this about once a second.
 
         Warns of one that hangs, and takes that back where it moves again. Has one that found no room tried again as
         soon as there is.

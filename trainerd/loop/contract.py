@@ -55,7 +55,7 @@ class Steps:
         return cls(step - count + 1, (), np.empty((count, 0)))
 
     def last(self) -> dict[str, float]:
-        """The metrics of the last step; empty where no step was run."""
+        """The metrics of the last step; empty if no step was run."""
         return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}
 
 
@@ -128,7 +128,7 @@ class Model(Savable, Protocol):
         ...
 
     def graph(self) -> Any:
-        """The graph of one step, for TensorBoard; None where there is none."""
+        """The graph of one step, for TensorBoard; None if there is none."""
         ...
 
 
@@ -169,7 +169,7 @@ class Session(Model, Protocol):
         ...
 
     def events(self, logdir: Path) -> Any:
-        """What writes its curves for TensorBoard into this folder; see `supervisor.recorder.Events`."""
+        """What writes its curves for TensorBoard into this folder; see `Events`."""
         ...
 
 

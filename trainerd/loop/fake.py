@@ -50,7 +50,7 @@ class FakeSession:
     Args:
       on_step: called with the global step before each step; what it raises, `run_until` raises.
       ends_at: the step after which the input has no more batches.
-      figures: what `evaluate` gives for a step; None where there is no evaluation.
+      figures: what `evaluate` gives for a step; None if there is no evaluation.
     """
 
     def __init__(

@@ -32,11 +32,11 @@ class Schedule:
     since_last: bool = False
 
     def next_time(self, last: Mark) -> float:
-        """When it is due by the clock; infinity where the clock does not matter."""
+        """When it is due by the clock; infinity if the clock does not matter."""
         return last.now + self.secs if self.secs > 0 else math.inf
 
     def next_step(self, last: Mark) -> float:
-        """At which step it is due; infinity where steps do not matter."""
+        """At which step it is due; infinity if steps do not matter."""
         if self.steps <= 0:
             return math.inf
         return last.step + self.steps if self.since_last else (last.step // self.steps + 1) * self.steps

@@ -1,6 +1,6 @@
-"""What is done for a run at its boundaries: requests are served, services are run, checkpoints are made.
+"""The services of a run: evaluations, summaries, checkpoints and reports, at the boundaries between its steps.
 
-Who runs the steps is not its business: the daemon's loop, or a script of the user's own.
+The daemon's loop calls them, and so does a loop that the user writes.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ REPORT_SECS = 1.0
 
 
 class Services:
-    """Looks after one session.
+    """Does what is due for one session at its boundaries.
 
     Args:
-      config: the schedules, and what is kept.
+      config: the schedules, and how many checkpoints are kept.
       session: the model.
-      rundir: where all of the run goes.
-      flag: raised by signals; the files and the clock raise it too.
-      reporter: told of every change.
-      events: what is written for TensorBoard.
-      reload: reads the config again when the flag was raised for that; None where it is wrong.
+      rundir: the run directory.
+      flag: raised by signals, by request files and by the clock.
+      reporter: holds the state of the run and tells observers of it.
+      events: writes the event files for TensorBoard.
+      reload: reads the config again; returns None if it is wrong.
       saves: whether checkpoints are made.
       writer: the thread that writes checkpoints.
       timer: seconds on a clock that is never set.
 
     Attributes:
-      config: as it was last read.
+      config: the config, as it was last read.
       checkpointer: makes the checkpoints.
       recorder: keeps the figures.
-      ticker: raises the flag by the clock and for files; started and stopped by who runs the steps.
-      holding: holds the state while what may take long is under way; None where pauses wait for its end.
+      ticker: raises the flag by the clock and for request files. The loop starts and stops it.
+      holding: holds the state while something takes long; None if a pause waits until that ends.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Services:
         self._unfinished: tuple[str, ...] = ()  # those that are due where something is done that may take long
 
     def guarded_by(self, guard: Guard, *, in_services: bool = True) -> None:
-        """Have pauses and saves that come while something takes long served at once.
+        """Serve pauses and saves at once, also while something takes long.
 
         Args:
           guard: serves them.
-          in_services: whether a service may be abandoned for that, and not only a step.
+          in_services: whether a pause may abandon a service, and not only a step.
         """
         check = StateCheck(refuse=self.config.deterministic)
         self.holding = Holding(self._session, guard, check, timer=self._timer)
@@ -110,11 +110,11 @@ class Services:
             self.recorder.section = lambda name: self.section(name)
 
     def section(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Around what may take long at a boundary."""
+        """A context for something at a boundary that may take long."""
         return self.holding.section(name, self._unfinished) if self.holding else contextlib.nullcontext()
 
     def stepping(self, *, is_ending: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Around steps, which may wait for ever where they call Python.
+        """A context for steps: steps that call Python may never end.
 
         Args:
           is_ending: whether the loop was told to end.
@@ -129,10 +129,10 @@ class Services:
     # ------------------------------------------------------------------ the beginning
 
     def restore(self, *, accept_changes: bool = False) -> None:
-        """Read the newest checkpoint that verifies into the session; none where the run is new.
+        """Restore the newest checkpoint that verifies into the session, if there is one.
 
         Args:
-          accept_changes: whether to go on where the input is no longer the one whose position was saved.
+          accept_changes: whether to go on although the dataset or the optimizer is another.
 
         Raises:
           DataError: checkpoints exist and none can be used.
@@ -164,13 +164,13 @@ class Services:
     # ------------------------------------------------------------------ a boundary
 
     def at_boundary(self, steps: Steps, *, recorded: Callable[[], None] = lambda: None) -> Outcome | None:
-        """Do all that a boundary is for, in the order of every loop: figures, what is due, requests.
+        """Do everything that is due at a boundary, in the order of every loop: figures, services, requests.
 
-        Requests come last: a pause that comes in the middle of what is due finds the flag as it was raised.
+        Requests come last, so that the guard sees the flag raised while a service runs.
 
         Args:
           steps: what was run since the boundary before.
-          recorded: called when its figures are recorded.
+          recorded: called when the figures of the steps are recorded.
 
         Returns:
           How the run ends; None if it goes on. The end that the config sets is told once: a program may go on after it.
@@ -229,7 +229,7 @@ class Services:
         return None
 
     def _accept_pause(self) -> list[str]:
-        """A pause is served now. The ids of those who wait for the checkpoint."""
+        """Remove the request for a pause. Returns the ids of the commands that wait for the checkpoint."""
         lock.require_in_place(self._rundir)
         request_files.consume(self._rundir.pause)
         return request_files.consume_save(self._rundir)
@@ -242,7 +242,7 @@ class Services:
         return self.checkpointer.is_busy
 
     def save_held(self, held: HeldState) -> None:
-        """Begin to make a checkpoint of a held state, for those who asked for one."""
+        """Begin to make a checkpoint of a held state, for the commands that asked for one."""
         ids = request_files.consume_save(self._rundir)
         try:
             self.checkpointer.start(held, "request", ids, held.unfinished)
@@ -268,7 +268,7 @@ class Services:
         return outcome.abandoned(held.what, held.step, held.patience)
 
     def apply(self, config: Config) -> None:
-        """Take over what may change without a stop."""
+        """Take over the settings that may change while the run goes on."""
         self.config = config
         self._set_schedules()
 
@@ -280,11 +280,11 @@ class Services:
     # ------------------------------------------------------------------ the end
 
     def finish(self, reached: Outcome, end: Callable[[], None]) -> None:
-        """Evaluate what is finished, save, and say so.
+        """End the run: evaluate it if it is finished, save the last step, and report.
 
         Args:
           reached: how the run has ended.
-          end: tells the session, which may take long where the run is finished.
+          end: tells the session. That may take long if the run is finished.
 
         Raises:
           JobError: the state must not be saved.
@@ -308,11 +308,11 @@ class Services:
         self.recorder.report()
 
     def _at_end(self) -> tuple[str, ...]:
-        """The services that are run once more when a run has finished."""
+        """The services that `finish` runs when a run has finished."""
         return ("evaluate", "summary") if self.config.summary.save_summaries_secs else ("evaluate",)
 
     def save_after_failure(self, *, sound: bool) -> None:
-        """Save what is sound. What is wrong with that must not hide the error that ends the run."""
+        """Save the state if it is sound. An error of that save must not hide the error that ends the run."""
         try:
             if sound:
                 self.checkpointer.finish(self._session, "failure")
@@ -324,7 +324,7 @@ class Services:
     # ------------------------------------------------------------------ services
 
     def start(self) -> None:
-        """Make the services, in the order in which those due at one boundary are done: saving comes last."""
+        """Make the services, in the order in which they run at one boundary: the checkpoint comes last."""
         recorder, session = self.recorder, self._session
         actions: dict[str, Callable[[], None]] = {
             "metrics": recorder.write_metrics,
@@ -366,13 +366,13 @@ class Services:
         self.recorder.metrics_steps = config.summary.metrics_steps
 
     def _save_secs(self) -> float:
-        """Seconds between checkpoints, as the config says or as was measured."""
+        """Seconds between checkpoints, from the config or from measured costs."""
         cadence, secs = self.checkpointer.cadence, self.config.checkpoint.save_model_secs
         cadence.max_overhead = self.config.checkpoint.max_overhead
         return cadence.secs if secs == "auto" else float(secs)
 
     def _run_due(self, *, is_over: bool) -> None:
-        """Run the services that are due at this boundary; at the last one those that `finish` does not run."""
+        """Run the services that are due at this boundary; at the last one, only those that `finish` does not run."""
         mark = Mark(self._session.step, self._timer())
         due = [each for each in self._services if each.is_due(mark) and (each.is_programs or not is_over)]
         for number, service in enumerate(due):
@@ -384,11 +384,11 @@ class Services:
 
     @property
     def owed(self) -> tuple[str, ...]:
-        """The services that were due where this process began, and are not done yet."""
+        """The services that an earlier process left undone at the restored step, and that are not done yet."""
         return tuple(service.name for service in self._services if service.is_owed)
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> None:
-        """Have the session do what it does at this boundary before the services do."""
+        """Have the session do its own work at this boundary, such as the end of an epoch, before the services run."""
         mark = Mark(self._session.step, self._timer())
         self._unfinished = tuple(service.name for service in self._services if service.is_due(mark))
         self.recorder.between(self._session, then)
@@ -396,7 +396,7 @@ class Services:
         self.check_names()
 
     def add(self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False) -> None:
-        """Have another service run on a schedule, which begins now, or with the next step."""
+        """Add a service on a schedule that begins now, or with the next step."""
         last = Mark(self._session.step, self._timer())
         if at_next_step:
             last = Mark(last.step + 1 - schedule.steps, last.now - schedule.secs)
@@ -408,13 +408,13 @@ class Services:
         self.check_names()
 
     def check_names(self) -> None:
-        """Warn where the config names a metric that the job does not have: the run would never end, or keep no best."""
+        """Warn if the config names a metric that the job does not have: the run would never end, or keep no best."""
         for key, wanted in (("target", self.config.parsed_target()), ("best", self.config.parsed_best())):
             if wanted is not None and (mistake := wanted.mistake(self._reporter.state.metrics)):
                 self._reporter.warn(f"{key}: {mistake}")
 
     def _save_on_schedule(self) -> None:
-        """By the clock a save that is under way will do; each of so many steps is one that a person counts on."""
+        """Save. By the clock, a save that is under way is enough; a save by steps is made at exactly that step."""
         every = self.config.checkpoint.save_model_steps
         if every and self._session.step % every == 0:
             self.checkpointer.make_way()
@@ -425,7 +425,7 @@ class Services:
         self.checkpointer.watch()
 
     def limit(self) -> int:
-        """The step at which the loop must be at a boundary, whatever the flag."""
+        """The step at which the loop must come to a boundary even if the flag is not raised."""
         limits = [service.next_step for service in self._services]
         limit = min([*limits, self.config.max_steps or math.inf])
         return int(limit) if limit < math.inf else 2**62

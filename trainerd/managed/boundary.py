@@ -1,4 +1,4 @@
-"""Boundaries of a loop that is the user's own: what is due is done right after a step, on the loop's thread."""
+"""Boundaries of a loop that the user writes: services run right after a step, on the loop's thread."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PATIENCE_SECS = 0.1
 
 @dataclass
 class _Visit:
-    """What another thread wants to do between two steps.
+    """A function that another thread wants to call between two steps.
 
     Attributes:
-      function: that.
-      thread: which one.
-      granted, done: set when it may begin, and when it has ended.
-      is_settled: whether it was granted, or withdrawn.
-      is_alone: whether the loop did not wait for its end.
+      function: the function.
+      thread: the thread.
+      granted, done: set when the call may begin, and when it has ended.
+      is_settled: whether it was granted or withdrawn.
+      is_alone: whether the loop went on before its end.
     """
 
     function: Callable[[], Any]
@@ -37,7 +37,7 @@ class _Visit:
     is_alone: bool = False
 
     def pay(self) -> None:
-        """Do it, on this thread."""
+        """Call the function, on this thread."""
         try:
             self.function()
         finally:
@@ -45,17 +45,17 @@ class _Visit:
 
 
 def _serve_nothing() -> None:
-    """Who was to serve it has another boundary by now, or has ended."""
+    """Do nothing: the run has another boundary by now, or has ended."""
 
 
 class Boundary:
     """Serves the flag between two steps.
 
-    The thread that it is made on is the loop's. Where that thread does something else for a second while the flag is
-    raised, whoever asks serves it there and then: between two steps it is as good a time as any.
+    The thread that makes it is the loop's. If that thread does something else for a second while the flag is raised,
+    another thread serves the flag: no step runs then.
 
     Args:
-      flag: what is served.
+      flag: the flag.
       serve: called at a boundary; takes what the flag was raised for.
       timer: seconds on a clock that is never set.
 
@@ -96,20 +96,20 @@ class Boundary:
                 self._server = None
 
     def inherit(self) -> None:
-        """Where the loop's thread has ended, this one is the loop's from now on."""
+        """If the loop's thread has ended, take this thread for the loop's from now on."""
         if self.thread not in {thread.ident for thread in threading.enumerate()}:
             self.thread = threading.get_ident()
 
     def retire(self) -> None:
-        """Serve nothing any more: what the flag is raised for is for who comes next."""
+        """Serve nothing any more. Requests are left for the next run."""
         self.flag = Flag()
         self._serve = _serve_nothing
 
     def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
         """Call a function between two steps, on this thread, which is not the loop's: the loop waits meanwhile.
 
-        But not for ever: a function that fills a queue may wait for a step to empty it. And where there is no boundary
-        for long, the step that is under way may wait for this very function: then it is called all the same.
+        The loop does not wait for ever: a function that fills a queue may wait for a step to empty it. If no boundary
+        comes for long, the step under way may wait for this very function: then it is called during the step.
 
         Args:
           function: what to call; what it raises, this raises.
@@ -134,7 +134,7 @@ class Boundary:
         return not visit.is_alone
 
     def serve_if_idle(self) -> None:
-        """Serve the flag on this thread, where the loop has not come by for a second and no step runs."""
+        """Serve the flag on this thread if the loop has not come to a boundary for a second and no step runs."""
         if not self.flag.is_raised:
             self._raised_at = None
             return
@@ -147,13 +147,13 @@ class Boundary:
                 self.lock.release()
 
     def _settle(self, visit: _Visit) -> bool:
-        """Grant a visit, or withdraw it. Whether neither was done before."""
+        """Grant a visit, or withdraw it. Returns whether neither was done before."""
         with self._settling:
             was_settled, visit.is_settled = visit.is_settled, True
         return not was_settled
 
     def _receive(self) -> None:
-        """Let those who wait for a boundary have this one, one after the other."""
+        """Let the threads that wait for a boundary have this one, one after the other."""
         for visit in [self._visits.popleft() for _ in range(len(self._visits))]:
             if not self._settle(visit):
                 continue

@@ -1,4 +1,4 @@
-"""What a process holds while it trains in a run directory: the lock, its signals, and state.json."""
+"""Hosts of a managed run: they hold the lock of the run directory, the signals and state.json."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """Who holds a run directory for a program's session, and hears of signals."""
+    """Holds a run directory for a program's session, and receives signals."""
 
     flag: Flag
 
     def held(
         self, rundir: RunDirectory | None, observers: Sequence[Observer]
     ) -> contextlib.AbstractContextManager[Reporter | None]:
-        """Hold it while the block runs; None where there is none, then signals are all that is heard of."""
+        """Hold the run directory while the block runs. If there is none, receive signals only and give None."""
         ...
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
-        """What a program's services are to go by.
+        """The config of a program's services.
 
         Args:
           config: what the program asks for.
@@ -44,20 +44,20 @@ class Host(Protocol):
         ...
 
     def watched(self, services: Services) -> contextlib.AbstractContextManager[None]:
-        """A session has these services while the block runs."""
+        """Watch the services of a session while the block runs."""
         ...
 
     def reload(self) -> Config | None:
-        """What they are to go by from now on, where somebody asked to read it again; None for no change."""
+        """The config, read again on request; None for no change."""
         ...
 
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
         """The session has ended.
 
         Args:
-          reporter: what `held` gave.
-          outcome: how.
-          error: what ended it; None where nothing was wrong.
+          reporter: the reporter that `held` gave.
+          outcome: how it ended.
+          error: the error that ended it; None if there was none.
         """
         ...
 
@@ -87,19 +87,19 @@ class ProcessHost:
                 yield reporter
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
-        """What the program asks for."""
+        """The config, as the program asks for it."""
         return config
 
     def watched(self, services: Services) -> contextlib.AbstractContextManager[None]:
-        """Nobody watches this process."""
+        """Watch nothing."""
         return contextlib.nullcontext()
 
     def reload(self) -> Config | None:
-        """Nothing: there is no file to read."""
+        """No change: there is no file to read."""
         return None
 
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
-        """Say so: nothing else will be said of this run."""
+        """Write the last state of this run."""
         if outcome.phase is Phase.PAUSED:
             _paused.add(reporter.state.logdir)
         if error is None:
@@ -113,7 +113,7 @@ _paused = set[str]()  # the run directories in which this process was paused
 
 
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
-    """Whether the process was told to, or was paused in that run directory, since this was last asked.
+    """Whether the process was told to pause, or was paused in that run directory, since this was last asked.
 
     A person at a prompt goes on when they like.
     """

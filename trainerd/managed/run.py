@@ -71,23 +71,23 @@ class ManagedRun(ABC):
     """Signals, checkpoints and summaries for one session of a loop that the user writes.
 
     Args:
-      rundir: where checkpoints go; None where nothing is saved.
-      model: what is saved and restored; None where there is no run directory.
-      keep: how much of it is kept; None where nothing is saved.
-      step_name: what counts the steps, for the curve of their rate; None where nothing does.
-      events: what is written for TensorBoard.
-      stop: called with None where the run is to pause, and with the error where a service failed.
+      rundir: where checkpoints go; None if nothing is saved.
+      model: the model that is saved and restored; None if there is no run directory.
+      keep: how many checkpoints are kept; None if none are made.
+      step_name: the name of the step counter, for the curve of the rate; None if there is none.
+      events: writes the event files for TensorBoard.
+      stop: ends the program's loop; called with None for a pause, and with the error if a service failed.
       saving: called with the step when a checkpoint is begun.
       host: holds the run directory, and is told of signals.
 
     Attributes:
       outcome: how the run ends, once that is decided.
-      saves_at_start: whether a checkpoint is made before the first step, where any are made on a schedule.
-      saves_at_end: whether the last step is saved although nobody asked for it.
+      saves_at_start: whether the first checkpoint of a schedule is made before the first step.
+      saves_at_end: whether the last step is saved without a request.
       metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
       is_within: whether a `with` statement will end it.
-      raise_requested: raises the error that the loop was asked to stop for, where there was one.
-      has_outlived: whether the program has ended before its session: its `with` statement may still be left, or not.
+      raise_requested: raises the error that stopped the loop, if there was one.
+      has_outlived: whether the program has ended before its session.
       loop: the loop, if a library has it; None if it is the program's own.
       rundir: the run directory; None if nothing is saved.
       stop: see the arguments.
@@ -138,15 +138,15 @@ class ManagedRun(ABC):
 
     @abstractmethod
     def _make_step_guard(self, boundary: Boundary) -> StepGuard:
-        """What the session will know of this."""
+        """Make the step guard that the session gets."""
 
     @abstractmethod
     def _adopt(self, session: Any) -> None:
-        """Look after this session."""
+        """Have this session tell the run of its steps."""
 
     @abstractmethod
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
-        """The model is in this session, and goes on from a checkpoint of this step, where there is one.
+        """Open the model in this session. It goes on from a checkpoint, if there is one.
 
         Args:
           session: the session.
@@ -159,7 +159,7 @@ class ManagedRun(ABC):
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """Take the run directory and the signals. They are given back by `leave`, or here where the block raises."""
+        """Take the run directory and the signals. `leave` gives them back, or this does if the block raises."""
         self.outcome, self._pid = None, os.getpid()
         self._saves_end = False
         open_sessions.make_way(self.place, self._abandoned)
@@ -197,7 +197,7 @@ class ManagedRun(ABC):
         return os.path.realpath(self.rundir.path) if self.rundir is not None else ""
 
     def requested_error(self) -> BaseException | None:
-        """What a service or a thread has stopped the loop with."""
+        """The error with which a service or a thread has stopped the loop; None if there is none."""
         try:
             self.raise_requested()
         except BaseException as error:  # a thread may have wanted to exit
@@ -231,12 +231,12 @@ class ManagedRun(ABC):
         return str(self._found.prefix) if self._found.prefix is not None else None
 
     def name_found(self) -> None:
-        """Have `checkpoint` name what `find` found, for who looks there."""
+        """Have the file `checkpoint` name the checkpoint that `find` found, for programs that read it."""
         if self._found.manifest is not None and self._services is not None:
             self._services.store.name(self._found.step)
 
     def take(self, session: Any) -> Any:
-        """Look after this session from now on, in which the model is restored or initialized."""
+        """Manage this session from now on, in which the model is restored or initialized."""
         assert self._step_guard is not None
         with self._step_guard.boundary.lock:
             self._adopt(session)
@@ -259,7 +259,7 @@ class ManagedRun(ABC):
         return session
 
     def start_services(self, secs: float, steps: int) -> None:
-        """Have checkpoints made on a schedule from now on, the first at once.
+        """Make checkpoints on a schedule from now on, the first at once.
 
         Args:
           secs, steps: between checkpoints; 0 for none.
@@ -278,7 +278,7 @@ class ManagedRun(ABC):
     def add_service(
         self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
     ) -> None:
-        """Have something done on a schedule, at boundaries: first when it is due, or after the next step."""
+        """Add a service on a schedule. It first runs when it is due, or after the next step."""
         if self._services is not None and self._step_guard is not None:
             with self._step_guard.boundary.lock:
                 self._services.add(name, action, schedule, at_next_step=at_next_step)
@@ -292,13 +292,13 @@ class ManagedRun(ABC):
 
     @property
     def step_guard(self) -> StepGuard:
-        """What the session knows of this run, which has begun."""
+        """The step guard of this run, which has begun."""
         assert self._step_guard is not None
         return self._step_guard
 
     @property
     def changes(self) -> int:
-        """The model's; see `loop.contract.Savable`."""
+        """The changes of the model; see `loop.contract.Savable`."""
         return self._model.changes if self._model is not None else 0
 
     @property
@@ -318,27 +318,27 @@ class ManagedRun(ABC):
 
     @property
     def saved_step(self) -> int | None:
-        """The step of the newest checkpoint; None where there is none."""
+        """The step of the newest checkpoint; None if there is none."""
         last = self._reporter.state.last_checkpoint if self._services is not None else None
         return last.step if last is not None else None
 
     @property
     def next_step(self) -> float:
-        """The global step at which a service is due; infinity where none is by steps."""
+        """The global step at which a service is due; infinity if none is by steps."""
         return self._step_guard.next_step if self._step_guard is not None else math.inf
 
     @property
     def boundary(self) -> Boundary | None:
-        """Where services are run; None before a session is looked after."""
+        """Where services are run; None before the run has begun."""
         return self._step_guard.boundary if self._step_guard is not None else None
 
     def _be_back_at(self, step: float) -> None:
-        """The loop must be at a boundary at this global step."""
+        """Have the loop come to a boundary at this global step."""
         assert self._step_guard is not None
         self._step_guard.next_step = step
 
     def look(self) -> None:
-        """The program looks whether it should stop: on the loop's thread that is a boundary too."""
+        """The program asks whether it should stop. On the loop's thread that is a boundary too."""
         if self._flag.is_raised and self._step_guard is not None and self._step_guard.boundary.is_mine:
             self._step_guard.boundary.reached()
 
@@ -359,7 +359,7 @@ class ManagedRun(ABC):
         self._counted = now
 
     def tell(self, scalars: dict[str, float]) -> None:
-        """These figures are what `trainerd status` shows."""
+        """Show these figures in `trainerd status`."""
         if self._services is not None:
             self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
 
@@ -383,7 +383,7 @@ class ManagedRun(ABC):
             self.stop(error)
 
     def _serve_without_session(self, taken: set[Request]) -> None:
-        """Nothing is saved, or a session is being made: a save is for later."""
+        """Serve requests while no session trains: a pause is noted, a save waits."""
         if Request.PAUSE in taken:
             if self.rundir is not None:
                 lock.require_in_place(self.rundir)
@@ -392,13 +392,13 @@ class ManagedRun(ABC):
             self._flag.raise_for(Request.SAVE)
 
     def _end_with(self, found: Outcome | None) -> None:
-        """Have the program's loop end, if this is how the run ends."""
+        """End the program's loop if this is how the run ends."""
         if found is not None and outcome.stands(self.outcome, found) is found:
             self.outcome, self._saves_end = found, False
             self.stop(None)
 
     def _steps_to(self, step: int) -> Steps:
-        """What was done since the last boundary: of it the count is known, for the rate."""
+        """The steps since the last boundary. Only their count is known, for the rate."""
         done, self._recorded = max(0, step - self._recorded), step
         return Steps.unmeasured(step, done)
 
@@ -413,7 +413,7 @@ class ManagedRun(ABC):
         self._saving = state.saving
 
     def save_now(self, reason: str) -> str:
-        """Make a checkpoint of this boundary. Its prefix, when it is durable."""
+        """Make a checkpoint of this boundary and wait until it is durable. Returns its prefix."""
         assert self._services is not None and self._model is not None
         assert self._step_guard is not None and self.rundir is not None
         with self._step_guard.boundary.lock:
@@ -464,7 +464,7 @@ class ManagedRun(ABC):
                 self._reporter.update(phase=Phase.FINISHING)  # no step comes: threads are joined
 
     def part(self) -> None:
-        """The session is about to be closed, and what is to be saved of it is saved. Nothing is run in it any more."""
+        """The session is saved and about to be closed. Nothing runs in it any more."""
         self._end_session()
         if self._step_guard is not None:
             self._step_guard.closing = lambda error: None
@@ -480,7 +480,7 @@ class ManagedRun(ABC):
                 self._services.checkpointer.wait()
 
     def leave(self, error: BaseException | None) -> None:
-        """Tell how it ended, and give back the run directory and the signals.
+        """Report how the run ended, and give back the run directory and the signals.
 
         Args:
           error: what ended it.
@@ -500,7 +500,7 @@ class ManagedRun(ABC):
         self.close()
 
     def _closing(self, error: BaseException | None) -> None:
-        """The program closes the session, before it says that it is done."""
+        """The program closes the session before its loop has ended."""
         if threading.get_ident() == (self._step_guard.boundary.thread if self._step_guard is not None else None):
             self.save(error)
         self.wait()

@@ -1,4 +1,4 @@
-"""What a program's session knows of who looks after it."""
+"""What a program's session knows of its managed run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trainerd.managed.boundary import Boundary
 
 @dataclass
 class StepGuard:
-    """What a session that a program runs is looked after by.
+    """What a session that a program runs tells its managed run, and asks of it.
 
     Attributes:
       boundary: what follows each step.
       failure: the last error that a step raised, whose state is no boundary's.
       is_within: whether a `with` statement of the program's closes the session.
-      failed_at: how many runs had changed something when it did; negative where none has.
-      next_step: the global step at which a service is due; infinity where none is by steps.
+      failed_at: how many runs had changed something when it did; negative if none has.
+      next_step: the global step at which a service is due; infinity if none is by steps.
       closing: called before the program itself closes the session, with the error that it does so for.
     """
 

@@ -1,4 +1,4 @@
-"""Sessions with hooks: what `tf.compat.v1.train.MonitoredSession` is, looked after as a Supervisor's session is.
+"""Sessions with hooks, as `tf.compat.v1.train.MonitoredSession` is, with the signals and checkpoints of a Supervisor.
 
 The names, the defaults, their meanings and the order of what is called are those of TensorFlow's classes. TensorFlow's
 own hooks, and a program's, are taken as they are.
@@ -81,7 +81,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         for hook in self._hooks:
             hook.begin()
         self._creator = session_creator or ChiefSessionCreator()
-        self._managed = self._make_custody()
+        self._managed = self._make_run()
         self._managed.raise_requested = lambda: self._coord.raise_requested_exception()
         with self._managed.begun():
             self._create()
@@ -93,8 +93,8 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
 
     # ------------------------------------------------------------------ making it
 
-    def _make_custody(self) -> GraphRun:
-        """What looks after the session; it saves only where it was told where to."""
+    def _make_run(self) -> GraphRun:
+        """The managed run of the session. It saves nothing without a folder."""
         if self._settings is None:
             return GraphRun(self._graph, None, None, None, None, self._stop)
         scaffold = self._creator.finalized_scaffold()

@@ -77,7 +77,7 @@ class SaveSettings:
 
 
 def require_global_step(needing: Mapping[str, bool]) -> Any:
-    """What counts the steps in the default graph; None where nothing does.
+    """What counts the steps in the default graph; None if nothing does.
 
     Args:
       needing: what needs it, by the names that programs know.

@@ -178,7 +178,7 @@ class MonitoredStepSession(Closing):
         """Steps up to the next one that a hook or a service wants; one step where there is no end.
 
         Returns:
-          What the last one returned; None where the flag was raised before the first.
+          What the last one returned; None if the flag was raised before the first.
         """
         before = self.step
         limit = before + 1 if end is None else min(end, self._session.step_guard.next_step, self._next_due(before))

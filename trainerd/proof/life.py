@@ -73,7 +73,7 @@ def live(config: Config, interruption: Interruption | None) -> int:
     """Train from the newest checkpoint, until the end or the interruption.
 
     Returns:
-      The exit code: 0 where it was paused or has finished, -9 where it was killed.
+      The exit code: 0 if it was paused or has finished, -9 where it was killed.
 
     Raises:
       ProofError: it ended with an error of its own.

@@ -21,7 +21,7 @@ class Evidence:
     Attributes:
       difference: the first one.
       interrupted_at: the step at which one of them was interrupted first.
-      between_whole_runs: the first difference between two that were not; None where they are the same.
+      between_whole_runs: the first difference between two that were not; None if they are the same.
       builds_otherwise: whether the two did not build the same.
       pipeline: the stages of the input.
       warnings: what the job was warned of.

@@ -59,7 +59,7 @@ class Held:
         return [self._file.fileno(), self._folder]
 
     def find_folder(self) -> Path | None:
-        """Where the folder is now that the lock was taken in; None where it was removed."""
+        """Where the folder is now that the lock was taken in; None if it was removed."""
         for path in (self._path.parent, Path(f"/proc/self/fd/{self._folder}").readlink()):
             with contextlib.suppress(OSError):
                 if os.path.samestat(path.stat(), os.fstat(self._folder)):
@@ -227,7 +227,7 @@ def removed(rundir: RunDirectory) -> str:
 
 
 def find_removed(rundir: RunDirectory) -> int | None:
-    """The pid of a process that trains in a run directory which was removed; None where there is none to be seen."""
+    """The pid of a process that trains in a run directory which was removed; None if there is none to be seen."""
     gone = f"{os.path.realpath(rundir.path)}/{rundir.lock.name} (deleted)"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it is another user's, or has ended

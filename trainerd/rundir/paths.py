@@ -120,7 +120,7 @@ class RunDirectory:
         return self.path / f"{self.basename}-{step}.index"
 
     def step_of(self, name: str) -> int | None:
-        """The step of the checkpoint whose prefix has this name; None where the store would give no such name."""
+        """The step of the checkpoint whose prefix has this name; None if the store would give no such name."""
         match = re.fullmatch(rf"{re.escape(self.basename)}-({_STEP})", name)
         return int(match[1]) if match else None
 
@@ -200,7 +200,7 @@ class RunDirectory:
 
 
 def url_mistake(path: Path) -> str | None:
-    """Why what TensorFlow would take for a URL, such as gs://bucket/run, is no run directory; None where it is none."""
+    """Why what TensorFlow would take for a URL, such as gs://bucket/run, is no run directory; None if it is none."""
     named = [folder for folder in (path, *path.parents) if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+:", folder.name)]
     if named and not named[-1].exists():  # else it is a folder's name after all
         return (
@@ -211,7 +211,7 @@ def url_mistake(path: Path) -> str | None:
 
 
 def logdir_mistake(path: Path) -> str | None:
-    """Why a folder cannot be a run directory, whatever is in it; None where it can."""
+    """Why a folder cannot be a run directory, whatever is in it; None if it can."""
     if "\0" in str(path):
         return f"{str(path)!r} has a NUL in it, which no path has."
     if mistake := url_mistake(path):

@@ -63,7 +63,7 @@ class Answer:
 
     Attributes:
       ids: the ids that were in the file.
-      step: the step of the checkpoint that served them; None where the save failed.
+      step: the step of the checkpoint that served them; None if the save failed.
       error: why the save failed, or None.
     """
 
@@ -109,12 +109,12 @@ class State:
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
       steps_per_sec: the rate over the last seconds; None before it is known.
       last_checkpoint: the newest durable checkpoint; None before the first.
-      save_model_secs: how many seconds lie between two checkpoints; None where the clock does not matter.
-      saving: the step whose checkpoint is being written; None where none is.
+      save_model_secs: how many seconds lie between two checkpoints; None if the clock does not matter.
+      saving: the step whose checkpoint is being written; None if none is.
       memory_bytes: the resident memory of the process.
       warnings: what a person should look at.
       error, exit_code: why the run failed, and what the process exits with; None otherwise.
-      failure: how the run failed last, in this start or an earlier one; None where a checkpoint was made since.
+      failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
       answer: the reply to the last request that had an id.
       at: when this was written, in seconds since 1970 (UTC).
@@ -143,7 +143,7 @@ class State:
 
     @property
     def eta_secs(self) -> float | None:
-        """Seconds until `max_steps` at the present rate; None where that cannot be said."""
+        """Seconds until `max_steps` at the present rate; None if that cannot be said."""
         if self.end is None or not self.steps_per_sec or self.phase.is_over:
             return None
         return (self.end - self.step) / self.steps_per_sec

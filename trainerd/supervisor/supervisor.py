@@ -31,7 +31,7 @@ _OF_QUEUES = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
 
 
 class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in name alone: `isinstance` is asked for
-    """Looks after a TensorFlow 1 graph, or TensorFlow 2 functions, while a program of the user's own trains.
+    """Signals, checkpoints and summaries for a program that trains a TensorFlow 1 graph, or TensorFlow 2 functions.
 
     As with `tf.compat.v1.train.Supervisor`, but:
 
@@ -194,7 +194,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     @property
     def save_summaries_secs(self) -> float | None:
-        """Seconds between summaries; None where this is not the chief."""
+        """Seconds between summaries; None if this is not the chief."""
         return self._save_summaries_secs
 
     @property
@@ -209,12 +209,12 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     @property
     def save_model_secs(self) -> float | None:
-        """Seconds between checkpoints; None where this is not the chief."""
+        """Seconds between checkpoints; None if this is not the chief."""
         return self._save_model_secs
 
     @property
     def save_path(self) -> str | None:
-        """What the checkpoints' paths begin with; None where nothing is saved."""
+        """What the checkpoints' paths begin with; None if nothing is saved."""
         return None if self._rundir is None else self._rundir.save_path
 
     # ------------------------------------------------------------------ a session's life, top to bottom
@@ -227,7 +227,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[Any]:
-        """A session that is restored or initialized, ready to run steps, and looked after while the block runs.
+        """A session that is restored or initialized and ready to run steps, for as long as the block runs.
 
         What the block or a service raises is raised when the block ends, after everything was stopped and saved.
         `tf.errors.OutOfRangeError` says that the input has ended, and is no error.
@@ -318,7 +318,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         """Have checkpoints and summaries made on their schedules from now on.
 
         Returns:
-          The threads that run them: none, they are run between two steps. None where there is no `logdir`.
+          The threads that run them: none, they are run between two steps. None if there is no `logdir`.
 
         Raises:
           RuntimeError: this is not the chief.

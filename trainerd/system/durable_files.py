@@ -160,8 +160,8 @@ def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
 def written_back(path: Path) -> int:
     """A count that grows while the kernel writes to the disk that holds `path`.
 
-    The disk's own sectors where there is one, the pages of all disks where there is none that the kernel counts (an
-    overlay, a network's file system); 0 where neither is told.
+    The disk's own sectors where there is one, the pages of all disks if there is none that the kernel counts (an
+    overlay, a network's file system); 0 if neither is told.
     """
     number = _disk(path)
     try:

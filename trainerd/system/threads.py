@@ -36,7 +36,7 @@ class Background:
         self._is_full = False
 
     def submit(self, work: Work) -> bool:
-        """Do this after what was given before. Returns False where there is no room for it."""
+        """Do this after what was given before. Returns False if there is no room for it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -48,7 +48,7 @@ class Background:
         return self.submit(done.set) and done.wait(seconds)
 
     def close(self, seconds: float) -> bool:
-        """Wait until all is done, and end the thread. Returns False where that took too long."""
+        """Wait until all is done, and end the thread. Returns False if that took too long."""
         if self._thread is None:
             return True
         if not self._put(None):

@@ -54,7 +54,7 @@ class Form:
 
     @classmethod
     def of(cls, dtype: tf.DType, shape: tf.TensorShape) -> Form | None:
-        """That of every tensor of a type and shape; None where they differ."""
+        """That of every tensor of a type and shape; None if they differ."""
         if dtype == tf.string or not shape.is_fully_defined():
             return None
         entry = BundleEntryProto(dtype=dtype.as_datatype_enum, shape=shape.as_proto())

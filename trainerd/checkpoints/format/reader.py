@@ -16,7 +16,7 @@ def read_whole(prefix: Path) -> int | None:
     """Read every tensor of a checkpoint, TensorFlow compares each with its checksum, and the graph that is beside it.
 
     Returns:
-      The global step in it; None where it holds none under that name.
+      The global step in it; None if it holds none under that name.
 
     Raises:
       DamagedError: one cannot be read.

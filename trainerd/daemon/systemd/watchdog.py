@@ -18,7 +18,7 @@ EXTEND_EVERY_SECS = 5.0
 
 
 def interval_from_environment() -> float:
-    """The unit's WatchdogSec in seconds; 0 where systemd does not watch this process."""
+    """The unit's WatchdogSec in seconds; 0 if systemd does not watch this process."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     return int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6

@@ -91,7 +91,7 @@ class Server(Protocol):
 
 
 class Guard:
-    """Looks after the requests that come while the loop's thread holds a state.
+    """Serves the requests that come while the loop's thread holds a state.
 
     Args:
       flag: what the requests raise.

@@ -48,11 +48,11 @@ class _Listeners:
     """The flags that a signal raises.
 
     Attributes:
-      daemon: the daemon's; None where the process is a program's own.
-      sessions: those of the sessions that are open; the daemon's again where it looks after one.
+      daemon: the daemon's; None if the process is a program's own.
+      sessions: those of the sessions that are open; the daemon's again if it manages one.
       mains: of these, those that were opened on the main thread.
       was_told_to_pause: whether a pause was asked for that nobody has asked about since.
-      handlers: what undoes the handlers of signals; None where there are none.
+      handlers: what undoes the handlers of signals; None if there are none.
     """
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lent_session_listens(flag: Flag) -> Iterator[None]:
-    """While the block runs, a session is open that the daemon looks after."""
+    """While the block runs, a session is open that the daemon manages."""
     _listeners.renew()
     _listeners.sessions.append(flag)
     try:

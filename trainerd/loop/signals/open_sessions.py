@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Opened(Protocol):
-    """What looks after a session."""
+    """A session that is open, as its managed run sees it."""
 
     def make_way(self) -> None:
         """Another session begins in the same run directory."""
@@ -30,7 +30,7 @@ class Opened(Protocol):
         """The program has ended, and has not ended its session.
 
         Args:
-          error: what the program has ended with; None where nothing was wrong.
+          error: what the program has ended with; None if nothing was wrong.
         """
         ...
 

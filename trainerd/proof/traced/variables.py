@@ -22,7 +22,7 @@ def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
     or what was made of them.
 
     Returns:
-      How many variables were compared, and the first, by name, whose bytes are not the same; None where all are.
+      How many variables were compared, and the first, by name, whose bytes are not the same; None if all are.
     """
     readers = [tf.train.load_checkpoint(str(path)) for path in (one, other)]
     names = [

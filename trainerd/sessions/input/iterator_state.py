@@ -55,7 +55,7 @@ class Position:
         return any("data_produced" in part.keys for part in self._parts if part.marks == marks)
 
     def epoch(self, marks: Marks) -> int | None:
-        """Which epoch the repeat with these marks is in, the first of its kind from above; None where all are over."""
+        """Which epoch the repeat with these marks is in, the first of its kind from above; None if all are over."""
         below = [part for part in self._parts if part.marks[: len(marks)] == marks]
         return next((part.epoch for part in below if part.epoch is not None), None)
 
@@ -78,7 +78,7 @@ class _Part:
 
     @property
     def epoch(self) -> int | None:
-        """Which epoch the first repeat above it is in; None where it does not tell."""
+        """Which epoch the first repeat above it is in; None if it does not tell."""
         for stage, number in self._stages:
             if number is not None and stage.endswith("Repeat"):
                 return number

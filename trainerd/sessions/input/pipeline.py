@@ -64,7 +64,7 @@ def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
 
 
 def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
-    """How many elements each source has; negative where that is not known, or there is no end."""
+    """How many elements each source has; negative if that is not known, or there is no end."""
     if not _tells_inputs(dataset):
         return []
     below = inputs(dataset)
@@ -150,7 +150,7 @@ def stage_name(dataset: tf.data.Dataset) -> str:
 
 
 def setting(dataset: tf.data.Dataset, key: str) -> int | bool | None:
-    """One number of a stage; None where it has none of that name, or not before it runs."""
+    """One number of a stage; None if it has none of that name, or not before it runs."""
     value = getattr(dataset, f"_{key}", None)
     if isinstance(value, tf.Tensor):
         found = tf.get_static_value(value)

@@ -20,7 +20,7 @@ _OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is no part of a pos
 
 
 def has_position(prefix: Path) -> bool:
-    """Whether a checkpoint holds a dataset's position; True where it cannot be read, which reading it will tell."""
+    """Whether a checkpoint holds a dataset's position; True if it cannot be read, which reading it will tell."""
     try:
         return any(name.startswith("iterator/") for name, _ in tf.train.list_variables(str(prefix)))
     except tf.errors.OpError:

@@ -84,7 +84,7 @@ class _Shuffle:
         return tuple(mark for stage, branch in self.above[:end] for mark in _marks(stage, branch))
 
     def epoch(self, position: Position, passes: int) -> int | None:
-        """Which epoch it is in, from 0. None where there is none any more."""
+        """Which epoch it is in, from 0. None if there is none any more."""
         return position.epoch(self.marks_above(self.repeats[0] + 1)) if self.repeats else passes
 
     def drawn(self, position: Position, passes: int) -> int:
@@ -188,7 +188,7 @@ def restore_order(dataset: tf.data.Dataset, iterator: Any, passes: int | None = 
     Args:
       dataset: what is read.
       iterator: its iterator, not read since.
-      passes: how often it was begun again before the position was saved; None where it never is.
+      passes: how often it was begun again before the position was saved; None if it never is.
     """
     if not (counted := _counted(dataset, passes is not None)):
         return

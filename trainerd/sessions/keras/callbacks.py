@@ -26,8 +26,8 @@ class Callbacks:
     Args:
       callbacks: `keras.callbacks.Callback`s, as they were made.
       model: the model.
-      epochs, steps: what they are told of the training; None where it is not known.
-      calls: whether they are called from here; False where only their memory is looked after.
+      epochs, steps: what they are told of the training; None if it is not known.
+      calls: whether they are called from here; if not, only their memory is saved.
 
     Attributes:
       wants_batches: whether one of them must be called around every batch.

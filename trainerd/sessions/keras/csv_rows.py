@@ -17,7 +17,7 @@ def keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
     Args:
       epoch: the one that goes on.
       logger: whose.
-      earlier: how many rows are those of an earlier training; None where that is not known.
+      earlier: how many rows are those of an earlier training; None if that is not known.
     """
     appends, logger.append = logger.append, True
     path = Path(logger.filename)
@@ -35,7 +35,7 @@ def keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
 
 
 def read_rows(logger: Any) -> list[list[str]]:
-    """What is in the file of a CSVLogger, its head first; nothing where there is none."""
+    """What is in the file of a CSVLogger, its head first; nothing if there is none."""
     path = Path(logger.filename)
     if not path.exists():
         return []

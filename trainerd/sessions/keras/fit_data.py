@@ -20,7 +20,7 @@ class FitData:
     Attributes:
       is_read: whether `fit` has asked for its iterator since training began.
       was_read: whether it has given a batch since it was begun.
-      size: how many batches it has; negative where that is not known.
+      size: how many batches it has; negative if that is not known.
       passes: how often it was begun again.
       begun: how often `fit` has asked for its iterator.
     """

@@ -15,16 +15,16 @@ class Progress:
 
     Attributes:
       epoch: which one is under way or next, counted from 0.
-      epoch_began: the global step at which it began; None where it has not.
+      epoch_began: the global step at which it began; None if it has not.
       input_began: the global step at which the data was begun.
       passes: how often the data was begun before.
       batch_began: whether callbacks were told of the beginning of the next batch.
-      logs: the metrics of an epoch whose end is under way; None where none is.
+      logs: the metrics of an epoch whose end is under way; None if none is.
       stopped: why training is over, where a callback stopped it; empty otherwise.
       settings: what the callbacks were made with that stopped it.
       epoch_logs: the metrics of the last epoch that has ended.
       given: what the last step gave, where nobody knows beforehand where the data ends.
-      told: the global step at which callbacks were last told of training's end; None where they never were.
+      told: the global step at which callbacks were last told of training's end; None if they never were.
       rows: how many there were in each file that a callback appends rows to, before training began.
     """
 

@@ -78,7 +78,7 @@ def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
 
 
 def op_of(session: Any, error: tf.errors.OpError) -> Any:
-    """The operation that raised an error in a session; None where it tells none.
+    """The operation that raised an error in a session; None if it tells none.
 
     A callable of TensorFlow's own leaves it out, of which `Session.run` finds the name in the message.
     """

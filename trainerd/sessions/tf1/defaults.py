@@ -17,7 +17,7 @@ def ready_op() -> Any:
 
 
 def ready_for_local_init_op() -> Any:
-    """The op that names what the local init op still needs; None where the graph has none."""
+    """The op that names what the local init op still needs; None if the graph has none."""
     return _first_or(KEYS.READY_FOR_LOCAL_INIT_OP)
 
 
@@ -32,17 +32,17 @@ def local_init_op() -> Any:
 
 
 def saver(make: Callable[[], Any] = tf1.train.Saver) -> Any:
-    """A Saver of all variables; None where there are none."""
+    """A Saver of all variables; None if there are none."""
     return _first_or(KEYS.SAVERS, lambda: make() if tf1.global_variables() else None)
 
 
 def summary_op() -> Any:
-    """The op that merges all summaries; None where there are none."""
+    """The op that merges all summaries; None if there are none."""
     return _first_or(KEYS.SUMMARY_OP, tf1.summary.merge_all)
 
 
 def global_step() -> Any:
-    """The tensor that counts the steps: an integer named `global_step`; None where there is none."""
+    """The tensor that counts the steps: an integer named `global_step`; None if there is none."""
     return _first_or(KEYS.GLOBAL_STEP, _named_global_step)
 
 

@@ -20,8 +20,8 @@ class GraphEvents:
     """Writes what `tf.compat.v1.train.Supervisor` writes.
 
     Args:
-      writer: a `tf.compat.v1.summary.FileWriter`; None where nothing is to be written.
-      summary_op: what gives a serialized Summary, or several of them; None where there are none.
+      writer: a `tf.compat.v1.summary.FileWriter`; None if nothing is to be written.
+      summary_op: what gives a serialized Summary, or several of them; None if there are none.
       rates_logged: how often the rate of the steps is logged: a Supervisor does so ten times.
 
     Attributes:

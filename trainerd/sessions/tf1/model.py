@@ -1,4 +1,4 @@
-"""A TensorFlow 1 graph and its `tf.compat.v1.Session`, as a session that is looked after at boundaries."""
+"""A TensorFlow 1 graph and its `tf.compat.v1.Session`, as the loop sees them at a boundary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GraphModel:
 
     Args:
       state: what is saved.
-      global_step: the tensor or variable that counts the steps; None where the graph has none: then the runs of the
+      global_step: the tensor or variable that counts the steps; None if the graph has none: then the runs of the
         session are counted.
     """
 

@@ -95,7 +95,7 @@ class GraphProgram:
         saving: Callable[[int], None],
         host: Host | None,
     ) -> GraphRun:
-        """What looks after its session. The graph is finalized."""
+        """The managed run of its session. The graph is finalized."""
         self._writer, self._rundir = writer, rundir
         self._events = GraphEvents(writer, self.summary_op)
         with unfinalized(self.graph):  # an earlier Supervisor of this graph has finalized it
@@ -158,7 +158,7 @@ class GraphProgram:
         return list(self.graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
 
     def begun(self, session: Any) -> None:
-        """The session is looked after now: nothing is left to be done."""
+        """The session is managed now: nothing is left to do."""
 
     def write_graph(self, logdir: str) -> None:
         """Write `graph.pbtxt`."""

@@ -1,4 +1,4 @@
-"""Looking after a session of a TensorFlow 1 graph."""
+"""A managed run of a TensorFlow 1 graph."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from trainerd.sessions.tf1.step_guard import GraphStepGuard
 
 
 class GraphRun(ManagedRun):
-    """Looks after one session of a graph; see `ManagedRun`.
+    """Signals, checkpoints and summaries for one session of a graph; see `ManagedRun`.
 
     Args:
       graph: the graph.
-      rundir: where checkpoints go; None where nothing is saved.
-      saver: says what is saved, and how much is kept; None where nothing is.
-      global_step: counts the steps; None where nothing does.
+      rundir: where checkpoints go; None if nothing is saved.
+      saver: says what is saved, and how much is kept; None if nothing is.
+      global_step: counts the steps; None if nothing does.
       events: what is written for TensorBoard; None for nothing.
       stop, saving, host: see `ManagedRun`.
       saved: called with the step when a checkpoint is there.
 
     Attributes:
-      model, state: the graph as it is saved; None where there is no run directory.
+      model, state: the graph as it is saved; None if there is no run directory.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ tf1 = tf.compat.v1
 
 
 class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
-    """A `tf.compat.v1.Session` that is looked after.
+    """A `tf.compat.v1.Session` of a managed run.
 
     It is not made, but one that a SessionManager made becomes it: see `adopt`.
     """
@@ -35,7 +35,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
         return result
 
     def run_step(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As `run`, for who looks after the boundary itself."""
+        """As `run`, for callers that reach the boundary themselves."""
         step_guard = self.step_guard
         try:
             if not feed_dict and options is None and run_metadata is None and step_guard.callables is not None:
@@ -93,7 +93,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
     def close(self) -> None:
         """See `tf.compat.v1.Session.close`. What is to be saved is saved before.
 
-        From then on it is as any other session: another one may be looked after, when Python collects this one.
+        From then on it is as any other session: another one may be managed when Python collects this one.
         """
         self.step_guard.close(None)
         self.__class__ = tf1.Session

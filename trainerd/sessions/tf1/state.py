@@ -51,7 +51,7 @@ class GraphState:
 
     Args:
       graph: whose state.
-      saver: a `tf.compat.v1.train.Saver`, which says what is saved; None where nothing is.
+      saver: a `tf.compat.v1.train.Saver`, which says what is saved; None if nothing is.
 
     Attributes:
       writes_meta_graph: whether the graph is written with each checkpoint.
@@ -195,7 +195,7 @@ class GraphState:
             prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
 
     def first_change(self, before: GraphSnapshot, after: GraphSnapshot) -> str | None:
-        """The key of the first variable whose value is not the same in two snapshots; None where all are."""
+        """The key of the first variable whose value is not the same in two snapshots; None if all are."""
         if not before.handles or not after.handles:
             return None  # given back already, or the session keeps none
         ones, others = (_run(each.session, self._kept, each.handles) for each in (before, after))

@@ -22,13 +22,13 @@ from trainerd.sessions.tf1.state import GraphState
 
 @dataclass
 class GraphStepGuard(StepGuard):
-    """What a managed session of a graph is looked after by.
+    """The step guard of a managed session of a graph.
 
     Attributes:
-      state: what of the graph is saved; None where nothing is.
-      model: the graph as it is saved and restored; None where nothing is.
+      state: what of the graph is saved; None if nothing is.
+      model: the graph as it is saved and restored; None if nothing is.
       callables: the prepared fetches; None once the session is closed.
-      save_path, save: what its checkpoints' names begin with, and what makes one now; None where none are made.
+      save_path, save: what its checkpoints' names begin with, and what makes one now; None if none are made.
       runs_limit: after so many runs that change something the loop must be at a boundary.
     """
 
@@ -42,7 +42,7 @@ class GraphStepGuard(StepGuard):
 
     @property
     def changes(self) -> int:
-        """How many runs have changed something; 0 where they are not counted."""
+        """How many runs have changed something; 0 if they are not counted."""
         return self.model.changes if self.model is not None else 0
 
     def close(self, error: BaseException | None) -> None:

@@ -238,7 +238,7 @@ class FunctionSession:
 
     @property
     def _passes(self) -> int | None:
-        """How often the dataset was begun again; None where it never is."""
+        """How often the dataset was begun again; None if it never is."""
         return None
 
     def _graphs_of_input(self) -> list[Any]:

@@ -70,21 +70,21 @@ class StepProgram:
         saving: Callable[[int], None],
         host: Host | None,
     ) -> FunctionRun:
-        """What looks after its session."""
+        """The managed run of its session."""
         self._managed = FunctionRun(rundir, self.model, KeepSettings(), stop, saving, host, should_stop=should_stop)
         return self._managed
 
     def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> StepSession:
-        """A session. What is to be restored is, when it is looked after."""
+        """A session. The run restores it when it takes it."""
         self._is_new = prefix is None
         tf.summary.experimental.set_step(self.global_step)
         return StepSession(self.model, self.global_step, counts=self._counts)
 
     def require_restored(self, session: Any, prefix: str | None) -> None:
-        """Nothing: what is to be restored is, when the session is looked after."""
+        """Nothing: the run restores the session when it takes it."""
 
     def begun(self, session: Any) -> None:
-        """The session is looked after now. Where there was no checkpoint, the program has its say."""
+        """The session is managed now. If there was no checkpoint, call the program's own functions for that."""
         if self._is_new and self._init_fn is not None:
             self._init_fn(session)
 

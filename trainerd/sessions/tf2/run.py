@@ -1,4 +1,4 @@
-"""Looking after a session of TensorFlow 2 functions."""
+"""A managed run of TensorFlow 2 functions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from trainerd.sessions.tf2.session import FunctionStepGuard, StepSession
 
 
 class FunctionRun(ManagedRun):
-    """Looks after one session of functions; see `ManagedRun`.
+    """Signals, checkpoints and summaries for one session of functions; see `ManagedRun`.
 
     Args:
-      rundir: where checkpoints go; None where nothing is saved.
+      rundir: where checkpoints go; None if nothing is saved.
       model: what the functions change.
       keep: how much is kept.
       stop, saving, host: see `ManagedRun`.

@@ -23,7 +23,7 @@ Step = Callable[..., Any]
 
 @dataclass
 class FunctionStepGuard(StepGuard):
-    """What a session of functions is looked after by.
+    """The step guard of a managed session of functions.
 
     Attributes:
       ran: told of the steps that were run, at each boundary.
@@ -49,7 +49,7 @@ class StepSession:
     Args:
       model: what they change.
       global_step: int64, counts the steps.
-      counts: whether the session counts them; False where the functions do it themselves.
+      counts: whether the session counts them; False if the functions do it themselves.
     """
 
     step_guard: FunctionStepGuard
@@ -103,7 +103,7 @@ class StepSession:
         return result
 
     def run_step(self, step_fn: Step, feed_dict: Mapping[str, Any] | None = None) -> Any:
-        """Run a step function once; for who looks after the boundary itself."""
+        """Run a step function once; for callers that reach the boundary themselves."""
         function = self._function(step_fn)
         try:
             if not function.is_traced:  # so that what it makes is restored before it runs
@@ -118,7 +118,7 @@ class StepSession:
         return as_numpy(result)
 
     def run_steps(self, step_fn: Step, limit: int, stops_at: tuple[str, ...] = ()) -> tuple[Steps, Any]:
-        """Run steps in the graph until the flag is raised, or to this global step; for who looks after the boundary.
+        """Run steps in the graph until the flag is raised, or to this global step; for callers that reach the boundary.
 
         Args:
           step_fn: see `run`.
