@@ -36,22 +36,22 @@ _HANGS = "a save hangs"
 class Checkpointer:
     """Saves one session's state through the store, one snapshot at a time.
 
-    Memory is bounded by that: beside the state there is one snapshot of it at most.
+    So memory holds one snapshot at most beside the state.
 
     Args:
-      rundir: where.
+      rundir: the run directory.
       store: what makes a snapshot durable.
       reporter: told of each checkpoint and each failure.
-      flag: raised when a save that ended wants the loop's attention.
+      flag: raised when a save has ended.
       writer: the thread that writes.
       timer: seconds on a clock that is never set.
       elsewhere: the seconds that the loop has spent on evaluations and summaries so far.
 
     Attributes:
-      hang_secs: after how many seconds without progress a save counts as hung; may be set again at any time.
+      hang_secs: seconds without progress after which a save counts as hung. May be set at any time.
       cadence: learns what each save costs.
       fingerprint: what the run is trained with, for the manifests.
-      retry_at: when a save that failed is to be tried again, on the timer; infinity if none is.
+      retry_at: when a failed save is tried again, in seconds of the timer; infinity if none is.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Checkpointer:
 
     @property
     def saved_step(self) -> int:
-        """The step of the newest checkpoint of this line of training; 0, where every run begins, before it."""
+        """The step of the newest checkpoint of this line of training; 0 if there is none."""
         return self._last.step if self._last else 0
 
     @property
@@ -119,7 +119,7 @@ class Checkpointer:
         self._began_at = mark.now
 
     def _training_time(self) -> float:
-        """The timer, without the time that evaluations and summaries took: no save is to blame for that."""
+        """The timer, without the time of evaluations and summaries, which saves do not cause."""
         return self._timer() - self._elsewhere()
 
     # ------------------------------------------------------------------ on the loop's thread, at a boundary
@@ -129,14 +129,14 @@ class Checkpointer:
     ) -> None:
         """Take a snapshot and go on; it is announced when it is durable.
 
-        While another is under way none is taken. What was asked for by somebody then comes right after it, since
-        they were promised a checkpoint that begins after they asked; what a schedule asked for is left out, as it is
-        while one that failed waits to be tried again.
+        While another save is under way, no snapshot is taken. A request is then served right after that save, since
+        its checkpoint must begin after the request. A scheduled save is left out, and also while a failed save waits
+        to be tried again.
 
         Args:
-          session: what is saved.
-          reason: why.
-          ids: of those who wait for an answer.
+          session: the model.
+          reason: why it is saved, for the manifest.
+          ids: the ids of the commands that wait for an answer.
           unfinished: the services that are still to be done at this boundary.
 
         Raises:
@@ -172,7 +172,7 @@ class Checkpointer:
         self._writer.submit(lambda: self._write(save, snapshot, about))
 
     def _is_saved(self, session: Savable, unfinished: Sequence[str]) -> bool:
-        """Whether the last checkpoint is of this state; and, where nothing is unfinished, says so."""
+        """Whether the last checkpoint is of this state, and its services are done if none is unfinished."""
         is_last = self._last is not None and self._last.step == session.step and self._changes == session.changes
         return is_last and (bool(unfinished) or not self._is_unfinished)
 
@@ -206,8 +206,8 @@ class Checkpointer:
     def watch(self) -> None:
         """Watch the save that is under way. The loop calls this about once a second.
 
-        Warns of one that hangs, and takes that back where it moves again. Has one that found no room tried again as
-        soon as there is.
+        It warns of a save that hangs, and removes the warning when the save moves again. It has a save that found no
+        room tried again as soon as there is room.
         """
         with contextlib.suppress(StorageError):  # then it is not known, and tried again in its time
             if self._needs and self.store.has_room(self._needs):
@@ -231,8 +231,8 @@ class Checkpointer:
 
         Args:
           session: the model.
-          reason: why.
-          is_last: whether none will follow: one that fails is not tried again.
+          reason: why it is saved, for the manifest.
+          is_last: whether no save follows. A last save that fails is not tried again.
           ids, unfinished: see `start`.
 
         Raises:
@@ -263,18 +263,18 @@ class Checkpointer:
             self._is_last = False
 
     def close(self) -> None:
-        """No save will follow: end the thread that writes, where it does not hang."""
+        """End the thread that writes, unless it hangs. No save follows."""
         self._is_closing = True
         self._writer.close(POLL_SECS)
 
     def make_way(self) -> None:
-        """Wait until another save can begin; not for one that hangs."""
+        """Wait until another save can begin, but not for a save that hangs."""
         if self.is_busy:
             with self._reporter.phase(Phase.SAVING), contextlib.suppress(StorageError):
                 self.wait()
 
     def wait(self) -> None:
-        """Wait until the save that is under way has ended, however it does.
+        """Wait until the save that is under way has ended, with success or not.
 
         Raises:
           StorageError: it hangs.
@@ -351,7 +351,7 @@ class Checkpointer:
         self.answer(save.ids, saved.step, None)
 
     def _fail(self, save: Save, error: StorageError) -> None:
-        """Say so at once, and have it tried again after a pause that doubles."""
+        """Report the failure at once. The save is tried again after a wait that doubles each time."""
         save.error = error
         self._needs = error.needed if isinstance(error, NoRoomError) else 0
         self.retry_at = self._timer() + self._backoff.failed()
@@ -362,6 +362,6 @@ class Checkpointer:
         self.answer(save.ids, None, str(error))
 
     def answer(self, ids: list[str], step: int | None, error: str | None) -> None:
-        """Tell those who wait."""
+        """Answer the commands that wait."""
         if ids:
             self._reporter.update(answer=Answer(ids, step, error))

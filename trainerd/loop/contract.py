@@ -36,8 +36,8 @@ class Steps:
       names: the metrics, one a column.
       rows: one row a step, float64, shape [steps, metrics].
       ended: whether the input has no more batches.
-      then: what is to be done at this boundary before the next step, as long as that takes; it gives figures.
-      over: why training is at its end, where the session itself knows.
+      then: work to do at this boundary before the next step, which may take long; returns figures. None for none.
+      over: why training has ended, if the session itself ends it; else "".
     """
 
     first: int
@@ -60,7 +60,7 @@ class Steps:
 
 
 class Savable(Protocol):
-    """What a checkpoint can be made of."""
+    """A state that a checkpoint can be made of."""
 
     @property
     def step(self) -> int:
@@ -69,12 +69,12 @@ class Savable(Protocol):
 
     @property
     def changes(self) -> int:
-        """Grows whenever the state may have changed; where every change counts a step, it is the step."""
+        """A number that grows whenever the state may have changed: the step, if every change counts a step."""
         ...
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the state is there: a checkpoint that is made before would lose what is not."""
+        """Whether all variables are made. A checkpoint that is made before would lose the missing ones."""
         ...
 
     def snapshot(self) -> Snapshot:
@@ -83,7 +83,7 @@ class Savable(Protocol):
 
 
 class Model(Savable, Protocol):
-    """What is trained, as one sees it at a boundary. Only the loop's thread calls it, and only between two steps."""
+    """The model that is trained. Only the loop's thread calls it, and only between two steps."""
 
     @property
     def has_evaluation(self) -> bool:
@@ -92,7 +92,7 @@ class Model(Savable, Protocol):
 
     @property
     def calls_python(self) -> bool:
-        """Whether a step, or its input, calls Python: what that waits for may never come."""
+        """Whether a step or its input calls Python. Such a step may never end."""
         ...
 
     def restore(self, prefix: Path) -> None:
@@ -104,11 +104,11 @@ class Model(Savable, Protocol):
         ...
 
     def fingerprint(self) -> Mapping[str, str]:
-        """What the job's state and its input are; see `trainerd.config.fingerprint`."""
+        """The fingerprint of the job's state and input; see `trainerd.config.fingerprint`."""
         ...
 
     def evaluate(self) -> dict[str, float]:
-        """The job's own figures of its quality, at this boundary.
+        """Call the job's `evaluate` at this boundary. Returns its figures.
 
         Raises:
           JobError: the job's `evaluate` failed.
@@ -137,7 +137,7 @@ class Session(Model, Protocol):
 
     @property
     def has_epochs(self) -> bool:
-        """Whether there are figures that come at the end of an epoch."""
+        """Whether it has epochs, whose ends give figures."""
         ...
 
     def bind(self, flag: StopFlag) -> None:
@@ -147,7 +147,7 @@ class Session(Model, Protocol):
     def run_until(self, limit: int) -> Steps:
         """Run steps until the flag is raised, `limit` is reached, the input ends, or the loss is not finite.
 
-        It may return earlier, at any boundary. Where the flag is raised already it runs no step.
+        It may return earlier, at any boundary. If the flag is raised already, it runs no step.
 
         Args:
           limit: the global step to stop at.
@@ -161,7 +161,7 @@ class Session(Model, Protocol):
         """No step follows, and the state is about to be saved for the last time.
 
         Args:
-          finished: whether training is over; it goes on another day where it is paused.
+          finished: whether training is finished, and not paused.
 
         Raises:
           JobError: what the job does at its end failed.
@@ -169,7 +169,7 @@ class Session(Model, Protocol):
         ...
 
     def events(self, logdir: Path) -> Any:
-        """What writes its curves for TensorBoard into this folder; see `Events`."""
+        """Make the writer of its event files in this folder; see `Events`."""
         ...
 
 
@@ -182,7 +182,7 @@ class Events(Protocol):
         ...
 
     def begin(self, step: int, session: Model) -> None:
-        """The steps after this one are about to be run; what was recorded of them before is void."""
+        """Begin after this step. Records of later steps in older files are void."""
         ...
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
@@ -198,9 +198,9 @@ class Events(Protocol):
         ...
 
     def moved(self, logdir: Path) -> None:
-        """The run directory is there now."""
+        """The run directory was moved here."""
         ...
 
     def close(self) -> None:
-        """Nothing more will be written."""
+        """Write the rest, and end."""
         ...

@@ -1,4 +1,4 @@
-"""The one flag: what a signal, a file, a timer or a service raises to get the loop's attention."""
+"""The flag: signals, request files, timers and services raise it, and the loop comes to a boundary."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Flag:
         return bool(self._requests)
 
     def wants(self, request: Request) -> bool:
-        """Whether it was raised for this and has not been taken since."""
+        """Whether it was raised for this request and not taken since."""
         return request in self._requests
 
     def bind(self, mirror: Callable[[bool], None]) -> None:
@@ -44,7 +44,7 @@ class Flag:
             mirror(bool(self._requests))
 
     def raise_for(self, request: Request) -> None:
-        """Raise it. Raising it again for the same request before it is taken changes nothing."""
+        """Raise the flag for a request. Raising it again before it is taken changes nothing."""
         with self._lock:
             if request in self._requests:
                 return
@@ -54,12 +54,12 @@ class Flag:
             self._is_raised_anew.notify_all()
 
     def wait_for(self, requests: Sequence[Request], seconds: float) -> bool:
-        """Wait until it is raised for one of these. Returns whether it is."""
+        """Wait until the flag is raised for one of these requests. Returns whether it is."""
         with self._lock:
             return self._is_raised_anew.wait_for(lambda: bool(self._requests.intersection(requests)), seconds)
 
     def withdraw(self, request: Request) -> bool:
-        """Take one request alone. Returns whether it was there."""
+        """Take one request only. Returns whether it was there."""
         with self._lock:
             if request not in self._requests:
                 return False
@@ -69,7 +69,7 @@ class Flag:
             return True
 
     def take(self) -> set[Request]:
-        """Lower it and return what it was raised for. A request that comes later raises it anew."""
+        """Lower the flag and return its requests. A later request raises it again."""
         with self._lock:
             taken, self._requests = self._requests, set()
             if taken:

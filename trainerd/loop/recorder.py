@@ -35,7 +35,7 @@ class Recorder:
     Attributes:
       metrics_steps: steps between two points of the curves; 0 for none by steps.
       took: seconds that evaluations and summaries have taken of the loop.
-      section: entered around what may take long, with its name: a pause need not wait for its end.
+      section: makes a context for something that may take long, from its name: a pause does not wait for its end.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Recorder:
         self._last: dict[str, float] = {}
 
     def begin(self, session: Model, step: int) -> None:
-        """Training has begun: the steps after `step` are this process's."""
+        """Begin to record. The steps after `step` are those of this process."""
         self._written_step = step
         self._rate.add(session.step, self._timer())
         self._guard(lambda: self._events.begin(step, session))
@@ -78,7 +78,7 @@ class Recorder:
         self._last_at = now
 
     def _write_every(self, interval: int, steps: Steps, now: float) -> None:
-        """Write one row in so many. When each step ended is not known: they are spread evenly over the time."""
+        """Write one row in so many. The time of each step is not known, so the steps are spread evenly."""
         count, first = len(steps.rows), steps.first
         start = -(-first // interval) * interval
         for step in range(start, first + count, interval):
@@ -112,7 +112,7 @@ class Recorder:
         log.info("%s", self._reporter.state.line(), extra={"event": "progress"})
 
     def evaluate(self, session: Model) -> None:
-        """Have the job measure itself, once for each step at most."""
+        """Call the job's `evaluate`, once for each step at most."""
         if not session.has_evaluation or self._evaluated_step == session.step:
             return
         with self._evaluating(EVALUATION):
@@ -124,7 +124,7 @@ class Recorder:
         log.info("evaluated step %d: %s", session.step, text, extra={"event": "evaluated"})
 
     def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
-        """Have the session do what it does at this boundary, such as the end of an epoch, and keep its figures."""
+        """Have the session do its own work at this boundary, such as the end of an epoch, and keep its figures."""
         with self._evaluating(BETWEEN):
             figures = then()
         self._reporter.update(metrics=self._reporter.state.metrics | dict(figures))
@@ -145,7 +145,7 @@ class Recorder:
             self.took += self._timer() - begun
 
     def moved(self, logdir: Path) -> None:
-        """The run directory is there now: the curves go on in it."""
+        """The run directory was moved: the curves go on in the new place."""
         self._guard(lambda: self._events.moved(logdir))
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class Recorder:
         self._guard(self._events.close)
 
     def _guard(self, write: Callable[[], None]) -> None:
-        """Write for TensorBoard. Where that fails training goes on, and `status` says so while it does."""
+        """Write for TensorBoard. If that fails, training goes on and `status` shows a warning."""
         try:
             write()
         except StorageError as error:

@@ -1,4 +1,4 @@
-"""When something is to be done, apart from what: a pure function of step and time.
+"""When a service is due: a pure function of step and time, apart from what the service does.
 
 The separation is that of `periodic_actions` in Common Loop Utils (google/CLU).
 """
@@ -20,7 +20,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Every so many seconds, every so many steps, whichever comes first. 0 stands for never.
+    """Every so many seconds or every so many steps, whichever comes first. 0: never.
 
     Steps count from 0, not from the last time: what is due every 100 steps is due at 100, 200, 300, also after
     a pause at 150; unless `since_last` says that they count from the last time.
@@ -52,7 +52,7 @@ class Service:
       schedule: may be set again at any time.
       last: the boundary at which it was called last; at first, the one at which training began.
       from_step: before this step it is not due.
-      is_owed: whether it was due where this process began, and is not done yet.
+      is_owed: whether an earlier process left it undone at the restored step, and it is not done yet.
       is_programs: whether a program added it.
     """
 
@@ -80,6 +80,6 @@ class Service:
         return self.is_owed or (mark.step >= self.from_step and is_time)
 
     def run(self, mark: Mark) -> None:
-        """Do it."""
+        """Run it."""
         self.action()
         self.last, self.is_owed = mark, False

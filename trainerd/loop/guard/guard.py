@@ -1,8 +1,8 @@
-"""Serves a pause or a save while the loop's thread is busy with what may take long, or hangs.
+"""Serves a pause or a save while the loop's thread does something that takes long, or hangs.
 
-Before an evaluation, before summaries, before what a session does between two steps, the state is whole, and taking
-a snapshot of it costs a millisecond. So nobody who asks for a pause has to wait for their end: what they asked for is
-made of that snapshot. The same goes for a step that calls Python and never returns.
+Before an evaluation, before summaries and before a session's own work between two steps, the state is whole, and a
+snapshot of it costs a millisecond. A pause that comes meanwhile is served from that snapshot at once. So is a pause
+that comes while a step calls Python and does not return.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _SERVED = (Request.PAUSE, Request.SAVE)
 
 @dataclass
 class HeldState:
-    """The state of one boundary, held in memory. A checkpoint can be made of it once, as of the model itself.
+    """The state of one boundary, held in memory. One checkpoint can be made of it.
 
     Attributes:
-      what: what is under way since, for a person.
-      step, changes, is_whole: as the model's.
+      what: what the loop does meanwhile, for a person.
+      step, changes, is_whole: those of the model; see `Savable`.
       taken: the snapshot.
-      unfinished: the services that were due at the boundary, and are not done.
-      patience: for how many seconds a pause waits for the loop to come to its next boundary.
-      paused_at: where a pause was served already and the loop does not end, since when, on the guard's clock.
+      unfinished: the services that are due at the boundary and not done.
+      patience: how many seconds a pause waits for the loop's next boundary. 0: it does not wait.
+      paused_at: when a pause was served that the loop has not ended for yet, in seconds of the guard's timer; or None.
       is_spent: whether a checkpoint was made of it.
     """
 
@@ -52,7 +52,7 @@ class HeldState:
     is_spent: bool = field(default=False)
 
     def snapshot(self) -> Snapshot:
-        """The state; what is made of it releases it.
+        """The snapshot. The checkpoint that is made of it releases it.
 
         Raises:
           StorageError: a checkpoint that was made of it has failed.
@@ -63,22 +63,22 @@ class HeldState:
         return self.taken
 
     def release(self) -> None:
-        """Give back its memory, where nothing is made of it."""
+        """Give back its memory, unless a checkpoint is made of it."""
         if not self.is_spent:
             self.is_spent = True
             self.taken.release()
 
 
 class Server(Protocol):
-    """What does as it was asked, from a held state."""
+    """Serves requests from a held state."""
 
     @property
     def is_saving(self) -> bool:
-        """Whether a checkpoint is being written: another one can be begun after that."""
+        """Whether a checkpoint is being written. Another one can begin after it."""
         ...
 
     def save_held(self, held: HeldState) -> None:
-        """Begin to make a checkpoint, for those who asked for one."""
+        """Begin to make a checkpoint, for the commands that asked for one."""
         ...
 
     def pause_held(self, held: HeldState) -> Outcome:
@@ -97,7 +97,7 @@ class Guard:
       flag: what the requests raise.
       server: makes the checkpoints.
       end: ends the process after a pause; does not return.
-      fail: ends it where the pause of a step that never ends could not be saved; does not return.
+      fail: ends the process if a step never ends and the pause could not be saved; does not return.
       timer: seconds on a clock that is never set.
     """
 
@@ -131,9 +131,9 @@ class Guard:
 
     @contextlib.contextmanager
     def holding(self, held: HeldState) -> Iterator[None]:
-        """Serve what is asked for from this state while the block runs.
+        """Serve requests from this state while the block runs.
 
-        Where that is a pause, the block's end is never left: the process ends.
+        If a pause is served, the process ends within the block.
         """
         with self._lock:
             self._held = held
@@ -144,7 +144,7 @@ class Guard:
                 self._held = None
 
     def look(self) -> bool:
-        """Serve what can be served. Returns whether a request waits that cannot be served yet."""
+        """Serve the requests that can be served. Returns whether another one waits."""
         with self._lock:
             held = self._held
             if not self._flag.wants(Request.PAUSE):
@@ -164,7 +164,7 @@ class Guard:
         return not (held.patience or self._server.is_saving)
 
     def _pause(self, held: HeldState) -> None:
-        """The loop's thread cannot go on meanwhile. Where this fails, the loop pauses at its next boundary."""
+        """Pause and end the process. If that fails, the loop pauses at its next boundary."""
         try:
             outcome = self._server.pause_held(held)
         except Exception as error:

@@ -1,6 +1,6 @@
-"""Takes the states that a guard serves requests from, as often as their cost allows.
+"""Takes the snapshots that a guard serves requests from, as often as their cost allows.
 
-A snapshot takes a millisecond; and where a step comes while it is held, what the step writes to is copied first.
+A snapshot takes a millisecond. A step that runs while it is held copies each variable before it writes to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Holding:
     Args:
       session: the model.
       guard: serves requests from it.
-      check: looks whether what must not change the state does.
+      check: checks that evaluations and summaries do not change the state.
       timer: seconds on a clock that is never set.
     """
 
@@ -43,11 +43,11 @@ class Holding:
 
     @contextlib.contextmanager
     def section(self, name: str, unfinished: tuple[str, ...]) -> Iterator[None]:
-        """What may take long at a boundary is done in the block.
+        """Hold the state while the block does something at a boundary that may take long.
 
         Args:
           name: what it is.
-          unfinished: the services that are to be done again where a pause cuts it short.
+          unfinished: the services that the next start does again if a pause cuts the block short.
         """
         begun = self._timer()
         if self._spent > ALLOWANCE_SECS + SHARE * (begun - self._began_at):
@@ -66,10 +66,10 @@ class Holding:
 
     @contextlib.contextmanager
     def stepping(self, patience: float) -> Iterator[None]:
-        """Steps that may never end are run in the block.
+        """Hold the state while the block runs steps that may never end.
 
         Args:
-          patience: for how many seconds a pause waits for their end.
+          patience: how many seconds a pause waits for their end.
         """
         held = self._of_steps
         if held is None or held.is_spent or self._timer() >= self._next_at:
@@ -79,10 +79,10 @@ class Holding:
 
     @contextlib.contextmanager
     def ending(self, patience: float) -> Iterator[None]:
-        """A loop that was told to end, and may never do so, runs in the block.
+        """Hold the state while the block runs a loop that was told to end, and may never do so.
 
         Args:
-          patience: for how many seconds it may stay at one step.
+          patience: how many seconds it may stay at one step.
         """
         held = self._of_steps
         if held is None or held.is_spent or held.paused_at is None or held.changes != self._session.changes:

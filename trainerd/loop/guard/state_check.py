@@ -1,4 +1,4 @@
-"""Looks whether an evaluation or summaries change the state: then what is trained depends on when they are made."""
+"""Checks that evaluations and summaries do not change the state: the training would depend on when they run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StateCheck:
         self._looked_at = set[str]()
 
     def look(self, what: str, before: Snapshot, session: Model, took: float, cost: float) -> None:
-        """Look, where that costs little; always where a change is an error.
+        """Check the state, if that costs little or a change is an error.
 
         Args:
           what: what was done.
@@ -47,7 +47,7 @@ class StateCheck:
 
 @contextlib.contextmanager
 def unchanged(what: str, session: Model, *, refuse: bool) -> Iterator[None]:
-    """Look whether the block changes the state; see `require_unchanged`."""
+    """Check that the block does not change the state; see `require_unchanged`."""
     before = session.snapshot()
     try:
         yield
@@ -57,10 +57,10 @@ def unchanged(what: str, session: Model, *, refuse: bool) -> Iterator[None]:
 
 
 def require_unchanged(what: str, before: Snapshot, session: Model, *, refuse: bool) -> None:
-    """Say which variable is another than before.
+    """Name the variable that has changed, if one has.
 
     Raises:
-      JobError: one is, and that is an error.
+      JobError: one has, and `refuse` says that this is an error.
     """
     after = session.snapshot()
     try:
