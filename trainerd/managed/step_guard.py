@@ -14,10 +14,10 @@ class StepGuard:
     """What a session that a program runs tells its managed run, and asks of it.
 
     Attributes:
-      boundary: what follows each step.
-      failure: the last error that a step raised, whose state is no boundary's.
-      is_within: whether a `with` statement of the program's closes the session.
-      failed_at: how many runs had changed something when it did; negative if none has.
+      boundary: the boundary after each step.
+      failure: the last error that a step raised. The state after it is not that of a boundary.
+      is_within: whether a `with` statement of the program closes the session.
+      failed_at: how many runs had changed something at that failure; negative if there was none.
       next_step: the global step at which a service is due; infinity if none is by steps.
       closing: called before the program itself closes the session, with the error that it does so for.
     """

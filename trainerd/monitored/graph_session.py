@@ -1,7 +1,7 @@
 """Sessions with hooks, as `tf.compat.v1.train.MonitoredSession` is, with the signals and checkpoints of a Supervisor.
 
 The names, the defaults, their meanings and the order of what is called are those of TensorFlow's classes. TensorFlow's
-own hooks, and a program's, are taken as they are.
+own hooks, and those of a program, work unchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
     What a hook raises ends the run: no hook after it is called, nor any `end`.
 
     Args:
-      session_creator: makes the session; a ChiefSessionCreator where none is given.
+      session_creator: makes the session. Default: a ChiefSessionCreator.
       hooks: called in this order.
       stop_grace_period_secs: seconds that threads have to stop.
     """
@@ -112,7 +112,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
             )
 
     def _create(self) -> None:
-        """Make the session, again and again where its cluster is preempted."""
+        """Make the session; again, if its cluster is preempted meanwhile."""
         while True:
             try:
                 if self._settings is not None:
@@ -125,7 +125,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         self._session = self._managed.take(session)
 
     def _begin(self) -> None:
-        """Start what goes with a new session; where its cluster is preempted meanwhile, with another one."""
+        """Start the threads of a new session; of another one, if its cluster is preempted meanwhile."""
         while True:
             try:
                 self._after_create()
@@ -136,7 +136,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
                 self._create_another()
 
     def _renew(self) -> None:
-        """Have another session, begun as the first was."""
+        """Take another session, begun as the first was."""
         self._create_another()
         self._begin()
 
@@ -148,10 +148,10 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         self._create()
 
     def _recover(self, what: str, error: BaseException) -> None:
-        """Say that a session is to be made anew.
+        """Announce that the session is made anew.
 
         Raises:
-          the error, where that is not wanted.
+          the error, if the session is not to be made anew.
         """
         if not self._recovers:
             raise error
@@ -183,7 +183,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
 
     @property
     def _sess(self) -> Any:
-        """As `_tf_sess`: other programs go down this way, by its steps or until they meet a class called Session."""
+        """As `_tf_sess`, for programs that follow `_sess` until they find a class called Session."""
         found: Any = self._tf_sess()
         if found is not None:  # in TensorFlow's that runs hooks, which is in the coordinated, and that in what recovers
             for _ in range(3 if self._recovers else 2):
@@ -242,7 +242,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
     # ------------------------------------------------------------------ a step
 
     def _recovering(self, run: Callable[[], Any]) -> Any:
-        """Run; where the cluster was preempted, make the session anew from the newest checkpoint and run again."""
+        """Run. If the cluster is preempted, make the session anew from the newest checkpoint and run again."""
         while True:
             if self._has_ended:
                 raise RuntimeError(CLOSED)
@@ -275,7 +275,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         return result
 
     def _watch(self, step: int) -> None:
-        """Warn where nothing counts the steps, a few times, as TensorFlow's StepCounterHook does and in its words."""
+        """Warn a few times if nothing counts the steps, in the words of TensorFlow's StepCounterHook."""
         if (
             step == self._seen
             and self._warned < _WARNINGS
@@ -297,7 +297,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
             raise
 
     def _hooked(self, session: Any, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
-        """One run with all hooks. What was fetched for the caller, and about which step it was."""
+        """Run once with all hooks. Returns what the caller fetches, and the step."""
         asked: dict[Any, Any] = {"caller": fetches}
         if self._global_step is not None:
             asked["step"] = self._global_step
@@ -318,7 +318,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         return found["caller"], found.get("step")
 
     def _before(self, context: Any, asked: dict[Any, Any], feeds: Any, options: Any) -> tuple[Any, Any]:
-        """Ask every hook what it wants to be fetched and fed."""
+        """Ask every hook for its fetches and feeds."""
         of_hooks: dict[Any, Any] = {}
         for hook in self._hooks:
             request = hook.before_run(context)

@@ -1,4 +1,4 @@
-"""What TensorFlow's hooks take for a session, over functions."""
+"""The session that hooks of TensorFlow get, over functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainerd.sessions.tf2.session import StepSession, as_numpy
 
 
 class HookSession:
-    """The session as hooks see it: what they run in it is no step.
+    """The session as hooks see it. What they run in it is no step.
 
     Args:
       session: runs the steps.
@@ -19,7 +19,7 @@ class HookSession:
 
     Attributes:
       last: what the last step returned.
-      has_run: whether there was one.
+      has_run: whether a step was run.
     """
 
     def __init__(self, session: StepSession, should_stop: Callable[[], bool]) -> None:
@@ -37,7 +37,7 @@ class HookSession:
         """Names of what the last step returned, variables, and functions without arguments, in any structure.
 
         Args:
-          fetches: what is wanted.
+          fetches: the names, variables and functions.
           feed_dict: the functions' arguments by name.
 
         Raises:

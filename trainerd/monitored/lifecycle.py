@@ -1,4 +1,4 @@
-"""How a session with hooks is left: the same for those of a graph and those of functions."""
+"""How a session with hooks ends: the same for graphs and for functions."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ class Closing(ABC):
 
     @abstractmethod
     def _close(self, error: BaseException | None) -> None:
-        """Close it, for this error where there was one."""
+        """Close the session, for this error if there was one."""

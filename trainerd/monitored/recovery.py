@@ -1,4 +1,4 @@
-"""What a MonitoredSession says where it recovers from a preemption."""
+"""What a MonitoredSession logs when it recovers from a preemption."""
 
 from __future__ import annotations
 

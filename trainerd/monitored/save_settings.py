@@ -20,10 +20,10 @@ tf1 = tf.compat.v1
 
 @dataclass
 class SaveSettings:
-    """What is kept of a session. 0 stands for never.
+    """What a session of a graph saves, and how often. 0: never.
 
     Attributes:
-      rundir: where checkpoints go.
+      rundir: the run directory.
       summary_dir: where event files go.
       save_secs, save_steps: between checkpoints.
       count_steps: between two points of the curve of the rate.
@@ -46,7 +46,7 @@ class SaveSettings:
 
     @property
     def needing(self) -> dict[str, bool]:
-        """What of it needs a global step, by the names that programs know."""
+        """The settings that need a global step, by the names that programs know."""
         return {
             "StepCounterHook": self.count_steps > 0,
             "SummarySaverHook": self.shows,
@@ -54,16 +54,16 @@ class SaveSettings:
         }
 
     def tell_saving(self, step: int) -> None:
-        """Say that a checkpoint is begun, in TensorFlow's words."""
+        """Log that a checkpoint is begun, in TensorFlow's words."""
         tf1.logging.info("Calling checkpoint listeners before saving checkpoint %d...", step)
         tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.save_path)
 
     def tell_saved(self, step: int) -> None:
-        """Say that it is there."""
+        """Log that the checkpoint is there."""
         tf1.logging.info("Calling checkpoint listeners after saving checkpoint %d...", step)
 
     def start(self, managed: GraphRun, graph: Any) -> None:
-        """Have it all made on schedule, from now on."""
+        """Save and write on schedule from now on."""
         if self.writes_graph:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), str(self.rundir.path), "graph.pbtxt")
         self.writer.add_graph(graph)
@@ -77,13 +77,13 @@ class SaveSettings:
 
 
 def require_global_step(needing: Mapping[str, bool]) -> Any:
-    """What counts the steps in the default graph; None if nothing does.
+    """The global step of the default graph; None if it has none.
 
     Args:
       needing: what needs it, by the names that programs know.
 
     Raises:
-      RuntimeError: nothing does, and it is needed.
+      RuntimeError: there is none, and it is needed.
       TypeError: it is no integer, or not a single one.
     """
     found = defaults.global_step()
@@ -96,7 +96,7 @@ def require_global_step(needing: Mapping[str, bool]) -> Any:
 
 @dataclass(frozen=True)
 class StepSaveSettings:
-    """What is kept of a session of functions. 0 stands for never.
+    """What a session of functions saves, and how often. 0: never.
 
     Attributes:
       rundir: where checkpoints and curves go; None for nowhere.
@@ -114,7 +114,7 @@ class StepSaveSettings:
 
 
 def one_that_saves(hooks: list[Any], settings: StepSaveSettings) -> tuple[CheckpointSaverHook | None, StepSaveSettings]:
-    """The hook that says how to save, where there is one, and what is kept then."""
+    """The hook that saves, if there is one, and its settings."""
     found = [hook for hook in hooks if isinstance(hook, CheckpointSaverHook)]
     if not found:
         return None, settings

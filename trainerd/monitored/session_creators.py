@@ -1,4 +1,4 @@
-"""What makes the session of a MonitoredSession."""
+"""Creators of the session of a MonitoredSession."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ tf1 = tf.compat.v1
 
 
 class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
-    """What programs find in TensorFlow's two, whose private names they use where they derive from them."""
+    """What the creators have in common, with TensorFlow's private names: programs that derive from them use those."""
 
     _scaffold: Any
     _session_manager: Any = None
@@ -39,7 +39,7 @@ class ChiefSessionCreator(_Creator):
     As `tf.compat.v1.train.ChiefSessionCreator`, but a checkpoint is verified before it is restored.
 
     Args:
-      scaffold: the ops; a default one where none is given.
+      scaffold: the ops. Default: a new Scaffold.
       master: the TensorFlow master.
       config: a ConfigProto for the session.
       checkpoint_dir: where to look for the newest checkpoint.
@@ -62,11 +62,11 @@ class ChiefSessionCreator(_Creator):
         self._config = config
 
     def create_session(self) -> Any:
-        """Make it.
+        """Make the session.
 
         Raises:
           DataError: there are checkpoints, and none can be read.
-          ValueError: there are two ways to say which.
+          ValueError: both `checkpoint_dir` and `checkpoint_filename_with_path` are given.
         """
         prefix = self._checkpoint_filename_with_path
         if prefix is not None and self._checkpoint_dir:
@@ -87,7 +87,7 @@ class ChiefSessionCreator(_Creator):
         return self._scaffold
 
     def create_session_from(self, prefix: str | None) -> Any:
-        """Make it, with the model restored from this checkpoint; initialized where there is none."""
+        """Make the session, with the model restored from this checkpoint, or initialized without one."""
         scaffold = self.finalized_scaffold()
         return self._get_session_manager().prepare_session(
             self._master,
@@ -104,10 +104,10 @@ class WorkerSessionCreator(_Creator):
     """Makes a session when the chief has made the model ready; see `tf.compat.v1.train.WorkerSessionCreator`.
 
     Args:
-      scaffold: the ops; a default one where none is given.
+      scaffold: the ops. Default: a new Scaffold.
       master: the TensorFlow master.
       config: a ConfigProto for the session.
-      max_wait_secs: for how long to wait.
+      max_wait_secs: seconds to wait for the chief.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class WorkerSessionCreator(_Creator):
         self._max_wait_secs = max_wait_secs
 
     def create_session(self) -> Any:
-        """Make it."""
+        """Make the session."""
         self._scaffold.finalize()
         return self._get_session_manager().wait_for_session(
             self._master, config=self._config, max_wait_secs=self._max_wait_secs

@@ -1,4 +1,4 @@
-"""A MonitoredSession that recovers from nothing."""
+"""A MonitoredSession without recovery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainerd.sessions.tf1.session import ManagedSession
 
 
 class SingularMonitoredSession(MonitoredSession, tf.compat.v1.train.SingularMonitoredSession):  # type: ignore[misc]
-    """A MonitoredSession that does not survive a preemption, and whose session one may have.
+    """A MonitoredSession that does not recover from a preemption, and shows its session.
 
     See `tf.compat.v1.train.SingularMonitoredSession` for the arguments.
     """

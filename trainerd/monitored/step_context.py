@@ -1,4 +1,4 @@
-"""What a `step_fn` gets, and what it must take."""
+"""The argument of a `step_fn`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STOPPED = "Run called even after should_stop requested."
 
 
 class StepContext:
-    """What a `step_fn` gets: a session without hooks, and a way to run with them.
+    """The argument of a `step_fn`: a session without hooks, and a way to run with them.
 
     Args:
       session: the `tf.compat.v1.Session`.
@@ -34,7 +34,7 @@ class StepContext:
 
 
 def require_step_fn(step_fn: Callable[..., Any]) -> None:
-    """Refuse what `run_step_fn` cannot call.
+    """Refuse a function that `run_step_fn` cannot call.
 
     Raises:
       ValueError: it does not take one argument, named `step_context`.

@@ -28,18 +28,18 @@ CLOCK_SECS = 0.25
 class MonitoredStepSession(Closing):
     """What `trainerd.MonitoredTrainingSession(checkpoint=...)` gives; see there, and `trainerd.MonitoredSession`.
 
-    The order of what is called is that of a graph's. A hook that says with `due_at` when it wants to be called is
-    called then: `before_run` before the steps that lead to it, `after_run` after its own. Where the flag is raised
+    Hooks are called in the order of a MonitoredSession. A hook that says with `due_at` at which step it is due is
+    called for that step: `before_run` before the steps that lead to it, `after_run` after it. If the flag is raised in
     between, there may be another `before_run`.
 
     Args:
-      program: what is trained.
+      program: the functions that train, and their checkpoint.
       hooks: called in this order.
-      keeping: what is kept.
+      keeping: what is saved, and how often.
       stop_grace_secs: seconds that threads have to stop.
 
     Raises:
-      ValueError: two of the hooks save, or one does and the session does too, elsewhere.
+      ValueError: two hooks save, or a hook and the session save in different folders.
     """
 
     StepContext = StepContext
@@ -122,7 +122,7 @@ class MonitoredStepSession(Closing):
 
         Args:
           step_fn, feed_dict, steps: see there.
-          options, run_metadata: of graphs; not used here.
+          options, run_metadata: not used: they are for graphs.
 
         Raises:
           RuntimeError: it was asked to stop, or is closed.
@@ -277,7 +277,7 @@ class MonitoredStepSession(Closing):
 
 
 def _due(hook: Any, step: int, whenever: float = -math.inf) -> float:
-    """The step of the next run that a hook wants: the next one, where it does not say; `whenever` for any boundary."""
+    """The step at which a hook is due next: the next step, if it does not say; `whenever` for any boundary."""
     if not hasattr(hook, "due_at"):
         return step + 1
     due = hook.due_at(step)

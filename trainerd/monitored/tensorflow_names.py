@@ -8,7 +8,7 @@ from trainerd.sessions.tf1.session import ManagedSession
 
 
 class Around:
-    """Stands for one of the sessions that TensorFlow has within a monitored one, each in the next one's `_sess`."""
+    """One of the sessions that TensorFlow wraps in a monitored one, each in the `_sess` of the next."""
 
     def __init__(self, session: Any) -> None:
         self._sess = session
@@ -20,7 +20,7 @@ class Around:
 
 
 class Within(NamedTuple):
-    """What programs look for within a monitored session."""
+    """The layers that programs look for within a monitored session."""
 
     tf_sess: ManagedSession | None
     coord: Any

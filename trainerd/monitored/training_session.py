@@ -1,4 +1,4 @@
-"""The session that most programs ask for: with hooks, and with checkpoints and summaries on a schedule."""
+"""The session that most programs use: with hooks, and with checkpoints and summaries on a schedule."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def MonitoredTrainingSession(
     checkpoint: Any = None,
     global_step: Any = None,
 ) -> Any:
-    """A MonitoredSession that saves checkpoints and summaries, where there is a `checkpoint_dir`.
+    """A MonitoredSession that saves checkpoints and summaries, if it has a `checkpoint_dir`.
 
     As `tf.compat.v1.train.MonitoredTrainingSession`; checkpoints are those of `trainerd.Supervisor`, and a pause is
     asked for in the same ways.
@@ -48,7 +48,7 @@ def MonitoredTrainingSession(
       master: the TensorFlow master.
       is_chief: whether this process initializes, saves and writes summaries.
       checkpoint_dir: where checkpoints go. None: none are made.
-      scaffold: the ops; a default one where none is given.
+      scaffold: the ops. Default: a new Scaffold.
       hooks: called at each run.
       chief_only_hooks: those of the chief; called before the others.
       save_checkpoint_secs, save_checkpoint_steps: between checkpoints. Default: 600 seconds. None: not by this.
@@ -56,8 +56,8 @@ def MonitoredTrainingSession(
       config: a ConfigProto for the session.
       stop_grace_period_secs: seconds that threads have to stop.
       log_step_count_steps: steps between two points of the curve of the rate.
-      max_wait_secs: for how long one that is not the chief waits for it.
-      summary_dir: where summaries go; `checkpoint_dir` where it is not given.
+      max_wait_secs: seconds for which a worker waits for the chief.
+      summary_dir: where summaries go. Default: `checkpoint_dir`.
       save_graph_def: whether `graph.pbtxt` is written.
       checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, the session runs TensorFlow 2
         functions, and `hooks` are those of `trainerd.hooks`, or a program's own.
@@ -68,7 +68,7 @@ def MonitoredTrainingSession(
 
     Raises:
       ValueError: with `checkpoint`, an argument is given that only a graph has a use for.
-      RuntimeError: what was asked for needs a global step, and the graph has none.
+      RuntimeError: an argument needs a global step, and the graph has none.
     """
     save_secs, save_steps = _chosen(save_checkpoint_secs, save_checkpoint_steps, 600, None)
     show_steps, show_secs = _chosen(save_summaries_steps, save_summaries_secs, 100, None)
@@ -120,7 +120,7 @@ def MonitoredTrainingSession(
 
 
 def _chosen(one: Any, other: Any, default_of_one: Any, default_of_other: Any) -> tuple[Any, Any]:
-    """Two ways to say how often: where only one is given, the other is off."""
+    """Two ways to say how often: if only one is given, the other is off."""
     if one is USE_DEFAULT and other is USE_DEFAULT:
         return default_of_one, default_of_other
     return (None if one is USE_DEFAULT else one), (None if other is USE_DEFAULT else other)

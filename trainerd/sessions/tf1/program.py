@@ -1,4 +1,4 @@
-"""A TensorFlow 1 graph, as a Supervisor trains it: its ops, and how its session is made."""
+"""A TensorFlow 1 graph under a Supervisor: its ops, and how its session is made."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class GraphProgram:
 
     @property
     def queue_runners(self) -> list[Any]:
-        """Those of the graph."""
+        """The queue runners of the graph."""
         return list(self.graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
 
     def begun(self, session: Any) -> None:
@@ -171,7 +171,7 @@ class GraphProgram:
         writer.add_meta_graph(state.meta_graph if state is not None else meta_graph(self.graph, self.saver))
 
     def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:
-        """Write a Summary of a step; of the present one where none is given.
+        """Write a Summary of a step. Default: the present one.
 
         Raises:
           RuntimeError: there is no summary writer.
@@ -183,7 +183,7 @@ class GraphProgram:
         self._events.computed(summary, global_step)
 
     def _require_devices(self) -> None:
-        """Where there are several processes every variable must have its device."""
+        """Refuse variables without a device, if there are several processes."""
         for op in () if self._is_chief else self.graph.get_operations():
             if op.type in ("Variable", "VariableV2") and not op.device:
                 raise ValueError(f"When using replicas, all Variables must have their device set: {op}")

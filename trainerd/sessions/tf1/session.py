@@ -1,4 +1,4 @@
-"""The session that a program gets: TensorFlow's own, whose `run` is faster and ends at a boundary."""
+"""The session that a program gets: TensorFlow's own, but its `run` is faster and ends at a boundary."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ ManagedSession.__name__ = "Session"  # it is what programs compare with when the
 
 
 def adopt(session: Any, step_guard: GraphStepGuard) -> Any:
-    """Make a `tf.compat.v1.Session` a managed one: the very same, so that all that holds it sees the change."""
+    """Make this `tf.compat.v1.Session` a managed one. It stays the same object, so all references see the change."""
     if isinstance(session, ManagedSession):
         session.__class__ = tf1.Session
     session.step_guard = step_guard

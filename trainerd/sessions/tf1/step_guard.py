@@ -25,11 +25,11 @@ class GraphStepGuard(StepGuard):
     """The step guard of a managed session of a graph.
 
     Attributes:
-      state: what of the graph is saved; None if nothing is.
+      state: the state of the graph that is saved; None if nothing is.
       model: the graph as it is saved and restored; None if nothing is.
       callables: the prepared fetches; None once the session is closed.
-      save_path, save: what its checkpoints' names begin with, and what makes one now; None if none are made.
-      runs_limit: after so many runs that change something the loop must be at a boundary.
+      save_path, save: the prefix of its checkpoints, and a function that makes one now; None if none are made.
+      runs_limit: the count of runs that change something at which the loop must come to a boundary.
     """
 
     state: GraphState | None = field(default=None)
@@ -103,7 +103,7 @@ class GraphStepGuard(StepGuard):
         self.count(model)
 
     def count(self, model: GraphModel) -> None:
-        """A run may have changed something: count it, and be at a boundary after so many."""
+        """Count a run that may have changed something, and come to a boundary at `runs_limit`."""
         model.runs += 1
         if model.runs >= self.runs_limit:
             self.boundary.flag.raise_for(Request.TICK)

@@ -1,4 +1,4 @@
-"""TensorFlow 2 functions, as a Supervisor trains with them: what they change, and how their session is made."""
+"""TensorFlow 2 functions under a Supervisor: the checkpoint that they train, and how their session is made."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class StepProgram:
         """Nothing: there is no such writer."""
 
     def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:
-        """Write scalars of a step; of the present one where none is given.
+        """Write scalars of a step. Default: the present one.
 
         Args:
           session: not used.

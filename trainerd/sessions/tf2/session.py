@@ -1,4 +1,4 @@
-"""The session of a TensorFlow 2 program: it runs steps that are functions, and the end of a run is a boundary."""
+"""The session of a TensorFlow 2 program: it runs step functions, and the end of each run is a boundary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FunctionStepGuard(StepGuard):
 
 
 class _Function:
-    """A step function, and the loop around it, which is made where it is needed."""
+    """A step function, and the loop around it, which is made when it is needed."""
 
     def __init__(self, function: Any) -> None:
         self.call = function if hasattr(function, "get_concrete_function") else tf.function(function)
@@ -47,7 +47,7 @@ class StepSession:
     """Runs step functions of ordinary TensorFlow 2.
 
     Args:
-      model: what they change.
+      model: the model that they train.
       global_step: int64, counts the steps.
       counts: whether the session counts them; False if the functions do it themselves.
     """
@@ -71,8 +71,8 @@ class StepSession:
         Args:
           step_fn: a function, which becomes a `tf.function`, or one that is.
           feed_dict: its arguments by name.
-          steps: how many times: in the graph, with the flag looked at after each. It returns earlier where the loop
-            is to end, but runs it once in any case. The function then takes no arguments, and returns a dict of
+          steps: how many times: in the graph, with the flag looked at after each. It returns earlier if the loop
+            is to end, but runs the function at least once. The function then takes no arguments, and returns a dict of
             scalars, one scalar, or None.
 
         Returns:
@@ -150,7 +150,7 @@ class StepSession:
         return steps, (_like(structure, steps) if done else None)
 
     def close(self) -> None:
-        """Save what is to be saved. No step follows."""
+        """Save the last step. No step follows."""
         self.step_guard.close(None)
 
     def _run_until(self, step_fn: Step, end: int) -> Any:
@@ -207,7 +207,7 @@ def as_numpy(result: Any) -> Any:
 
 
 def as_steps(step: int, result: Any) -> Steps:
-    """One step's figures, where it returned some."""
+    """The figures of one step, if it returned any."""
     found = result if isinstance(result, Mapping) else {"loss": result}
     figures = {str(name): float(value) for name, value in found.items() if _is_number(value)}
     return Steps(step, tuple(figures), np.array([list(figures.values())], dtype=np.float64))
