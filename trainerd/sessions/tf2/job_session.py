@@ -29,6 +29,7 @@ from trainerd.loop.contract import Steps, StopFlag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
 from trainerd.version import __version__
 
@@ -182,13 +183,7 @@ class FunctionSession:
 
     def weights(self) -> Mapping[str, Any]:
         """The values of the trainable variables. On a CPU they share the variables' memory until a step writes."""
-        found: dict[str, Any] = {}
-        for part, value in self._job.state.items():
-            for variable in _trainable(value):
-                name = getattr(variable, "path", None) or variable.name.removesuffix(":0")
-                name = name if name not in found else f"{part}/{name}"
-                found[name] = tf.convert_to_tensor(variable)
-        return found
+        return weights_of(self._job.state)
 
     def write_summaries(self) -> None:
         """Call the job's `summaries`."""
@@ -283,10 +278,3 @@ def _require_trackable(name: str, part: Any) -> None:
             f"the job's state has a part {name!r}, which is a {type(part).__name__}: it holds no variables that can be "
             "saved. What does not change needs no saving: leave it out. What does, make a tf.Variable."
         ) from error
-
-
-def _trainable(value: Any) -> list[Any]:
-    """The trainable variables of one part of the state."""
-    if isinstance(value, tf.Variable):
-        return [value] if value.trainable else []
-    return list(getattr(value, "trainable_variables", ()))

@@ -1,0 +1,46 @@
+"""The objects of a `tf.train.Checkpoint` that a program makes, as far as there are any yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.checkpoints.contents.keras_variables import VALUE, hidden_variables
+from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
+
+STEP_KEY = f"hidden/global_step/{VALUE}"
+
+
+class Tracked:
+    """What a `tf.train.Checkpoint` tracks, and what is saved beside it. Each call looks anew.
+
+    Args:
+      checkpoint: the program's `tf.train.Checkpoint`.
+      global_step: int64, the count of steps; it is saved whether the checkpoint tracks it or not.
+    """
+
+    def __init__(self, checkpoint: Any, global_step: tf.Variable) -> None:
+        self.checkpoint = checkpoint
+        self._global_step = global_step
+
+    def parts(self) -> dict[str, Any]:
+        """What the checkpoint was made with, by name."""
+        return {name: part for name, part in vars(self.checkpoint).items() if not name.startswith("_")}
+
+    def beside(self, own: list[Any] | None = None) -> dict[str, Any]:
+        """What is saved beside that which the checkpoint tracks, by key.
+
+        Args:
+          own: the checkpoint's own objects, if they are known already.
+        """
+        own = own_objects(self.checkpoint) if own is None else own
+        return {STEP_KEY: self._global_step, **hidden_variables(self.parts(), variables_among(own))}
+
+    def variables(self) -> list[Any]:
+        """All variables that are saved."""
+        return [*variables_among(tracked_objects(self.checkpoint)), *self.beside().values()]
+
+    def iterators(self) -> list[tf.data.Iterator]:
+        """The iterators that the checkpoint tracks."""
+        return [each for each in tracked_objects(self.checkpoint) if isinstance(each, tf.data.Iterator)]
