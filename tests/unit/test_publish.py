@@ -16,9 +16,10 @@ import pytest
 
 from trainerd.checkpoints import catalogue, latest, manifest
 from trainerd.checkpoints.checkpoint_state import StateFile
+from trainerd.checkpoints.disk_space import NoRoomError
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
-from trainerd.checkpoints.store import STAGES, CheckpointStore, NoRoomError
+from trainerd.checkpoints.store import STAGES, CheckpointStore
 from trainerd.errors import StorageError
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
@@ -200,4 +201,4 @@ def test_where_there_is_no_room_the_newest_stays_and_the_save_is_refused(rundir:
     with pytest.raises(NoRoomError, match=r"it needs 1\.0 MiB, and 1000 B are free") as caught:
         store.publish(FakeSnapshot(3, 6.0), About("test"))
     assert sorted(os.listdir(rundir.path)) == before
-    assert not store.has_room(caught.value.needed) and caught.value.needed > 1 << 20
+    assert not store.space.has(caught.value.needed) and caught.value.needed > 1 << 20

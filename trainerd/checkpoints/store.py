@@ -5,22 +5,21 @@ The order of a publish is DESIGN's: data, index, manifest, `checkpoint`. No mani
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
-from trainerd import text
 from trainerd.checkpoints import catalogue, checkpoint_state
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.deleter import Deleter
+from trainerd.checkpoints.disk_space import DiskSpace
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
+from trainerd.checkpoints.save_progress import SaveProgress
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.errors import StorageError
 from trainerd.rundir import lock
@@ -33,28 +32,14 @@ from trainerd.system.durable_files import (
     storage,
     write_atomic,
     write_durable,
-    written_back,
 )
 
 log = logging.getLogger(__name__)
 
-_MARGIN = 1 << 20  # for the index, the manifest and what else is written beside the tensors
 BATCH = 32  # checkpoints that are deleted in one go: a save that is asked for meanwhile waits for so many
 
 # Before each operation of a publish the store says which stage it is in, and the tests fail every one of them in turn.
 STAGES = ("room", "stage", "write", "fsync", "record", "describe", "retract", "rename", "publish", "name", "retain")
-
-
-class NoRoomError(StorageError):
-    """The file system has too little space for a checkpoint.
-
-    Attributes:
-      needed: bytes.
-    """
-
-    def __init__(self, message: str, *, needed: int) -> None:
-        super().__init__(message)
-        self.needed = needed
 
 
 class CheckpointStore:
@@ -67,6 +52,9 @@ class CheckpointStore:
       timer: seconds on a clock that is never set, for durations.
       free: how many bytes may be written in a folder.
       at: called with the stage before each operation of a publish.
+
+    Attributes:
+      space: what a checkpoint needs on the file system.
     """
 
     def __init__(
@@ -82,14 +70,16 @@ class CheckpointStore:
         self._rundir = rundir
         self._clock = clock
         self._timer = timer
-        self._free = free
-        self._at = at
-        self._stage_name = ""
-        self._moved = 0
         self._before: int | None = None
         self._given_up: list[int] = []  # by retention, oldest first, and not deleted yet
-        self._staging: Path | None = None  # of the save under way
+        self._progress = SaveProgress(at)
+        self._enter = self._progress.enter
         self._deleter = Deleter(rundir, policy or Policy(), self._enter)
+        self.space = DiskSpace(rundir, self._deleter, free)
+
+    def progress(self) -> object:
+        """A value that changes while the save under way makes progress; see `SaveProgress.value`."""
+        return self._progress.value(self._rundir, self._deleter.looked_at)
 
     @property
     def policy(self) -> Policy:
@@ -123,10 +113,10 @@ class CheckpointStore:
         """
         step, started, at = snapshot.step, self._timer(), self._clock()
         lock.require_in_place(self._rundir)
-        staging = self._staging = self._rundir.staging(step)
+        staging = self._progress.staging = self._rundir.staging(step)
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
             self._enter("room")
-            self._make_room(snapshot)
+            self.space.make(snapshot, before=self._step_before(step))
             try:
                 manifest = self._stage(snapshot, staging, at, about)
                 lock.require_in_place(self._rundir)  # it may have taken long
@@ -170,58 +160,6 @@ class CheckpointStore:
             self._warn_untidy(error)
         return bool(self._given_up)
 
-    def _enter(self, stage: str) -> None:
-        self._stage_name = stage
-        self._at(stage)
-
-    # ------------------------------------------------------------------ space
-
-    def has_room(self, needed: int) -> bool:
-        """Whether so many bytes may be written."""
-        with storage(f"look into {self._rundir.path}"):
-            return self._free(self._rundir.path) >= needed
-
-    def _make_room(self, snapshot: Snapshot) -> None:
-        """Before a save: where there is too little space, what would go after it goes first."""
-        order = catalogue.resume_order(self._rundir)
-        newest = self._deleter.manifest(order[0]) if order else None
-        needed = max(snapshot.size, newest.size if newest else 0) + _MARGIN  # a snapshot cannot tell all of its size
-        if self.has_room(needed):
-            return
-        # As if this save were there already. The one that a start would use stays, whatever comes of this one.
-        before = self._step_before(snapshot.step)
-        for step in self._deleter.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
-            log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
-            self._deleter.delete([step])
-            if self.has_room(needed):
-                return
-        if not self.has_room(needed):
-            free = self._free(self._rundir.path)
-            raise NoRoomError(
-                f"cannot write the checkpoint of step {snapshot.step} in {self._rundir.path}: it needs "
-                f"{text.size(needed)}, and {text.size(free)} are free. Free some space on that file system.",
-                needed=needed,
-            )
-
-    def progress(self) -> object:
-        """A value that changes while the save under way makes progress: what tells a slow disk from a hung one.
-
-        It is made of the files' size, the bytes that were checked or hashed, how many checkpoints were looked at or
-        deleted, and, while the files are put on disk, what the kernel has written there.
-        """
-        written = on_disk = 0
-        if self._staging is not None:
-            # The save may end at any moment, and its folder with it.
-            with contextlib.suppress(OSError), os.scandir(self._staging) as entries:
-                written = sum(entry.stat().st_size for entry in entries)
-        if self._stage_name == "fsync":
-            with contextlib.suppress(OSError):
-                on_disk = written_back(self._rundir.path)
-        return self._stage_name, written, self._moved, self._deleter.looked_at, on_disk
-
-    def _count(self, size: int) -> None:
-        self._moved += size
-
     def clean(self) -> None:
         """Remove what a save or a deletion that was killed left behind, and put back what it had set aside."""
         lock.require_in_place(self._rundir)
@@ -245,7 +183,7 @@ class CheckpointStore:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         self._enter("write")
-        digests = snapshot.write(staging / self._rundir.prefix(snapshot.step).name, self._count)
+        digests = snapshot.write(staging / self._rundir.prefix(snapshot.step).name, self._progress.moved)
         files = sorted(path for path in staging.iterdir() if path.is_file())
         for path in files:
             self._enter("fsync")
@@ -254,7 +192,9 @@ class CheckpointStore:
         for path in files:
             self._enter("record")
             known = digests.get(path.name)
-            records[path.name] = FileRecord(path.stat().st_size, known) if known else FileRecord.of(path, self._count)
+            records[path.name] = (
+                FileRecord(path.stat().st_size, known) if known else FileRecord.of(path, self._progress.moved)
+            )
         manifest = Manifest(
             step=snapshot.step,
             at=at,

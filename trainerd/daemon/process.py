@@ -55,6 +55,8 @@ LAST_CURVES_SECS = 2.0  # for which an abandoned process waits until its curves 
 class TrainerProcess:
     """Trains one run in this process until it is paused or finished.
 
+    One class, since what fails at any point of a process's life is told to the same state and the same observers.
+
     Args:
       config: what to train.
       overrides: what the command line changed of it, applied again at a reload.

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.disk_space import NoRoomError
 from trainerd.checkpoints.manifest import About, Manifest
 from trainerd.checkpoints.snapshot import Snapshot, UnsoundError
-from trainerd.checkpoints.store import CheckpointStore, NoRoomError
+from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.fingerprint import Fingerprint
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.autosave import Cadence
@@ -37,6 +38,8 @@ class Checkpointer:
     """Saves one session's state through the store, one snapshot at a time.
 
     So memory holds one snapshot at most beside the state.
+
+    One class, since its methods are the moments of one save, which two threads share.
 
     Args:
       rundir: the run directory.
@@ -210,7 +213,7 @@ class Checkpointer:
         room tried again as soon as there is room.
         """
         with contextlib.suppress(StorageError):  # then it is not known, and tried again in its time
-            if self._needs and self.store.has_room(self._needs):
+            if self._needs and self.store.space.has(self._needs):
                 self._needs, self.retry_at = 0, self._timer()
         save = self._now
         if save is not None and not save.done.is_set() and self._is_hung(save):

@@ -42,6 +42,8 @@ REPORT_SECS = 1.0
 class Services:
     """Does what is due for one session at its boundaries.
 
+    One class, since its methods are the parts of one order in which a boundary is served.
+
     Args:
       config: the schedules, and how many checkpoints are kept.
       session: the model.

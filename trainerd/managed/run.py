@@ -70,6 +70,9 @@ TRANSITIONS = {
 class ManagedRun(ABC):
     """Signals, checkpoints and summaries for one session of a loop that the user writes.
 
+    One class, since each method is a moment in the life of the same session: they share its stage, its outcome and the
+    boundary's lock.
+
     Args:
       rundir: where checkpoints go; None if nothing is saved.
       model: the model that is saved and restored; None if there is no run directory.

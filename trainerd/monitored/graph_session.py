@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.monitored.hooked_run import merge_options, require_disjoint
-from trainerd.monitored.lifecycle import Closing
+from trainerd.monitored.hooked_run import HookedRun
+from trainerd.monitored.lifecycle import Lifecycle
 from trainerd.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.monitored.save_settings import SaveSettings, require_global_step
 from trainerd.monitored.session_creators import ChiefSessionCreator
-from trainerd.monitored.step_context import CLOSED, STOPPED, StepContext, require_step_fn
+from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.monitored.tensorflow_names import Around, Within
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
@@ -36,7 +36,7 @@ _STALE = (
 )
 
 
-class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: ignore[misc]  # for `isinstance` alone
+class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type: ignore[misc]  # for `isinstance` alone
     """A session that initializes and restores the model, and calls hooks.
 
     At its making: each hook's `begin`; the scaffold is finalized; the session is made, and the model restored or
@@ -45,6 +45,9 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
     summaries. At `close`: each hook's `end`, a checkpoint where checkpoints are made, and the threads are joined.
 
     What a hook raises ends the run: no hook after it is called, nor any `end`.
+
+    One class, since TensorFlow's is one: programs reach into it by its private names, and after a preemption the
+    session that all of its methods use is made anew.
 
     Args:
       session_creator: makes the session. Default: a ChiefSessionCreator.
@@ -70,7 +73,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
         self._settings = settings
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._session: Any = None
-        self._has_ended = self._is_started = False
+        self._is_started = False
         self._stops = self._was_told = False
         self._seen, self._warned = -1, 0  # the global step beside the last run, and how often that was the same
         self._global_step: Any = None
@@ -80,6 +83,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
             defaults.global_step()  # hooks ask the collections for it
         for hook in self._hooks:
             hook.begin()
+        self._hooked_run = HookedRun(self._hooks, self._global_step)
         self._creator = session_creator or ChiefSessionCreator()
         self._managed = self._make_run()
         self._managed.raise_requested = lambda: self._coord.raise_requested_exception()
@@ -244,8 +248,7 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
     def _recovering(self, run: Callable[[], Any]) -> Any:
         """Run. If the cluster is preempted, make the session anew from the newest checkpoint and run again."""
         while True:
-            if self._has_ended:
-                raise RuntimeError(CLOSED)
+            self._require_open()
             try:
                 if self._session is None:
                     self._renew()
@@ -289,51 +292,14 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
     def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
         """Run with hooks. Where a thread has failed before, a step's error is its consequence: raise the thread's."""
         try:
-            return self._hooked(self._session, fetches, feeds, options, metadata)
+            found = self._hooked_run(self._session, fetches, feeds, options, metadata)
+            self._stops = self._stops or found.stop_requested
+            return found.result, found.step
         except PREEMPTION:
             raise
         except Exception as error:
             self._raise_first(error)
             raise
-
-    def _hooked(self, session: Any, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
-        """Run once with all hooks. Returns what the caller fetches, and the step."""
-        asked: dict[Any, Any] = {"caller": fetches}
-        if self._global_step is not None:
-            asked["step"] = self._global_step
-        run = session.run_step if isinstance(session, ManagedSession) else session.run
-        if not self._hooks:
-            found = run(asked, feeds, options, metadata)
-            return found["caller"], found.get("step")
-        context = tf1.train.SessionRunContext(original_args=tf1.train.SessionRunArgs(fetches, feeds), session=session)
-        feeds, options = self._before(context, asked, feeds, options)
-        if options is not None and metadata is None:
-            metadata = tf1.RunMetadata()
-        found = run(asked, feeds, options, metadata)
-        options, metadata = options or tf1.RunOptions(), metadata or tf1.RunMetadata()
-        for hook in self._hooks:
-            values = tf1.train.SessionRunValues(results=found.get(hook), options=options, run_metadata=metadata)
-            hook.after_run(context, values)
-        self._stops = self._stops or context.stop_requested
-        return found["caller"], found.get("step")
-
-    def _before(self, context: Any, asked: dict[Any, Any], feeds: Any, options: Any) -> tuple[Any, Any]:
-        """Ask every hook for its fetches and feeds."""
-        of_hooks: dict[Any, Any] = {}
-        for hook in self._hooks:
-            request = hook.before_run(context)
-            if request is None:
-                continue
-            if request.fetches is not None:
-                asked[hook] = request.fetches
-            if request.feed_dict:
-                require_disjoint(of_hooks, request.feed_dict, "Same tensor is fed by two hooks.")
-                of_hooks.update(request.feed_dict)
-            if request.options:
-                options = merge_options(options or tf1.RunOptions(), request.options)
-        if of_hooks and feeds:
-            require_disjoint(feeds, of_hooks, "Same tensor is fed by a SessionRunHook and user.")
-        return {**of_hooks, **(feeds or {})}, options
 
     def _raise_first(self, error: BaseException) -> None:
         try:
@@ -345,42 +311,24 @@ class MonitoredSession(Closing, tf.compat.v1.train.MonitoredSession):  # type: i
 
     # ------------------------------------------------------------------ the end
 
-    def _close(self, error: BaseException | None) -> None:
-        if self._has_ended:
-            raise RuntimeError(CLOSED)
-        ending = error
-        try:
-            if error is None and self._session is not None:
-                for hook in self._hooks:
-                    hook.end(self._session)
-        except BaseException as raised:
-            ending = raised
-            raise
-        finally:
-            self._has_ended = True
-            try:
-                self._save_and_join(ending)
-            finally:
-                if not self._was_finalized:
-                    open_again(self._graph)
+    def _end_hooks(self) -> None:
+        if self._session is not None:
+            for hook in self._hooks:
+                hook.end(self._session)
 
-    def _save_and_join(self, error: BaseException | None) -> None:
+    def _close(self, error: BaseException | None) -> None:
+        self._require_open()
         try:
-            if self._session is not None:
-                self._managed.save(error)
-            if self._settings is not None:
-                self._events.flush()
-        except BaseException as raised:
-            error = raised
-            raise
+            super()._close(error)
         finally:
-            try:
-                self._close_session()
-            except BaseException as raised:
-                error = error or raised
-                raise
-            finally:
-                self._managed.leave(error)
+            if not self._was_finalized:
+                open_again(self._graph)
+
+    def _save(self, error: BaseException | None) -> None:
+        if self._session is not None:
+            self._managed.save(error)
+        if self._settings is not None:
+            self._events.flush()
 
     def _close_session(self) -> None:
         """Stop the threads and close the session.

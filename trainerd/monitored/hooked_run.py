@@ -3,19 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from trainerd.sessions.tf1.session import ManagedSession
 
 tf1 = tf.compat.v1
 
 
-def require_disjoint(one: Mapping[Any, Any], other: Mapping[Any, Any], message: str) -> None:
+class HookedFound(NamedTuple):
+    """What one run gave: what the caller fetched, the global step (None if none is known), and whether a hook wants
+    to stop."""
+
+    result: Any
+    step: int | None
+    stop_requested: bool
+
+
+class HookedRun:
+    """Runs a session once with all hooks.
+
+    Args:
+      hooks: called in this order.
+      global_step: fetched with each run; None if there is none.
+
+    Raises:
+      RuntimeError: two hooks, or a hook and the caller, feed the same tensor.
+    """
+
+    def __init__(self, hooks: list[Any], global_step: Any) -> None:
+        self._hooks = hooks
+        self._global_step = global_step
+
+    def __call__(self, session: Any, fetches: Any, feeds: Any, options: Any, metadata: Any) -> HookedFound:
+        """Run once."""
+        asked: dict[Any, Any] = {"caller": fetches}
+        if self._global_step is not None:
+            asked["step"] = self._global_step
+        run = session.run_step if isinstance(session, ManagedSession) else session.run
+        if not self._hooks:
+            found = run(asked, feeds, options, metadata)
+            return HookedFound(found["caller"], found.get("step"), False)
+        context = tf1.train.SessionRunContext(original_args=tf1.train.SessionRunArgs(fetches, feeds), session=session)
+        feeds, options = self._before(context, asked, feeds, options)
+        if options is not None and metadata is None:
+            metadata = tf1.RunMetadata()
+        found = run(asked, feeds, options, metadata)
+        options, metadata = options or tf1.RunOptions(), metadata or tf1.RunMetadata()
+        for hook in self._hooks:
+            values = tf1.train.SessionRunValues(results=found.get(hook), options=options, run_metadata=metadata)
+            hook.after_run(context, values)
+        return HookedFound(found["caller"], found.get("step"), bool(context.stop_requested))
+
+    def _before(self, context: Any, asked: dict[Any, Any], feeds: Any, options: Any) -> tuple[Any, Any]:
+        """Ask every hook for its fetches and feeds."""
+        of_hooks: dict[Any, Any] = {}
+        for hook in self._hooks:
+            request = hook.before_run(context)
+            if request is None:
+                continue
+            if request.fetches is not None:
+                asked[hook] = request.fetches
+            if request.feed_dict:
+                _require_disjoint(of_hooks, request.feed_dict, "Same tensor is fed by two hooks.")
+                of_hooks.update(request.feed_dict)
+            if request.options:
+                options = _merge_options(options or tf1.RunOptions(), request.options)
+        if of_hooks and feeds:
+            _require_disjoint(feeds, of_hooks, "Same tensor is fed by a SessionRunHook and user.")
+        return {**of_hooks, **(feeds or {})}, options
+
+
+def _require_disjoint(one: Mapping[Any, Any], other: Mapping[Any, Any], message: str) -> None:
     if both := set(one) & set(other):
         raise RuntimeError(f"{message} Conflict(s): {list(both)}")
 
 
-def merge_options(options: Any, more: Any) -> Any:
+def _merge_options(options: Any, more: Any) -> Any:
     """RunOptions that do what both ask for."""
     merged = tf1.RunOptions()
     merged.CopyFrom(options)

@@ -13,9 +13,9 @@ from trainerd.checkpoints.manifest import FINISH
 from trainerd.loop.flag import Request
 from trainerd.loop.schedule import Schedule
 from trainerd.monitored.hook_session import HookSession
-from trainerd.monitored.lifecycle import Closing
+from trainerd.monitored.lifecycle import Lifecycle
 from trainerd.monitored.save_settings import StepSaveSettings, one_that_saves
-from trainerd.monitored.step_context import CLOSED, STOPPED, StepContext, require_step_fn
+from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.sessions.tf2.program import StepProgram
 from trainerd.sessions.tf2.session import Step, StepSession, as_steps
 from trainerd.system.threads import called_every
@@ -25,7 +25,7 @@ tf1 = tf.compat.v1
 CLOCK_SECS = 0.25
 
 
-class MonitoredStepSession(Closing):
+class MonitoredStepSession(Lifecycle):
     """What `trainerd.MonitoredTrainingSession(checkpoint=...)` gives; see there, and `trainerd.MonitoredSession`.
 
     Hooks are called in the order of a MonitoredSession. A hook that says with `due_at` at which step it is due is
@@ -52,7 +52,7 @@ class MonitoredStepSession(Closing):
         self._saver, self._settings = one_that_saves(self._hooks, settings)
         self._grace_secs = stop_grace_secs
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
-        self._is_closed = self._stops = self._was_told = False
+        self._stops = self._was_told = False
         self._to_tell: int | None = None  # a step that is being saved, of which listeners wait to hear
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
         for hook in self._hooks:
@@ -104,7 +104,7 @@ class MonitoredStepSession(Closing):
 
     def should_stop(self) -> bool:
         """Whether the loop should end."""
-        if self._is_closed:
+        if self._has_ended:
             return True
         self._managed.look()
         self._was_told = self._is_over()
@@ -169,10 +169,6 @@ class MonitoredStepSession(Closing):
     def _is_to_end(self) -> bool:
         """Whether the loop is to end, or will be at the next boundary: for a hook that waits in the middle of a run."""
         return self._is_over() or self._session.step_guard.boundary.flag.wants(Request.PAUSE)
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise RuntimeError(CLOSED)
 
     def _some(self, step_fn: Step, feeds: Mapping[str, Any] | None, end: int | None) -> Any:
         """Steps up to the next one that a hook or a service wants; one step where there is no end.
@@ -243,37 +239,18 @@ class MonitoredStepSession(Closing):
 
     # ------------------------------------------------------------------ the end
 
-    def _close(self, error: BaseException | None) -> None:
-        self._require_open()
-        ending = error
-        try:
-            if error is None:
-                for hook in self._hooks:
-                    hook.end(self._for_hooks)
-        except BaseException as raised:
-            ending = raised
-            raise
-        finally:
-            self._is_closed = True
-            self._save_and_join(ending)
+    def _end_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.end(self._for_hooks)
 
-    def _save_and_join(self, error: BaseException | None) -> None:
+    def _save(self, error: BaseException | None) -> None:
         self._stack.close()
-        try:
-            self._managed.save(error)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            try:
-                self._managed.part()
-                self._coord.request_stop()
-                self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
-            except BaseException as raised:
-                error = error or raised
-                raise
-            finally:
-                self._managed.leave(error)
+        self._managed.save(error)
+
+    def _close_session(self) -> None:
+        self._managed.part()
+        self._coord.request_stop()
+        self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
 
 
 def _due(hook: Any, step: int, whenever: float = -math.inf) -> float:

@@ -19,6 +19,8 @@ _STEP = "(?:0|[1-9][0-9]*)"  # as a file's name has it: one name for a step
 class RunDirectory:
     """All that one run leaves on disk, under one folder (`logdir`).
 
+    One class, since each of its methods is the path of one file.
+
     Args:
       path: the folder, absolute. Where it is moved while this process trains in it, `lock.keep_up` sets another.
       basename: the first part of every checkpoint's name.

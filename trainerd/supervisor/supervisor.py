@@ -41,6 +41,8 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     - when it stops it saves, unless `save_model_secs` is 0 and it was not asked to pause;
     - one process at a time trains in a `logdir`.
 
+    One class, since TensorFlow's is one, and programs use all of its names.
+
     Args:
       graph: the graph; it is finalized here. Defaults to the default graph.
       ready_op, ready_for_local_init_op: name what is not initialized. None: not checked.

@@ -39,6 +39,8 @@ _NO_ROWS = np.empty((0, 0))
 class KerasJobSession(FunctionSession):
     """A `trainerd.KerasJob`, ready to be trained.
 
+    One class, since the loop's contract asks for some of its methods, and the others are moments of the same epoch.
+
     Args:
       job: what to train.
       wrap: what its steps are made to, where that is not they themselves.

@@ -49,6 +49,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     The next `fit` of the program goes on from the newest checkpoint that verifies: with the weights, the optimizer, the
     metrics and the epoch; and with the next batch, where the data is `supervise.data(dataset)`.
 
+    One class, since Keras's Callback is one: Keras calls most of its methods, and the others are what those share.
+
     Args:
       logdir: the run directory.
       save_model_secs: seconds between checkpoints. 0: none on a schedule.

@@ -41,6 +41,8 @@ RESERVED = ("global_step", "iterator", "hidden")
 class FunctionSession:
     """A `trainerd.Job`, ready to be trained.
 
+    One class, since the loop's contract asks for most of its methods.
+
     Args:
       job: what to train.
       exact_input: whether the dataset's position is part of the state.

@@ -1,0 +1,80 @@
+"""Whether there is space for a checkpoint, and what makes some."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from trainerd import text
+from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.deleter import Deleter
+from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.errors import StorageError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import storage
+
+log = logging.getLogger(__name__)
+
+_MARGIN = 1 << 20  # bytes for the index, the manifest and what else is written beside the tensors
+
+
+class NoRoomError(StorageError):
+    """The file system has too little space for a checkpoint.
+
+    Attributes:
+      needed: bytes.
+    """
+
+    def __init__(self, message: str, *, needed: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
+class DiskSpace:
+    """The space that checkpoints of a run directory need.
+
+    Args:
+      rundir: where they are.
+      deleter: deletes those that retention gives up.
+      free: returns how many bytes may be written in a folder.
+    """
+
+    def __init__(self, rundir: RunDirectory, deleter: Deleter, free: Callable[[Path], int]) -> None:
+        self._rundir = rundir
+        self._deleter = deleter
+        self._free = free
+
+    def has(self, needed: int) -> bool:
+        """Whether so many bytes may be written."""
+        with storage(f"look into {self._rundir.path}"):
+            return self._free(self._rundir.path) >= needed
+
+    def make(self, snapshot: Snapshot, *, before: int | None) -> None:
+        """Before a save: if there is too little space, delete first what would be deleted after it.
+
+        Args:
+          snapshot: what is to be saved.
+          before: the step of the checkpoint before it.
+
+        Raises:
+          NoRoomError: that makes too little space.
+        """
+        order = catalogue.resume_order(self._rundir)
+        newest = self._deleter.manifest(order[0]) if order else None
+        needed = max(snapshot.size, newest.size if newest else 0) + _MARGIN  # a snapshot cannot tell all of its size
+        if self.has(needed):
+            return
+        # As if this save were there already. The one that a start would use stays, whatever comes of this one.
+        for step in self._deleter.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
+            log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
+            self._deleter.delete([step])
+            if self.has(needed):
+                return
+        if not self.has(needed):
+            free = self._free(self._rundir.path)
+            raise NoRoomError(
+                f"cannot write the checkpoint of step {snapshot.step} in {self._rundir.path}: it needs "
+                f"{text.size(needed)}, and {text.size(free)} are free. Free some space on that file system.",
+                needed=needed,
+            )
