@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util
-from tensorflow.python.training.saving import saveable_object
+from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
 from trainerd.errors import EntryError
 
@@ -33,13 +33,13 @@ class Entry:
       key: its name in the file.
       slices: which part of a larger tensor it is, in the form of SaveV2; empty for all of it.
       value: the tensor; of a variable, its value without a copy, which the next step that writes to the variable makes.
-      python_state: what gives the value anew where Python code decides it; None for tensors.
+      owner: the object whose value it is.
     """
 
     key: str
     slices: str
     value: tf.Tensor
-    python_state: Any = None
+    owner: Any
 
 
 def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[Entry], bytes]:
@@ -56,6 +56,12 @@ def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[Entry], bytes]:
         raise EntryError(f"the job's state has parts that save themselves ({names}), which trainerd cannot do.")
     found = [entry for owner, values in serialized.items() for entry in _of_one(owner, values)]
     return found, proto.SerializeToString()
+
+
+def position(iterator: Any) -> tf.Tensor:
+    """What a checkpoint holds of an iterator: a vector of variants."""
+    (found,) = iterator._serialize_to_tensors().values()
+    return found
 
 
 def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
@@ -114,10 +120,11 @@ def variables_among(objects: Iterable[Any]) -> list[Any]:
 
 
 def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:
-    python_state = owner if isinstance(owner, tf.train.experimental.PythonState) else None
+    if isinstance(owner, saveable_object_util.SaveableCompatibilityConverter):
+        owner = owner.obj
     for key, value in values.items():
         for slices, part in (value if isinstance(value, dict) else {"": value}).items():
             if isinstance(part, saveable_object.SaveSpec):
-                yield Entry(key, part.slice_spec or "", part.tensor, python_state)
+                yield Entry(key, part.slice_spec or "", part.tensor, owner)
             else:
-                yield Entry(key, slices, part, python_state)
+                yield Entry(key, slices, part, owner)

@@ -6,7 +6,6 @@ when a later step writes to the variable.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,8 @@ import tensorflow as tf
 import xxhash
 
 from trainerd.checkpoints.contents.keras_variables import is_of_metrics
-from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, Entry, entries
-from trainerd.checkpoints.contents.tensor_values import owned
+from trainerd.checkpoints.contents.object_graph import GRAPH_KEY
+from trainerd.checkpoints.contents.state_readers import reader_of
 from trainerd.checkpoints.format import bundle_writer
 from trainerd.checkpoints.format.bundle_writer import Form, Item
 
@@ -70,9 +69,6 @@ def _are_same(one: tf.Tensor, other: tf.Tensor) -> bool:
 class Snapshotter:
     """Takes snapshots of one state.
 
-    All of it is read by one call of one traced function: reading five hundred variables one by one, as
-    `Checkpoint.write` does, takes twenty times as long, and the loop stands still meanwhile.
-
     Args:
       checkpoint: tracks the state. What it tracks must not change afterwards.
       hidden: variables that it does not track, by their keys in the file.
@@ -83,47 +79,31 @@ class Snapshotter:
     """
 
     def __init__(self, checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], *, refuse_nan: bool = True) -> None:
-        self._checkpoint = checkpoint
-        self._hidden = dict(hidden)
         self._refuse_nan = refuse_nan
-        self._entries: list[Entry] = []
-        self._object_graph = b""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a dataset's options, which its iterator knows all the same
-            self._read = tf.function(self._all_values, autograph=False).get_concrete_function()
-        forms = [Form.of(tensor.dtype, tensor.shape) for tensor in self._read.structured_outputs]
-        slices = [*(entry.slices for entry in self._entries), *("" for _ in self._hidden)]
-        self._items = list(zip(self.keys, slices, forms, strict=True))
+        self._reader = reader_of(checkpoint, hidden)
+        forms = [Form.of(tf.as_dtype(dtype), tf.TensorShape(shape)) for _, dtype, shape in self._reader.specs]
+        self._items = list(zip(self.keys, self._reader.slices, forms, strict=True))
 
     def prepare(self) -> None:
         """Read all once, for nothing: TensorFlow optimizes a graph at its first call, for seconds where it is large."""
-        self._read()
-
-    def _all_values(self) -> list[tf.Tensor]:
-        self._entries, self._object_graph = entries(self._checkpoint)
-        with tf.device("CPU:0"):
-            hidden = [tf.identity(variable) for variable in self._hidden.values()]
-        return [owned(entry.value) for entry in self._entries] + hidden
+        self._reader.read()
 
     @property
     def keys(self) -> list[str]:
         """The name of each tensor in the file."""
-        return [*(entry.key for entry in self._entries), *self._hidden]
+        return [key for key, _, _ in self._reader.specs]
 
     def describe(self) -> str:
         """How many tensors the state has, and a digest of their names, types and shapes."""
-        specs = [(entry.key, entry.value.dtype, entry.value.shape) for entry in self._entries]
-        specs += [(key, variable.dtype, variable.shape) for key, variable in self._hidden.items()]
+        specs = self._reader.specs
         lines = sorted(f"{key} {tf.as_dtype(dtype).name} {shape}" for key, dtype, shape in specs)
         digest = xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
         return f"{len(specs)} tensors, {digest}"
 
     def take(self, step: int) -> TensorSnapshot:
         """The state now. Called at a boundary."""
-        values = list(self._read())
-        for index, entry in enumerate(self._entries):
-            if entry.python_state is not None:
-                values[index] = tf.constant(entry.python_state.serialize())
+        values = self._reader.read()
         items = [Item(key, slices, value, form) for (key, slices, form), value in zip(self._items, values, strict=True)]
-        graph = Item(GRAPH_KEY, "", tf.constant(self._object_graph), Form(tf.string, len(self._object_graph)))
+        object_graph = self._reader.object_graph
+        graph = Item(GRAPH_KEY, "", tf.constant(object_graph), Form(tf.string, len(object_graph)))
         return TensorSnapshot(step, [*items, graph], self._refuse_nan)
