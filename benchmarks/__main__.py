@@ -33,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "signal": latency.signal_to_boundary,
     "status": starts.status,
     "resume": starts.resume,
+    "variables": starts.variables,
     "checkpoints": stalls.checkpoints,
 }
 

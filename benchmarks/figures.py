@@ -97,7 +97,14 @@ def compared(
 
 
 def best_compared(
-    benchmark: str, what: str, unit: str, ours: Sequence[float], peer: Sequence[float], bar: Bar, *, note: str = ""
+    benchmark: str,
+    what: str,
+    unit: str,
+    ours: Sequence[float],
+    peer: Sequence[float],
+    bar: Bar | None = None,
+    *,
+    note: str = "",
 ) -> Figure:
     """A figure from durations: the ratio of the best of each side. Noise only ever makes a start slower."""
     ratios = [a / b for a, b in zip(ours, peer, strict=True)]

@@ -19,6 +19,7 @@ SIDE = 128
 SECONDS = 0.05
 EPOCH = 10**8
 INVERSIONS = "TRAINERD_BENCH_INVERSIONS"
+VARIABLES = "TRAINERD_BENCH_VARIABLES"
 
 
 def tiny() -> trainerd.Job:
@@ -32,6 +33,20 @@ def tiny() -> trainerd.Job:
         return {"loss": loss}
 
     return trainerd.Job(train_step, state={"w": w})
+
+
+def many_variables() -> trainerd.Job:
+    """As many small variables as the environment says; a step writes to each."""
+    variables = [tf.Variable([float(number)] * 4) for number in range(int(os.environ[VARIABLES]))]
+
+    def train_step() -> dict[str, tf.Tensor]:
+        for variable in variables:
+            variable.assign_sub(LEARNING_RATE * variable)
+        return {"loss": variables[0][0]}
+
+    holder = tf.Module()
+    holder.variables_of_it = variables
+    return trainerd.Job(train_step, state={"holder": holder})
 
 
 def tiny_keras_parts() -> tuple[keras.Model, tf.data.Dataset]:

@@ -17,6 +17,7 @@ class Plan:
       statuses: how often `trainerd status` is run.
       imports: how often TensorFlow is imported beside it.
       starts: how often a run is resumed.
+      variables: of the job that has many of them.
       state_mebibytes, checkpoints: the sizes of state that are saved, and how often each.
       say: told what goes on.
     """
@@ -30,6 +31,7 @@ class Plan:
     statuses: int
     imports: int
     starts: int
+    variables: int
     state_mebibytes: tuple[int, ...]
     checkpoints: int
     say: Callable[[str], None] = lambda text: None
@@ -45,6 +47,7 @@ FULL = Plan(
     statuses=10,
     imports=5,
     starts=7,
+    variables=10_000,
     state_mebibytes=(64, 512, 2048),
     checkpoints=7,
 )
@@ -58,6 +61,7 @@ SHORT = Plan(
     statuses=4,
     imports=1,
     starts=2,
+    variables=1_000,
     state_mebibytes=(64,),
     checkpoints=3,
 )

@@ -1,4 +1,4 @@
-"""What a person waits for: `trainerd status`, and the first step of a resumed run: status, resume."""
+"""What a person waits for: `trainerd status`, and the first step of a resumed run: status, resume, variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from benchmarks.plan import Plan
 from benchmarks.processes import PATIENCE, ROOT, BenchmarkError, Process
 from benchmarks.sides import start, wait_for_first_step, write_config
 
+VARIABLES = "TRAINERD_BENCH_VARIABLES"
 DIGITS = "trainerd.examples.digits:job"
 
 
@@ -51,10 +52,27 @@ def resume(plan: Plan) -> list[Figure]:
     return [best_compared("resume", what, "s", ours, by_hand, Bar(AT_MOST, 1.25))]
 
 
-def _first_step(config: Path) -> float:
+def variables(plan: Plan) -> list[Figure]:
+    """From the start to the first step of a job of many variables, beside TensorFlow's own first call of its step."""
+    env = {VARIABLES: str(plan.variables)}
+    with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as folder:
+        config = write_config(Path(folder), "benchmarks.jobs:many_variables")
+        begun = time.perf_counter()
+        with Process(["-m", "benchmarks.peers.first_call"], env=env) as script:
+            script.answer()
+            by_hand = time.perf_counter() - begun
+        ours = _first_step(config, env=env)
+    what = f"{plan.variables:,} variables: start to first step"
+    return [
+        alone("variables", what, "s", ours, [ours], Bar(AT_MOST, 10)),
+        best_compared("variables", f"{what} / TensorFlow's first call", "s", [ours], [by_hand]),
+    ]
+
+
+def _first_step(config: Path, *, env: Mapping[str, str] | None = None) -> float:
     """Seconds from the start of `trainerd run` until its first step is done. Then it is paused."""
     begun = time.perf_counter()
-    with start(config) as trainer:
+    with start(config, env=env) as trainer:
         wait_for_first_step(trainer)
         seconds = time.perf_counter() - begun
         trainer.pause()
