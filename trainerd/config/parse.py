@@ -68,7 +68,7 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     Args:
       data: the tables and keys, as tomllib gives them.
       path: the file, for messages; None if there is none.
-      folder: what relative paths start from; the file's own folder where it is left out.
+      folder: what relative paths start from. Default: the file's own folder.
 
     Raises:
       ConfigError: with every mistake in its message.

@@ -113,7 +113,7 @@ class Config:
     logdir: Annotated[str, Meta(min_length=1)] = _key(
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
     )
-    max_steps: Positive | None = _key(None, "steps", "Where training ends. Left out: train for ever.")
+    max_steps: Positive | None = _key(None, "steps", "Where training ends. Default: train for ever.")
     target: str | None = _key(None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".')
     stop_on_nan: bool = _key(
         True, "", "Stop when the loss is NaN or infinite, and never save variables that hold a NaN."
@@ -122,7 +122,7 @@ class Config:
         False, "", "Have every op give the same bits each time, so that runs repeat exactly. Slower; needs `seed`."
     )
     seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = _key(
-        None, "", "Seeds Python, NumPy, TensorFlow and Keras before the job is built. Left out: each new run differs."
+        None, "", "Seeds Python, NumPy, TensorFlow and Keras before the job is built. Default: each new run differs."
     )
     input_position: Literal["exact", "restart"] = _key(
         "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins it anew."

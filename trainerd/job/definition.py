@@ -27,9 +27,9 @@ class GraphJob:
       graph: a `tf.Graph`. trainerd adds what it needs for checkpoints, and finalizes it.
       train_op: one step. It counts the global step.
       metrics: name to scalar tensor, fetched with each step. `loss` is looked at for NaN.
-      saver: a `tf.compat.v1.train.Saver` that says what is saved. Left out: all variables.
-      global_step: what counts the steps. Left out: the graph's.
-      summary_op: what is fetched on the summary schedule. Left out: all summaries of the graph.
+      saver: a `tf.compat.v1.train.Saver` that says what is saved. Default: all variables.
+      global_step: what counts the steps. Default: the graph's.
+      summary_op: what is fetched on the summary schedule. Default: all summaries of the graph.
       init_fn: called with the session after the variables have been initialized, where there is no checkpoint.
       evaluate: called with the session at a boundary on the evaluation schedule; returns a dict of name to number.
       config: a `tf.compat.v1.ConfigProto` for the session.
@@ -55,10 +55,10 @@ class KerasJob:
       data: a `tf.data.Dataset` of what `train_step` takes, such as (x, y); or arrays: (x, y) or (x, y, sample_weight),
         each an array, or a list, tuple or dict of arrays.
       validation_data: the same, for `evaluate` at the end of an epoch; None for none.
-      steps_per_epoch: how many steps an epoch has. Left out: an epoch is the data once.
+      steps_per_epoch: steps of an epoch. Default: the data once.
       callbacks: `keras.callbacks`; what they remember is saved too.
-      epochs: after how many training is over. Left out: `max_steps`, a target or a callback ends it.
-      validation_steps: how many batches of `validation_data` are looked at. Left out: all.
+      epochs: after so many epochs training is over. Default: `max_steps`, a target or a callback ends it.
+      validation_steps: batches of `validation_data` that are evaluated. Default: all.
       validation_freq: how many epochs there are between two validations, or a list of those that have one.
       batch_size: the examples of a batch, where `data` is arrays.
       shuffle: whether arrays are shuffled, anew in each epoch.

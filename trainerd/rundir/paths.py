@@ -24,7 +24,7 @@ class RunDirectory:
     Args:
       path: the folder, absolute. Where it is moved while this process trains in it, `lock.keep_up` sets another.
       basename: the first part of every checkpoint's name.
-      given: the folder as a program names it; left out, its path.
+      given: the folder as a program names it. Default: its path.
 
     Raises:
       ConfigError: the folder is a URL, or the basename none, or one that TensorFlow could not read.

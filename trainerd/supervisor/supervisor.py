@@ -64,7 +64,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
       local_init_run_options: RunOptions for `local_init_op`.
       checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, and the session runs TensorFlow 2
         functions. `summary_op` is then a function that writes with `tf.summary`, and `global_step` an int64 variable
-        that the functions count themselves; left out, each run counts.
+        that the functions count themselves. Default: each run counts.
       host: for the daemon, which holds the run directory already.
 
     Raises:
@@ -442,7 +442,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         Args:
           sess: the session.
           summary: a Summary, or a serialized one; of functions, scalars by their names.
-          global_step: of which step; the present one where it is left out.
+          global_step: the step of the summary. Default: the present one.
 
         Raises:
           RuntimeError: there is no summary writer.

@@ -25,7 +25,7 @@ def digest_of(graphs: Iterable[Any], fetches: Sequence[Any] | None = None) -> st
 
     Args:
       graphs: of functions, or one of TensorFlow 1.
-      fetches: of that one, what is looked at: these and all that they are made from. Left out: all of it.
+      fetches: limits the first graph to these and what they are made from. Default: all of it.
     """
     digest = xxhash.xxh3_64()
     for graph in graphs:
