@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from trainerd.checkpoints import checkpoint_state, manifest
 from trainerd.checkpoints.checkpoint_state import StateFile
@@ -11,33 +12,60 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint
 
 
-def resume_order(rundir: RunDirectory) -> list[int]:
-    """The steps at which a start may resume, in the order in which they are to be tried.
+@dataclass(frozen=True)
+class Catalogue:
+    """The checkpoints of a run directory at one moment. A start reads it once.
 
-    Newest first. Where `checkpoint` names an older one, a person edited it to go back: from that one downwards. Where
-    it does not list the newest alone, the process died between the manifest and that file.
+    Attributes:
+      steps: those that have a manifest, the newest first.
+      written: what `checkpoint` says; None if it is missing or not understood.
+      has_file: whether there is a file `checkpoint`.
     """
-    steps = rundir.steps()
-    written = checkpoint_state.read(rundir)
-    if not steps or written is None or written.named not in steps:
-        return steps
-    later = [step for step in steps if step > written.named and step not in written.listed]
-    if len(later) == 1 and later[0] == steps[0] and written.listed:
-        return steps
-    return [step for step in steps if step <= written.named]
+
+    steps: tuple[int, ...]
+    written: StateFile | None
+    has_file: bool
+
+    @classmethod
+    def read(cls, rundir: RunDirectory) -> Catalogue:
+        """Read it.
+
+        Raises:
+          StorageError: `checkpoint` cannot be read now.
+        """
+        steps = tuple(rundir.steps())
+        return cls(steps, checkpoint_state.read(rundir), os.path.lexists(rundir.checkpoint_state))
+
+    @property
+    def resume_order(self) -> tuple[int, ...]:
+        """The steps at which a start may resume, in the order in which they are to be tried.
+
+        Newest first. If `checkpoint` names an older one, a person edited it to go back: from that one downwards. If it
+        does not list the newest alone, the process died between the manifest and that file.
+        """
+        steps, written = self.steps, self.written
+        if written is None or written.named not in steps:
+            return steps
+        later = [step for step in steps if step > written.named and step not in written.listed]
+        if len(later) == 1 and later[0] == steps[0] and written.listed:
+            return steps
+        return tuple(step for step in steps if step <= written.named)
+
+    @property
+    def is_disbelieved(self) -> bool:
+        """Whether there is a `checkpoint` that names no step of this run, and there are steps that it could name."""
+        return bool(self.steps) and self.has_file and (self.written is None or self.written.named not in self.steps)
+
+    @property
+    def passed_over(self) -> StateFile | None:
+        """What `checkpoint` says, if a start takes a later step than it names; None otherwise."""
+        written, order = self.written, self.resume_order
+        return written if written is not None and written.named in order and order[0] > written.named else None
 
 
-def is_disbelieved(rundir: RunDirectory) -> bool:
-    """Whether there is a `checkpoint` that names no step of this run, where there are steps that it could name."""
-    steps = rundir.steps()
-    written = checkpoint_state.read(rundir)
-    return bool(steps) and os.path.lexists(rundir.checkpoint_state) and (written is None or written.named not in steps)
-
-
-def is_passed_over(rundir: RunDirectory) -> StateFile | None:
-    """What `checkpoint` says, where a start takes a later one than it names all the same; None if it does not."""
-    written, order = checkpoint_state.read(rundir), resume_order(rundir)
-    return written if written is not None and written.named in order and order[0] > written.named else None
+def resume_order(rundir: RunDirectory) -> list[int]:
+    """The steps at which a start may resume; see `Catalogue.resume_order`."""
+    return list(Catalogue.read(rundir).resume_order)
 
 
 def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from trainerd.checkpoints import catalogue, manifest
+from trainerd.checkpoints import manifest
+from trainerd.checkpoints.catalogue import Catalogue
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError, StorageError
@@ -27,17 +28,18 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
     Raises:
       DataError: checkpoints exist and none verifies; nothing was touched.
     """
-    if catalogue.is_disbelieved(rundir):
+    catalogue = Catalogue.read(rundir)
+    if catalogue.is_disbelieved:
         log.warning(
             "%s does not name a checkpoint of this run, and is passed over: the newest that verifies counts",
             rundir.checkpoint_state,
             extra={"event": "disbelieved"},
         )
-    found, damaged = newest_sound(rundir)
+    found, damaged = newest_sound(rundir, catalogue)
     if found is None:
-        _refuse_to_start_over(rundir, damaged, foreign=foreign)
+        _refuse_to_start_over(rundir, catalogue, damaged, foreign=foreign)
         return None
-    _tell_of_later(rundir)
+    _tell_of_later(rundir, catalogue)
     for bad, why in damaged.items():
         store.quarantine(bad, why)
     if damaged:
@@ -45,12 +47,12 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
     return found
 
 
-def _tell_of_later(rundir: RunDirectory) -> None:
+def _tell_of_later(rundir: RunDirectory, catalogue: Catalogue) -> None:
     """Say that a later checkpoint is resumed than `checkpoint` names: a person may have edited that file to go back.
 
     Not a person, but a kill, has left it where it names the last of those that it lists.
     """
-    written = catalogue.is_passed_over(rundir)
+    written = catalogue.passed_over
     if written is None:
         return
     if written.named == max(written.listed):
@@ -64,13 +66,13 @@ def _tell_of_later(rundir: RunDirectory) -> None:
     log.log(level, text, rundir.checkpoint_state, written.named, extra={"event": "passed-over"})
 
 
-def newest_sound(rundir: RunDirectory) -> tuple[Manifest | None, dict[int, str]]:
+def newest_sound(rundir: RunDirectory, catalogue: Catalogue) -> tuple[Manifest | None, dict[int, str]]:
     """The newest checkpoint that verifies, and why those before it do not, by step. Nothing is changed.
 
     What the run left behind when it went back is no past of what it has become, and is passed over.
     """
     damaged: dict[int, str] = {}
-    order = catalogue.resume_order(rundir)
+    order = catalogue.resume_order
     past = order[0] if order else None
     left_behind = set[int]()
     for step in order:
@@ -104,20 +106,22 @@ def _has_past(rundir: RunDirectory, step: int) -> bool:
         return False
 
 
-def _refuse_to_start_over(rundir: RunDirectory, damaged: dict[int, str], *, foreign: bool) -> None:
-    """Raise where checkpoints exist: a run is never started again from step 0 over somebody's work."""
+def _refuse_to_start_over(
+    rundir: RunDirectory, catalogue: Catalogue, damaged: dict[int, str], *, foreign: bool
+) -> None:
+    """Raise if checkpoints exist: a run is never started again from step 0 over somebody's work."""
     if damaged:
-        others = ", ".join(str(step) for step in rundir.steps() if step not in damaged)
+        others = ", ".join(str(step) for step in catalogue.steps if step not in damaged)
         later = f"Of other steps there are {others}: name one in {rundir.checkpoint_state}.\n" if others else ""
         reasons = "\n".join(f"  step {step}: {why}" for step, why in damaged.items())
         raise DataError(
             f"none of the {len(damaged)} checkpoints in {rundir.path} verifies:\n{reasons}\n"
             f"{later}Nothing was touched. Bring one back from a backup, or choose another `logdir` to start anew."
         )
-    if steps := rundir.steps():
+    if catalogue.steps:
         raise DataError(
             f"{rundir.checkpoint_state} names a step from which no checkpoint can be used, while those of steps "
-            f"{', '.join(map(str, steps))} exist. Name one of them in it, or delete that file."
+            f"{', '.join(map(str, catalogue.steps))} exist. Name one of them in it, or delete that file."
         )
     if not foreign and (found := rundir.foreign_checkpoints()):
         raise DataError(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainerd.checkpoints import checkpoint_state, latest, manifest
+from trainerd.checkpoints.catalogue import Catalogue
 from trainerd.checkpoints.manifest import DamagedError, FileRecord
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError
@@ -73,7 +74,7 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
             return first
         except DamagedError as error:
             why[first.name] = str(error)
-    found, damaged = latest.newest_sound(rundir)
+    found, damaged = latest.newest_sound(rundir, Catalogue.read(rundir))
     why = {rundir.prefix(step).name: reason for step, reason in damaged.items()} | why
     if found is None:
         refuse_to_start_over(rundir, why)
