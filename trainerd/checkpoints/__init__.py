@@ -1,1 +1,1 @@
-"""Checkpoints: what is written, when it counts, which may go, and how one is read back."""
+"""Checkpoints: writing, verifying, keeping, deleting and finding them."""

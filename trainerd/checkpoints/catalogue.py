@@ -76,7 +76,7 @@ def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:
 def newest(rundir: RunDirectory) -> Manifest | None:
     """The checkpoint at which the next start will resume, if its files verify; None if there is none.
 
-    Another process may save and delete meanwhile: where one that was listed is gone, there is a newer one.
+    Another process may save and delete meanwhile: if a listed one is gone, there is a newer one.
     """
     while True:
         steps, gone = resume_order(rundir), False

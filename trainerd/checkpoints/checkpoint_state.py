@@ -35,7 +35,7 @@ class StateFile:
 
 
 def read(rundir: RunDirectory) -> StateFile | None:
-    """What the `checkpoint` of a run says. None if it is missing or not understood, and so tells nothing of it."""
+    """Read the `checkpoint` of a run. Returns None if it is missing or not understood."""
     steps = [(key, _step(said, rundir)) for key, said in _lines(rundir.checkpoint_state) or ()]
     named = [step for key, step in steps if key == _NAMED]
     if not named or named[-1] is None or any(step is None for _, step in steps):
@@ -65,7 +65,7 @@ def listed(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[tuple[str, str]] | None:
-    """Each key with the path that the file has for it; None if it is not understood.
+    """Each key with its path; None if the file is missing or not understood.
 
     Raises:
       StorageError: it cannot be read now.
@@ -90,7 +90,7 @@ def _lines(path: Path) -> list[tuple[str, str]] | None:
 
 
 def _unescaped(text: str) -> str:
-    """What protocol buffers' text form writes as octal digits, such as the letters of other languages."""
+    """Decode what protocol buffers' text form writes as octal digits, such as letters beyond ASCII."""
     return text.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""Keeps what is to be kept: deletes the checkpoints that retention gives up, manifest first, and moves some aside."""
+"""Deletes the checkpoints that retention gives up, manifest first, and moves pinned ones aside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Deleter:
 
     Args:
       rundir: where.
-      policy: which are kept; may be set again at any time.
+      policy: which checkpoints are kept; may be set again at any time.
       enter: called with the stage before a checkpoint is deleted.
 
     Attributes:
@@ -46,7 +46,7 @@ class Deleter:
         self._manifests[manifest.step] = manifest
 
     def finish_deletions(self) -> None:
-        """At a start: finish what was cut short."""
+        """At a start: finish the deletions that were cut short."""
         for step in self._rundir.asides():
             self.settle(step)
         for step in self._rundir.deletions():
@@ -55,7 +55,8 @@ class Deleter:
     def deletable(
         self, current: int, *, upcoming: bool = False, before: int | None = None, stays: Sequence[int] = ()
     ) -> list[int]:
-        """The steps that may go; where `current` is still to come, what is before it and must outlive it is named."""
+        """The steps that may be deleted. If `current` is still to be published, the arguments name the one before it,
+        and those that must stay."""
         steps, pinned = self._rundir.steps_and_pins()
         steps = [step for step in steps if not (upcoming and step == current)]
         found = {step: manifest for step in steps if (manifest := self.manifest(step)) is not None}
@@ -88,7 +89,7 @@ class Deleter:
         return not [step for step in steps if not self._finish_deletion(step)]
 
     def _finish_deletion(self, step: int) -> bool:
-        """Delete the files of a checkpoint whose manifest was put aside; at a start, of one that was cut short."""
+        """Delete the files of a checkpoint whose manifest was put aside, also of one whose deletion was cut short."""
         self.looked_at += 1
         self._manifests.pop(step, None)
         aside = self._rundir.deletion(step)
@@ -105,7 +106,7 @@ class Deleter:
         return True
 
     def set_aside(self, step: int) -> None:
-        """Another checkpoint of this step is to be published: this one waits, until `settle`, for that to be done."""
+        """Put this checkpoint aside until `settle`, since another one of its step is to be published."""
         self._enter("retract")
         self.settle(step)
         aside = self._rundir.aside(step)
@@ -117,9 +118,9 @@ class Deleter:
         fsync_directory(self._rundir.path)
 
     def settle(self, step: int) -> None:
-        """What was set aside goes where it belongs: back, if no other checkpoint of that step was published.
+        """Put the checkpoint that was set aside back, if no other one of its step was published.
 
-        If one was, it is deleted; a pinned one is kept in a folder of its own.
+        If another one was, delete it; move a pinned one to a folder of its own.
         """
         aside = self._rundir.aside(step)
         if step not in self._rundir.asides():
@@ -135,7 +136,7 @@ class Deleter:
         shutil.rmtree(aside)
 
     def _put_back(self, step: int, aside: Path) -> None:
-        """Its files, and then its manifest: from there on it exists again."""
+        """Put back its files, and then its manifest: from then on it exists again."""
         name, manifest = self._rundir.prefix(step).name, aside / self._rundir.manifest(step).name
         self._manifests.pop(step, None)
         with contextlib.suppress(DamagedError, DataError):
@@ -149,7 +150,8 @@ class Deleter:
             fsync_directory(self._rundir.path)
 
     def move(self, step: int, folder: Path) -> Path:
-        """Move all files of a checkpoint into a folder, its manifest first. Returns the one in which they are."""
+        """Move all files of a checkpoint into a folder, its manifest first. Returns the folder, which `_free_folder`
+        may change."""
         manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
         others = sorted(path for path in self._rundir.path.glob(f"{name}.*") if path != manifest)
         folder = _free_folder(folder, [manifest, *others])
@@ -167,7 +169,7 @@ class Deleter:
 
 
 def _free_folder(folder: Path, paths: Sequence[Path]) -> Path:
-    """A folder; one within it where it has files of these names already: those of an earlier time."""
+    """The folder, or one within it if it has files of these names already, from an earlier time."""
     _require_no_link(folder)
     for found in itertools.chain([folder], (folder / str(number) for number in itertools.count(2))):
         if not any(os.path.lexists(found / path.name) for path in paths):

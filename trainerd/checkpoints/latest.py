@@ -1,4 +1,4 @@
-"""Finding the checkpoint to resume from: newest first, verified before it is believed."""
+"""Finds the checkpoint to resume from: the newest that verifies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ log = logging.getLogger(__name__)
 
 
 def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bool = False) -> Manifest | None:
-    """The newest checkpoint whose files are what was written. Damaged ones before it go to quarantine.
+    """The newest checkpoint that verifies. Damaged ones that are newer go to quarantine.
 
     Args:
       rundir: where.
-      store: what moves the damaged ones.
-      foreign: whether checkpoints without a manifest may be there: then they do not keep a run from being new.
+      store: moves the damaged ones.
+      foreign: whether there may be checkpoints without a manifest. If so, they do not keep a run from being new.
 
     Returns:
       Its manifest, or None if the run directory holds no checkpoint: the run is new.
@@ -48,9 +48,9 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
 
 
 def _tell_of_later(rundir: RunDirectory, catalogue: Catalogue) -> None:
-    """Say that a later checkpoint is resumed than `checkpoint` names: a person may have edited that file to go back.
+    """Log that a later checkpoint is resumed than `checkpoint` names: a person may have edited that file to go back.
 
-    Not a person, but a kill, has left it where it names the last of those that it lists.
+    If it names the last of those that it lists, no person edited it: the process was killed before it wrote the file.
     """
     written = catalogue.passed_over
     if written is None:
@@ -69,7 +69,7 @@ def _tell_of_later(rundir: RunDirectory, catalogue: Catalogue) -> None:
 def newest_sound(rundir: RunDirectory, catalogue: Catalogue) -> tuple[Manifest | None, dict[int, str]]:
     """The newest checkpoint that verifies, and why those before it do not, by step. Nothing is changed.
 
-    What the run left behind when it went back is no past of what it has become, and is passed over.
+    Checkpoints that the run left behind when it went back are not of its past, and are passed over.
     """
     damaged: dict[int, str] = {}
     order = catalogue.resume_order
@@ -91,7 +91,7 @@ def newest_sound(rundir: RunDirectory, catalogue: Catalogue) -> tuple[Manifest |
 
 
 def _name(store: CheckpointStore, step: int) -> None:
-    """Have another start before the next save go on from the same checkpoint, and not from what was left behind."""
+    """Name the checkpoint, so that another start before the next save resumes from it, and not from one left behind."""
     try:
         store.name(step)
     except StorageError as error:

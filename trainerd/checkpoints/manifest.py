@@ -39,7 +39,7 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class About:
-    """What a manifest tells of a checkpoint beside its files; see there."""
+    """The fields of a manifest that do not come from the files; see `Manifest`."""
 
     reason: str
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Manifest:
       at: when its snapshot was taken, in seconds since 1970 (UTC).
       reason: why it was written.
       metrics: the last value of each metric at that boundary.
-      trained_secs: for how long the run had trained by then, in all its starts.
+      trained_secs: the seconds that the run had trained by then, in all its starts.
       fingerprint: what it was trained with; see `trainerd.config.fingerprint`.
       files: each file's name, in the run directory, to its record.
       before: the step of the checkpoint before it; None if there was none, or that is not known. What lies between
@@ -81,7 +81,7 @@ class Manifest:
         return sum(record.bytes for record in self.files.values())
 
     def to_bytes(self) -> bytes:
-        """The manifest as it stands on disk: JSON, with a checksum of itself as the last field."""
+        """The content of the manifest's file: JSON, with its own checksum as the last field."""
         content = {"format": FORMAT} | asdict(self)
         content["metrics"] = {k: v if math.isfinite(v) else None for k, v in self.metrics.items()}
         content["checksum"] = _checksum(content)
@@ -146,7 +146,7 @@ def verify(manifest: Manifest, folder: Path) -> None:
 
     Raises:
       DamagedError: the first file that is missing or differs.
-      StorageError: one cannot be read now.
+      StorageError: a file cannot be read now.
     """
     for name, record in manifest.files.items():
         path = folder / name

@@ -12,7 +12,7 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Point:
-    """What retention looks at in one checkpoint.
+    """What retention knows of one checkpoint.
 
     Its step, the seconds trained up to it, its metrics, and the step of the one before it, where that is known.
     """
@@ -25,7 +25,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Policy:
-    """What is kept. A checkpoint stays where any of these asks for it.
+    """Which checkpoints are kept. One stays as long as any of these rules keeps it.
 
     Attributes:
       keep_last: how many of the newest.
@@ -58,9 +58,10 @@ def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: 
 
 
 def left_behind(points: Sequence[Point], current: int) -> set[int]:
-    """The steps before `current` that are not of its past: the run went back before them, and has passed them since.
+    """The steps before `current` that are not of its past: the run went back before them, and has passed their steps
+    since.
 
-    Where it is not known what was before one it may be of that past: a program's Saver may have written it.
+    A checkpoint whose predecessor is unknown counts as of that past: a program's Saver may have written it.
     """
     befores = {point.step: point.before for point in points}
     past, step = {current}, current
@@ -75,10 +76,10 @@ def _newest(line: Sequence[Point], policy: Policy) -> set[int]:
 
 
 def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
-    """From the oldest on, each that lies far enough behind the last one kept.
+    """From the oldest on, each one that is far enough behind the last one kept.
 
-    Training time counts, not the clock on the wall: that stands while the run is paused, and nobody sets it. What this
-    keeps once it keeps ever after, since nothing older comes.
+    Training time counts, not the wall clock: it stops while the run is paused, and nobody sets it. A checkpoint that
+      this keeps once it keeps for good, since no older one comes.
     """
     kept: set[int] = set()
     last = 0.0
@@ -90,7 +91,7 @@ def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
 
 
 def _best(line: Sequence[Point], policy: Policy) -> set[int]:
-    """Of equals the oldest alone: figures of an evaluation stay in the manifests until the next one."""
+    """Of equals only the oldest: the figures of an evaluation stay in the manifests until the next evaluation."""
     firsts: dict[float, int] = {}
     for point in line if policy.best else ():
         if policy.best and (value := policy.best.badness(point.metrics)) is not None:

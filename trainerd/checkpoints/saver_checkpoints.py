@@ -1,6 +1,7 @@
 """Checkpoints that a program wrote with a Saver of its own: they have no manifest, and may have any name.
 
-What `checkpoint` names of them is honoured, as TensorFlow does, but only in the run directory and if it reads whole.
+trainerd follows a `checkpoint` that names one of them, as TensorFlow does, but only in the run directory and if it can
+be read whole.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Verify = Callable[[Path], int | None]
 
 
 def named(rundir: RunDirectory) -> Path | None:
-    """The prefix that `checkpoint` names, where there is such a checkpoint; it need not read whole."""
+    """The prefix that `checkpoint` names, if there is such a checkpoint; it need not be readable."""
     name = checkpoint_state.named(rundir.checkpoint_state)
     if name is None:
         return None
@@ -42,8 +43,8 @@ def is_ours(rundir: RunDirectory, prefix: Path) -> bool:
 def listed(rundir: RunDirectory) -> list[str]:
     """The prefixes in `checkpoint` that have no manifest, the oldest first: what a program's own Saver keeps.
 
-    It takes two names of one folder for two, and of two checkpoints of one step deletes one, which is the other too:
-    so they begin as the program names the folder.
+    They begin as the program spells the folder: a Saver takes two spellings for two checkpoints, and deletes one of
+      them, which is the other too.
     """
     names = [n for n in checkpoint_state.listed(rundir.checkpoint_state) if not (rundir.path / f"{n}.json").exists()]
     folder = rundir.given or str(rundir.path)
@@ -51,14 +52,14 @@ def listed(rundir: RunDirectory) -> list[str]:
 
 
 def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
-    """The checkpoint that a session restores which saves nothing here: another process may. Nothing is changed.
+    """The checkpoint for a session that saves nothing here, while another process may. Nothing is changed.
 
-    That is the one which `checkpoint` names, as with TensorFlow; where it has a manifest, or cannot be read, the newest
-    that verifies.
+    It is the one that `checkpoint` names, as with TensorFlow; if that has a manifest, or cannot be read, it is the
+    newest that verifies.
 
     Args:
       rundir: where.
-      verify: called with a prefix; raises DamagedError where it cannot be read whole.
+      verify: called with a prefix; raises DamagedError if it cannot be read whole.
 
     Returns:
       Its prefix; None if there is none.
@@ -93,7 +94,7 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
 def adopt(rundir: RunDirectory, store: CheckpointStore, verify: Verify) -> dict[str, str]:
     """Give a manifest to each checkpoint that a program wrote with a Saver of its own: beside ours, or over one.
 
-    Where `checkpoint` names one, others that it does not list are none of the run's: somebody has put them there.
+    If `checkpoint` names one, others that it does not list are not the run's: somebody has put them there.
 
     Args:
       rundir: where.
@@ -132,7 +133,7 @@ def tell(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
 
 
 def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
-    """Raise where there are checkpoints, of which none can be used: no model is initialized over somebody's work.
+    """Raise if there are checkpoints and none can be used: no model is initialized over somebody's work.
 
     Args:
       rundir: where.
@@ -157,9 +158,9 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
 
 
 def _is_rewritten(rundir: RunDirectory, step: int) -> bool:
-    """Whether a checkpoint's index, or its graph, is there and another than the one that its manifest tells of.
+    """Whether a checkpoint's index, or its graph, differs from the record in its manifest.
 
-    A Saver that writes the same values once more writes the same index, and the graph as it has become.
+    A Saver that writes the same values again writes the same index, and the present graph.
     """
     prefix = rundir.prefix(step)
     try:

@@ -25,23 +25,23 @@ class Snapshot(Protocol):
 
         Args:
           prefix: the path that they start with.
-          moved: told of the bytes that were dealt with, where the files do not grow meanwhile.
+          moved: called with the number of bytes done, while the files do not grow.
 
         Returns:
-          The 128-bit XXH3 of those files for which it is known already, by name. None is on disk for sure yet.
+          The 128-bit XXH3 of the files for which it is known already, by name. None of the files is durable yet.
 
         Raises:
           OSError: it cannot be written.
-          UnsoundError: it must not be: it holds a NaN.
+          UnsoundError: it holds a NaN, and must not be saved.
         """
         ...
 
     def first_change(self, later: Any) -> str | None:
-        """The name of a variable whose value is another in a later snapshot of the same model; None if all are."""
+        """The name of a variable whose value differs in a later snapshot of the same model; None if none does."""
         ...
 
     def release(self) -> None:
-        """Give back its memory: it will not be written, or has been. May be called on any thread, and again."""
+        """Free its memory: it was written, or will not be. May be called on any thread, and more than once."""
         ...
 
 

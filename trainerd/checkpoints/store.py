@@ -1,4 +1,4 @@
-"""The store: makes a snapshot durable and a checkpoint of it, and deletes the ones that may go.
+"""The store: makes durable checkpoints of snapshots, and deletes those that retention gives up.
 
 The order of a publish is DESIGN's: data, index, manifest, `checkpoint`. No manifest, no checkpoint.
 """
@@ -103,12 +103,12 @@ class CheckpointStore:
 
         Args:
           snapshot: the state.
-          about: what its manifest says of it.
+          about: the other fields of its manifest.
           announce: called as soon as it is on disk, before others are deleted.
 
         Raises:
           NoRoomError: there is too little space for it.
-          StorageError: it could not be written; every checkpoint that was there is as it was.
+          StorageError: it could not be written; the existing checkpoints are intact.
           UnsoundError: the snapshot must not be saved.
         """
         step, started, at = snapshot.step, self._timer(), self._clock()
@@ -161,7 +161,7 @@ class CheckpointStore:
         return bool(self._given_up)
 
     def clean(self) -> None:
-        """Remove what a save or a deletion that was killed left behind, and put back what it had set aside."""
+        """Remove what a killed save or deletion left behind, and put back what it had set aside."""
         lock.require_in_place(self._rundir)
         with storage(f"clean {self._rundir.path}"):
             self._deleter.finish_deletions()
@@ -211,7 +211,7 @@ class CheckpointStore:
         return manifest
 
     def _step_before(self, step: int) -> int | None:
-        """Of the checkpoint before one of this step; the same as before where it is saved again."""
+        """The step of the checkpoint before one of this step; unchanged if that step is saved again."""
         if self._before == step:
             again = self._deleter.manifest(step)
             return again.before if again is not None else None
@@ -260,9 +260,10 @@ class CheckpointStore:
     def _name(self, current: int) -> list[int]:
         """Name the checkpoint that exists now in `checkpoint`. Returns those that retention gives up.
 
-        They are not listed there any more: writing that file once instead of twice saves two fsyncs. Where it cannot
-        be written and the next start finds this checkpoint all the same, it is logged, and done after the next save.
-        Where the run had gone back, the start would believe the old `checkpoint`: then the save has failed.
+        Those are not listed there any more: writing that file once instead of twice saves two fsyncs. If the file
+          cannot be written, and the next start finds this checkpoint all the same, that is logged, and the next save
+          writes the file. If the run had gone back, the next start would follow the old `checkpoint`: then the save has
+          failed.
         """
         try:
             given_up = self._deleter.deletable(current)
@@ -285,7 +286,7 @@ class CheckpointStore:
         log.warning("cannot tidy up after step %s: %s", self._before, error, extra={"event": "retention"})
 
     def adopt(self, step: int) -> None:
-        """Give a manifest to a checkpoint that is there without one, or is another than its manifest tells of.
+        """Give a manifest to a checkpoint that has none, or that differs from its manifest.
 
         Raises:
           StorageError: the manifest cannot be written.
@@ -325,7 +326,7 @@ class CheckpointStore:
         )
 
     def _forget_half_published(self, staging: Path) -> None:
-        """Where the process died between renaming the data and renaming the manifest, remove the data.
+        """Remove the data, if the process died between renaming the data and renaming the manifest.
 
         The staged manifest names the files, so that nothing is ever deleted that this store did not write.
         """

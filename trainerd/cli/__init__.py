@@ -18,7 +18,7 @@ from trainerd.errors import INTERRUPTED, StorageError, TrainerdError, UsageError
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit with its code, whatever a job that it has trained leaves running."""
+    """Run a command and exit with its code, also if the trained job leaves something running."""
     try:
         _run(arguments)
     except SystemExit as ended:
@@ -61,9 +61,9 @@ def _run(arguments: list[str] | None) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Have the three standard streams lead somewhere: who starts us may have closed them.
+    """Open the three standard streams, if whoever starts this process has closed them.
 
-    Nothing else is to have their numbers: what a library prints would be written into it.
+    No other file may get their descriptors: a library's output would be written into it.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -78,12 +78,12 @@ def _open_closed_streams() -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Have what is still to be written to a stream go nowhere: it would fail once more when Python ends."""
+    """Send the rest of a stream's output nowhere: it would fail again when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _for_stderr(text: str) -> str:
-    """In a journal, what is printed has the level of an error only where each line says so; see sd-daemon(3)."""
+    """In the journal a printed line is an error only if the line says so; see sd-daemon(3)."""
     from logging_journald import check_journal_stream
 
     return "\n".join(f"<3>{line}" for line in text.splitlines()) if check_journal_stream() else text

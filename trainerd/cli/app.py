@@ -1,4 +1,4 @@
-"""The group of commands. Each is a file, imported when it is called, so that `status` costs what it needs."""
+"""The group of commands. Each is a file, imported when it is called, so that `status` is fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `trainerd install` is about to write, and whether the unit could run."""
+"""The plan of `trainerd install`: what it writes, and whether the unit can run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NAME = "trainerd"
 
 @dataclass(frozen=True)
 class Machine:
-    """The places of a machine that a unit is about.
+    """The folders of a machine that matter to a unit.
 
     Attributes:
-      units: where root's units are.
-      configs: where their configs are.
-      state: what StateDirectory= is in.
-      hidden: what the sandbox of a system unit takes from a service's sight.
-      running: the folder that is there while systemd runs.
+      units: the folder of root's units.
+      configs: the folder of their configs.
+      state: the folder that StateDirectory= is in.
+      hidden: the folders that the sandbox of a system unit hides.
+      running: a folder that exists while systemd runs.
     """
 
     units: Path = Path("/etc/systemd/system")
@@ -46,7 +46,7 @@ MACHINE = Machine()
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be written, and for whom.
+    """The unit to write.
 
     Attributes:
       path, text: the unit.
@@ -108,7 +108,7 @@ def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path
 
 
 def _config_argument(config_path: Path, user: bool, name: str | None) -> str:
-    """How the unit names the config: a template has one for each of its instances."""
+    """The config as the unit names it: a template names one for each instance."""
     if name is None:
         return units.quote(str(config_path))
     return f"%E/{NAME}/%i.toml" if user else units.quote(str(MACHINE.configs)) + "/%i.toml"
@@ -164,7 +164,7 @@ def _require_reachable(config_path: Path) -> None:
 
 
 def python_paths() -> list[Path]:
-    """What running this trainerd takes: the interpreter, where it really is, its libraries, and the package."""
+    """The paths that this trainerd needs to run: the interpreter, its real path, its libraries, and the package."""
     executable = Path(sys.executable)
     package = Path(trainerd.__file__).parent
     found = [executable, executable.resolve(), Path(sys.prefix), Path(sys.base_prefix), package, package.resolve()]
@@ -183,7 +183,7 @@ def _hidden_under(path: Path) -> Path | None:
 
 
 def _closed_to_others(path: Path) -> Path | None:
-    """The first part of a path, from the top, that a user without rights cannot pass or read."""
+    """The first part of a path, from the root, that an ordinary user cannot enter or read."""
     for part in [*reversed(path.parents), path]:
         needed = 0o4 if part == path and not part.is_dir() else 0o1
         if not part.stat().st_mode & needed:

@@ -1,4 +1,4 @@
-"""The options that commands share, and what they choose: a config, or a run directory."""
+"""The options that commands share, and the config or run directory that they choose."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def of_training(command: Command) -> Command:
 
 
 def load_config(config_path: Path | None) -> Config:
-    """The config that is meant: the one named, the one here, or the digits job.
+    """The config of --config, of the current folder, or the digits job.
 
     Raises:
       ConfigError: it is wrong.
@@ -74,7 +74,7 @@ def _digits() -> Config:
 def overrides(
     logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False
 ) -> Callable[[Config], Config]:
-    """What the command line changes of a config, as a function, so that a reload can do it again.
+    """The command line's changes of a config, as a function that a reload calls again.
 
     Raises:
       UsageError: the options contradict each other.
@@ -96,7 +96,7 @@ def overrides(
 
 
 def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
-    """The run directory that a command is to look at. A run goes on whatever was written into its config since.
+    """The run directory of a command. Mistakes in the config since the start do not matter.
 
     Raises:
       ConfigError: the config cannot be read, or names none.
@@ -109,7 +109,7 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
 
 
 def _trusted(path: Path) -> RunDirectory:
-    """A run directory. A link to one is another user's trap, where that user may have made it and this one is not."""
+    """A run directory. A link to one may be a trap of another user, who can write to the folder that the link is in."""
     if path.is_symlink() and (owner := path.lstat().st_uid) not in (0, os.geteuid()):
         raise UsageError(f"{path} is a symbolic link that uid {owner} has made: name the folder that it leads to.")
     return RunDirectory(path)

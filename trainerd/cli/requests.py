@@ -21,7 +21,7 @@ _AGAIN_SECS = 5.0
 
 
 def append(path: Path, line: str) -> None:
-    """Append a line to a file that asks for something, making it where it is not there."""
+    """Append a line to a request file, and make it if it is missing."""
     with storage(f"write {path}"):
         descriptor = open_to_append(path)
         try:

@@ -1,4 +1,4 @@
-"""What a command prints: text that may come from a run directory, and so from anybody."""
+"""Prints text that may come from a run directory, and so from anybody."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print it, with control characters as escapes.
 
     Args:
-      text: what; it may have several lines.
+      text: the text; it may have several lines.
       err: whether it goes to standard error.
       nl: whether a line break follows.
     """

@@ -1,4 +1,4 @@
-"""What `trainerd run` says at its end: how it went, and what one can do next."""
+"""The summary at the end of `trainerd run`: the result, and the commands that may follow."""
 
 from __future__ import annotations
 

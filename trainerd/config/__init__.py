@@ -1,1 +1,1 @@
-"""trainerd.toml: its keys, how it is read, and what of it a checkpoint remembers."""
+"""trainerd.toml: its keys, the parser, and the fingerprint that a checkpoint holds."""

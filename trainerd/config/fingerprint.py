@@ -30,7 +30,7 @@ _STAGE = re.compile(r"(?P<name>[\w?]+)(?:\((?P<settings>[^()]*)\))?")
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as it was; None if there was, or is, no such thing."""
+    """One entry that differs. `None` stands for a missing entry."""
 
     name: str
     before: str | None
@@ -41,33 +41,33 @@ class Difference:
 
     @property
     def moves_position(self) -> bool:
-        """Whether a saved position of the dataset means another place than it did."""
+        """Whether a saved position of the dataset now means another place."""
         return self.name in _POSITION and self.before is not None and self.now is not None
 
     @property
     def moves_order(self) -> bool:
-        """Whether other elements stand at the places of the dataset than did."""
+        """Whether the dataset has other elements at the same places."""
         return self.name == _CONTENT and self.before is not None and self.now is not None
 
     @property
     def is_of_state(self) -> bool:
-        """Whether the variables are others."""
+        """Whether the variables differ."""
         return self.name == _STATE
 
     @property
     def is_of_optimizer(self) -> bool:
-        """Whether the slots that were saved are those of another optimizer in the same place."""
+        """Whether the saved slots are those of another optimizer in the same place."""
         return self.name.startswith(_OPTIMIZER) and self.before is not None and self.now is not None
 
 
 def builds_otherwise(changes: Sequence[Difference]) -> bool:
-    """Whether what the job builds is not what it was, although nothing that is known of has changed in it."""
+    """Whether the job builds something else, although its source is the same."""
     built = [each for each in changes if each.name == _GRAPH and each.before is not None and each.now is not None]
     return bool(built) and not any(each.name.startswith(_SOURCES) for each in changes)
 
 
 def of_config(config: Config) -> Fingerprint:
-    """Every key of a config but the run directory's place."""
+    """Every key of a config but `logdir`."""
     found: Fingerprint = {}
     for name, _, _ in every_key():
         value: object = config
@@ -79,7 +79,7 @@ def of_config(config: Config) -> Fingerprint:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:
-    """What is not as it was, sorted by name."""
+    """All differences, sorted by name."""
     names = sorted(before.keys() | now.keys())
     changed = [Difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
     is_readable = before.get(FORMAT, FIRST_FORMAT) == now.get(FORMAT, FIRST_FORMAT)
@@ -87,7 +87,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Diffe
 
 
 def _is_unread(change: Difference, *, is_readable: bool) -> bool:
-    """Whether it only seems to be a change, since one side could not read what the other could."""
+    """Whether it is no change of the data: one side could not read what the other could."""
     if change.name not in _OF_FORMAT or change.before is None or change.now is None:
         return False
     if not is_readable:
@@ -98,7 +98,7 @@ def _is_unread(change: Difference, *, is_readable: bool) -> bool:
 
 
 def _are_alike(before: str, now: str) -> bool:
-    """Whether two descriptions of a pipeline differ in nothing that both sides could read."""
+    """Whether two descriptions of a pipeline agree in all that both sides could read."""
     ones, others = list(_STAGE.finditer(before)), list(_STAGE.finditer(now))
     if _STAGE.sub("", before) != _STAGE.sub("", now) or len(ones) != len(others):
         return UNREAD in before + now  # what is below a stage was not read

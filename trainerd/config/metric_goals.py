@@ -1,4 +1,4 @@
-"""Goals that name a metric: the target, at which a run ends, and the best, whose checkpoint is kept."""
+"""Goals for a metric: the target, which ends a run, and the best, whose checkpoint is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = r"([^\s<>=](?:[^\n<>=]*[^\s<>=])?)"  # spaces may be within it: Keras na
 
 @dataclass(frozen=True)
 class Target:
-    """A metric's value at which training has done what it was for."""
+    """A metric's value at which training ends."""
 
     metric: str
     at_least: bool
@@ -39,7 +39,7 @@ class Target:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.value:g}"
 
     def mistake(self, metrics: Iterable[str]) -> str | None:
-        """Why it will never be met, when all that the job has are these metrics. None if it may be."""
+        """Why it can never be met, if these are all metrics of the job. None if it can."""
         missing = text.no_metric(self.metric, metrics)
         return missing and f"{missing} {str(self)!r} is never reached."
 
@@ -74,11 +74,11 @@ class Best:
         return f"{'min' if self.is_least else 'max'} {self.metric}"
 
     def mistake(self, metrics: Iterable[str]) -> str | None:
-        """Why there will be no best, when all that the job has are these metrics. None if there may be."""
+        """Why there can be no best, if these are all metrics of the job. None if there can."""
         missing = text.no_metric(self.metric, metrics)
         return missing and f"{missing} No checkpoint is kept for {str(self)!r}."
 
     def badness(self, metrics: Mapping[str, float]) -> float | None:
-        """A number that is less for better metrics; None if the metric is missing or not finite."""
+        """A number that is smaller for better metrics; None if the metric is missing or not finite."""
         value = metrics.get(self.metric, math.nan)
         return None if not math.isfinite(value) else value if self.is_least else -value

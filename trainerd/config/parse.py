@@ -1,6 +1,6 @@
 """trainerd.toml to a frozen Config: every key, its type, unit and default in one place.
 
-A key is one line here: its annotation is what validates it, and docs/config.md lists what stands here.
+A key is one line: its annotation validates it, and docs/config.md lists it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def load(path: Path) -> Config:
 
 
 def load_rundir(path: Path) -> Path:
-    """The run directory that a config file names, whatever else is wrong in it: a run may be training there.
+    """The run directory that a config file names, even if other keys are wrong: a run may be training there.
 
     Raises:
       ConfigError: it cannot be read, or does not name one.
@@ -157,7 +157,7 @@ def _plain(kind: Any, message: str) -> str:
 
 
 def _choices(kind: Any) -> list[str]:
-    """The strings that a key may be, where these are all there are."""
+    """The strings that a key may be, if it may be nothing else."""
     return [choice for part in (kind, *get_args(kind)) for choice in get_args(part) if isinstance(choice, str)]
 
 

@@ -73,7 +73,7 @@ class EvaluateConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogConfig:
-    """How long what is not a step may take before systemd is allowed to end the process.
+    """How long anything but a step may take before systemd may end the process.
 
     Steps themselves have `WatchdogSec=` of the unit.
     """
@@ -142,11 +142,11 @@ class Config:
         return rundir_of(self.folder, self.logdir)
 
     def parsed_best(self) -> Best | None:
-        """What the best checkpoint is, or None if it was not said."""
+        """What the best checkpoint is; None if the config does not say."""
         return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)
 
     def parsed_target(self) -> Target | None:
-        """The target, or None if training does not end at one."""
+        """The target; None if there is none."""
         return None if self.target is None else Target.parse(self.target)
 
 
@@ -158,7 +158,7 @@ def rundir_of(folder: Path, logdir: str) -> Path:
 
 
 def every_key() -> list[tuple[str, Any, Any]]:
-    """Every key as (its name with its table, its type, its dataclass field), in the order of the file."""
+    """Every key, in the order of the file, as (its name with its table, its type, its dataclass field)."""
     found: list[tuple[str, Any, Any]] = []
     for cls, prefix in ((Config, ""), *((t, f"{n}.") for n, t in _tables().items())):
         types = get_type_hints(cls, include_extras=True)

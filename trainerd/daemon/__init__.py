@@ -1,1 +1,1 @@
-"""One process's life: lock, detach, signals, logs, systemd, watchdog."""
+"""The life of one process: lock, detach, signals, logs, systemd, watchdog."""

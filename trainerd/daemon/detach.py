@@ -1,4 +1,4 @@
-"""Starting a daemon: the parent waits until training has really begun, or knows why it has not."""
+"""Starts a daemon: the parent waits until training has begun, or until it knows why not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainerd.system.fork import undone_in_children
 
 
 class StartError(TrainerdError):
-    """The daemon could not begin; its own exit code says why."""
+    """The daemon could not start; its exit code says why."""
 
     summary = "the daemon could not begin"
 
@@ -30,7 +30,7 @@ class StartError(TrainerdError):
 def start(config: Config, overrides: Callable[[Config], Config]) -> str:
     """Start a daemon that trains, and wait until it does.
 
-    The lock is taken before the fork, so that of many starts at once all but one fail here.
+    The lock is taken before the fork: of several starts at once all but one fail here.
 
     Returns:
       A line for the person who started it.
@@ -66,7 +66,7 @@ def _result(message: str, rundir: RunDirectory) -> str:
 
 
 class _Parent:
-    """The pipe to the process that waits for us."""
+    """The pipe to the parent, which waits."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
@@ -81,7 +81,7 @@ class _Parent:
         self.tell({"text": f"{outcome.phase}: {outcome.why}"})
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Tell it once; it stops waiting then. One that does not wait any more is not an error."""
+        """Tell it once; it then stops waiting. It is no error if it waits no more."""
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -93,7 +93,7 @@ class _Parent:
             os.close(descriptor)
 
     def leave(self) -> None:
-        """Say nothing more: this is another process now."""
+        """Close the pipe in a child of the daemon."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,4 @@
-"""The end of this process, which nothing that a job leaves running may put off for ever."""
+"""The end of this process: nothing that a job leaves running may delay it for ever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_EXIT_SECS = 2.0  # for what is registered with atexit, where the process ends
 
 
 def end(code: int) -> NoReturn:
-    """End this process as Python does, but for its frames: a daemon's callers are those of another process.
+    """End this process as Python does, without unwinding its frames: a daemon's callers belong to the parent.
 
     Args:
       code: what it exits with.
@@ -34,7 +34,7 @@ def end(code: int) -> NoReturn:
 
 
 def end_now(code: int) -> NoReturn:
-    """End this process on any thread, whatever its other threads are in. The job's own processes are ended.
+    """End this process from any thread, whatever its other threads do. The job's own processes end too.
 
     Args:
       code: what it exits with.
@@ -53,10 +53,10 @@ def end_now(code: int) -> NoReturn:
 
 
 def end_soon(code: int) -> None:
-    """Where threads or processes of the job's are left that Python waits for at its end, see to it that it does end.
+    """Bound the end of this process, if the job leaves threads or processes that Python waits for at exit.
 
-    They have `PATIENCE_SECS` to end by themselves. Then the processes are terminated, and the threads left where they
-    are. A process that only waits for a queue, which nobody fills any more, is terminated at once.
+    They have `PATIENCE_SECS` to end by themselves. Then the processes are terminated, and the threads abandoned. A
+    process that only waits for a queue, which nobody fills any more, is terminated at once.
 
     Args:
       code: what this process exits with.
@@ -91,9 +91,9 @@ def _end(code: int) -> None:
 
 
 def waits_for_queue(pid: int) -> bool:
-    """Whether a process does nothing but wait for a pipe or a lock, of which a `multiprocessing.Queue` is made.
+    """Whether a process only waits for a pipe or a lock, as for a `multiprocessing.Queue`.
 
-    One that has processes of its own may wait for them.
+    False for a process with children, since it may wait for them.
     """
     try:
         if psutil.Process(pid).children():

@@ -1,4 +1,4 @@
-"""How often a job has failed at one step: starting it again and again does not mend it. Pure, but for `before`."""
+"""Counts how often a job has failed at one step, which starting it again does not mend. Pure, except `before`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MANY = 10  # failures at one step, without a checkpoint in between
 
 
 def before(rundir: RunDirectory) -> Failure | None:
-    """The failure that an earlier start of the run has left in its state."""
+    """The failure in the state of an earlier start of the run."""
     with contextlib.suppress(StorageError):
         state = read_state(rundir.state)
         return state.failure if state is not None else None
@@ -20,10 +20,10 @@ def before(rundir: RunDirectory) -> Failure | None:
 
 
 def count(state: State, error: JobError | EntryError, at: float) -> Failure:
-    """The record of a failure. A checkpoint clears what the state has of those before it.
+    """The record of a failure. A checkpoint clears the record in the state.
 
     Args:
-      state: of the run, when it fails.
+      state: the run's, when it fails.
       error: what ends it.
       at: seconds since 1970 (UTC).
     """
@@ -34,13 +34,13 @@ def count(state: State, error: JobError | EntryError, at: float) -> Failure:
 
 
 def told(state: State, text: str) -> str:
-    """A failure for `status`, with how often it came."""
+    """A failure as `status` shows it, with its count."""
     often = state.failure is not None and state.failure.times > 1
     return f"{text} ({state.failure})" if often else text
 
 
 def is_too_often(state: State) -> bool:
-    """Whether another start would do the same again."""
+    """Whether another start would only fail again."""
     return state.failure is not None and state.failure.times >= MANY
 
 
@@ -49,7 +49,7 @@ def too_often(state: State, message: str) -> RepeatedFailureError:
 
     Args:
       state: of the run.
-      message: of the error that came once more.
+      message: that of the error.
     """
     first, _, rest = message.partition("\n")
     return RepeatedFailureError(

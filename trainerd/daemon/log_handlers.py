@@ -1,4 +1,4 @@
-"""Where log records go: trainerd.log, the journal, the terminal."""
+"""Handlers of log records: trainerd.log, the journal, the terminal."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERRO
 
 
 class LogFile(RotatingFileHandler):
-    """The log of the run directory. Keeps itself small, and can carry what the process prints too.
+    """The log of the run directory. It rotates, and can take the process's output too.
 
     Args:
       path: the file; it is appended to.
-      capture: whether standard output and standard error go to it, as those of a daemon.
+      capture: whether standard output and standard error go to it, as for a daemon.
     """
 
     def __init__(self, path: Path, *, capture: bool) -> None:
@@ -49,12 +49,13 @@ class LogFile(RotatingFileHandler):
         return os.fdopen(open_to_append(Path(self.baseFilename)), "a", encoding=self.encoding)
 
     def doRollover(self) -> None:
-        """Start a new file, and have what is printed follow."""
+        """Start a new file, and send the process's output to it."""
         super().doRollover()
         self._redirect()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, into a new file where the one so far was moved or removed; there where none can be made."""
+        """Write one record, into a new file if the old one was moved or removed, or into the old one if no new one can
+        be made."""
         try:
             if self.stream is None or not self._is_at(self.stream):
                 moved, self.stream = self.stream, self._open()
@@ -68,7 +69,7 @@ class LogFile(RotatingFileHandler):
         super().emit(record)
 
     def _is_at(self, stream: TextIOWrapper) -> bool:
-        """Whether the log's name still leads to this file."""
+        """Whether the log's path still is this file."""
         try:
             return os.path.samestat(Path(self.baseFilename).stat(), os.fstat(stream.fileno()))
         except FileNotFoundError:
@@ -114,14 +115,14 @@ FIELDS = ("step", "phase", "event", "reason", "logdir")
 
 
 class Others(logging.Handler):
-    """What other libraries log, for the handlers that trainerd's own records have reached already."""
+    """Passes records of other libraries to the handlers that trainerd's own records go to."""
 
     def __init__(self, handlers: list[logging.Handler]) -> None:
         super().__init__()
         self._handlers = handlers
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand one record on."""
+        """Pass one record on."""
         if record.name.partition(".")[0] != OURS:
             for handler in self._handlers:
                 handler.handle(record)
@@ -135,7 +136,7 @@ class AddFields(logging.Filter):
         self._state = state
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add what the record does not say itself."""
+        """Add the fields that the record lacks."""
         state = self._state()
         for name, value in (("step", state.step), ("phase", str(state.phase)), ("logdir", state.logdir)):
             if not hasattr(record, name):
@@ -144,7 +145,7 @@ class AddFields(logging.Filter):
 
 
 class _Printable(logging.Formatter):
-    """Shows no control characters: a record may quote what stands in the run directory."""
+    """Escapes control characters: a record may quote content of the run directory."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

@@ -36,14 +36,14 @@ def logging_to(
     capture: bool,
     terminal: logging.Handler | None = None,
 ) -> Iterator[None]:
-    """Send the logs of trainerd, and warnings of all others, where they belong while the block runs.
+    """Log trainerd's records, and warnings of all others, while the block runs.
 
     Args:
       path: the log file.
       level: the least level that is logged.
-      state: what the fields STEP and PHASE are taken from.
-      capture: whether the process is a daemon without a terminal: what it prints goes to the file.
-      terminal: what shows records to a person; by default the journal or standard error.
+      state: gives the fields STEP and PHASE.
+      capture: whether the process is a daemon without a terminal, whose output goes to the file.
+      terminal: the handler that shows records to a person. Default: the journal or standard error.
 
     Raises:
       StorageError: the file cannot be opened.
@@ -75,17 +75,17 @@ def logging_to(
 
 
 def follow(path: Path) -> None:
-    """The log is there now: a new file is made there where it is rotated."""
+    """The log's path has changed: rotation makes new files there."""
     for handler in _hung:
         if isinstance(handler, LogFile):
             handler.baseFilename = str(path)
 
 
 def be_heard() -> None:
-    """See to it that trainerd's records are logged: a job that sets up logging of its own may have silenced them.
+    """Restore trainerd's logging, which a job that configures logging may have silenced.
 
-    `logging.config` takes away handlers, and disables all loggers that there were, unless it is told not to.
-    `logging.disable` is for all there are.
+    `logging.config` removes handlers and disables existing loggers, unless told otherwise. `logging.disable` holds for
+    all loggers.
     """
     if logging.root.manager.disable:
         logging.disable(logging.NOTSET)
@@ -106,7 +106,7 @@ def _not_ours(record: logging.LogRecord) -> bool:
 
 
 def _is_printed(handler: logging.Handler) -> bool:
-    """Whether a job's handler writes where one of trainerd's does: each line would be there twice."""
+    """Whether a job's handler writes to the same place as one of trainerd's: each line would appear twice."""
     if type(handler) is not logging.StreamHandler:
         return False
     there = _place(handler)
@@ -114,7 +114,7 @@ def _is_printed(handler: logging.Handler) -> bool:
 
 
 def _place(handler: logging.Handler) -> tuple[int, int] | None:
-    """Which file a handler writes to: by default that of standard error."""
+    """The file that a handler writes to. Default: that of standard error."""
     try:
         found = os.fstat(getattr(handler, "stream", sys.stderr).fileno())
     except (AttributeError, OSError, ValueError):  # it has none, or is closed

@@ -1,4 +1,5 @@
-"""One process's life: begin, load, restore, train, end. `trainerd run`, the daemon and the systemd unit all run it."""
+"""The life of one process: begin, load, restore, train, end. `trainerd run`, the daemon and the systemd unit all run
+it."""
 
 from __future__ import annotations
 
@@ -59,13 +60,13 @@ class TrainerProcess:
 
     Args:
       config: what to train.
-      overrides: what the command line changed of it, applied again at a reload.
-      observers: told of every change of the state.
-      capture: whether the process has no terminal: what it prints goes to the log.
-      open_session: builds the session, where that is not the config's job as it stands.
-      chdir: whether it works in the config's folder; else, where it is.
-      ended: called with the outcome where the process ends without a return from `run`.
-      terminal: what shows log records to a person, where that is not standard error or the journal.
+      overrides: the changes of the command line, applied again at a reload.
+      observers: called with each new state.
+      capture: whether the process has no terminal, and its output goes to the log.
+      open_session: builds the session. Default: that of the config's job.
+      chdir: whether the config's folder becomes the working directory.
+      ended: called with the outcome if the process ends without a return from `run`.
+      terminal: the handler that shows log records to a person. Default: standard error or the journal.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class TrainerProcess:
 
     @property
     def state(self) -> State:
-        """What the run says of itself now."""
+        """The present state of the run."""
         return self._reporter.state
 
     # ------------------------------------------------------------------ a life, top to bottom
@@ -103,7 +104,7 @@ class TrainerProcess:
         """Take the lock and train.
 
         Raises:
-          TrainerdError: what ended the run, after it was logged and written to state.json.
+          TrainerdError: the error that ended the run; it is in the log and in state.json already.
         """
         self._rundir.create()
         with lock.hold(self._rundir) as held:
@@ -169,7 +170,7 @@ class TrainerProcess:
         return replace(state, max_steps=self._config.max_steps, failure=failures.before(self._rundir))
 
     def _begin(self) -> None:
-        """Say that we start."""
+        """Report the start."""
         self._reporter.update(phase=Phase.STARTING)
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
         self._claim.tell_of_leftovers()
@@ -178,7 +179,7 @@ class TrainerProcess:
         self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now)
 
     def _load_and_train(self) -> Outcome:
-        """Each part may take long; a pause that is asked for in between is granted before the next."""
+        """Load the job and train. A pause that is requested during one part is granted before the next."""
         state = self._reporter.state
         over = reached(self._config, state.step, state.metrics)
         if over is not None and state.step > 0 and not self._is_unfinished:
@@ -210,7 +211,7 @@ class TrainerProcess:
             return Loop(services, session, flag=self._flag, reporter=self._reporter).train()
 
     def _abandon(self, services: Services, outcome: Outcome) -> NoReturn:
-        """End the process after a pause, on another thread than the loop's, which cannot end what it is in."""
+        """End the process after a pause, from another thread than the loop's, which is stuck."""
         self._end(outcome)
         flushing = threading.Thread(target=services.recorder.close, name="trainerd-last-curves", daemon=True)
         flushing.start()
@@ -221,14 +222,14 @@ class TrainerProcess:
             end_now(0)
 
     def _give_up(self, error: BaseException) -> NoReturn:
-        """End the process where a step never ends, and the state before it cannot be saved."""
+        """End the process if a step never ends, and the state before it cannot be saved."""
         try:
             self._fail(error)
         finally:
             end_now(exit_code_of(error))
 
     def _run_program(self, program: Program) -> Outcome:
-        """Have a function write its own loop, with a Supervisor of this run; see `program.run`."""
+        """Call a function that writes its own loop, with a Supervisor of this run; see `program.run`."""
         host = DaemonHost(
             replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted),
             self._rundir,
@@ -306,7 +307,8 @@ class TrainerProcess:
             self._watchdog.beat(time.monotonic())
 
     def _failed(self, error: TrainerdError) -> TrainerdError:
-        """Say why the run ended. Returns the error that it ends with: another one, where it came again and again."""
+        """Report why the run ended. Returns the error that it ends with, which is another one after too many
+        failures."""
         if isinstance(error, JobError | EntryError):
             error.cause = in_a_line(error.__cause__) if error.__cause__ is not None else ""
             self._reporter.hold(failure=failures.count(self._reporter.state, error, time.time()))
@@ -317,7 +319,7 @@ class TrainerProcess:
         return error
 
     def _fail(self, error: BaseException) -> None:
-        """Say why the run ended. Nothing here may hide the error itself."""
+        """Report why the run ended. Nothing here may hide the error itself."""
         logs.be_heard()
         if isinstance(error, TrainerdError):
             log.error("%s", full_message(error), extra={"event": "failed"})

@@ -27,17 +27,17 @@ class DaemonHost:
     """Holds the run directory for the Supervisor of a program under the daemon; see `managed.host.Host`.
 
     Args:
-      config: what the daemon was started with.
-      rundir: which the daemon holds.
+      config: the daemon's.
+      rundir: the one that the daemon holds.
       flag, reporter: the daemon's.
       reload: reads the config again; None if it is wrong.
-      end: ends the process where the program does not after a pause; does not return.
-      fail: ends it where that pause could not be saved; does not return.
+      end: ends the process, if the program does not end after a pause; does not return.
+      fail: ends the process, if that pause could not be saved; does not return.
 
     Attributes:
-      outcome: how the program's last session ended; None if there was none, or it failed.
-      error: what it failed with.
-      had_session, was_paused: whether there was one that has ended, and whether one was paused, however it ended.
+      outcome: how the program's last session ended; None if there was none, or if it failed.
+      error: the error that it failed with.
+      had_session, was_paused: whether a session has ended, and whether one was paused.
       progress: a value that changes while the save under way gets written.
     """
 
@@ -66,10 +66,10 @@ class DaemonHost:
 
     @contextlib.contextmanager
     def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter]:
-        """The daemon holds it already.
+        """Nothing to take: the daemon holds the run directory.
 
         Raises:
-          Paused: the program had a session already, and was asked to pause in it or since: there is nothing to add.
+          Paused: the program had a session already, and was asked to pause in it or since.
         """
         if rundir is not None:
             lock.keep_up(rundir)
@@ -91,7 +91,7 @@ class DaemonHost:
 
     @contextlib.contextmanager
     def watched(self, services: Services) -> Iterator[None]:
-        """Have the watchdog look at its saves, and end the process where a pause waits for the program for ever."""
+        """Let the watchdog see its saves, and end the process if a pause waits for the program for ever."""
         self.progress = services.store.progress
         with Guard(self.flag, services, lambda outcome: self._end(services, outcome), self._fail) as guard:
             services.guarded_by(guard, in_services=False)
@@ -106,12 +106,12 @@ class DaemonHost:
         return self.effective_config(found, on_schedule=True)
 
     def failed(self, what: str, error: BaseException) -> JobError:
-        """What the run ends with after an error of the user's code."""
+        """The error that the run ends with after an error of the user's code."""
         step = self._reporter.state.step
         return JobError(f"{what} failed at step {step}", step=step, sound=True, details=job_traceback(error))
 
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
-        """The session has ended, and the program may go on: the daemon says how it ends."""
+        """The session has ended, and the program may go on: the daemon decides how the run ends."""
         self.outcome, self.error = None if error is not None else outcome, error
         self.had_session = True
         self.was_paused = self.was_paused or outcome.phase is Phase.PAUSED
@@ -120,7 +120,7 @@ class DaemonHost:
 
 
 def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) -> Outcome:
-    """Have a function write its own loop, with a Supervisor of the daemon's run.
+    """Call a function that writes its own loop, with a Supervisor of the daemon's run.
 
     Raises:
       JobError: it failed.

@@ -1,4 +1,4 @@
-"""The import of TensorFlow: its C++ messages go to the log, and the garbage collector rests meanwhile."""
+"""The import of TensorFlow: its C++ messages go to the log, and garbage collection is off meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainerd.system.regular_files import open_to_append
 
 
 def hush_tensorflow() -> None:
-    """Have TensorFlow's C++ part say errors only, among the lines of a run, unless its user has chosen a level."""
+    """Limit TensorFlow's C++ messages to errors, unless the user has chosen a level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
@@ -32,11 +32,11 @@ def stderr_to(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect nothing while the block runs, and never look again at what it made.
+    """Turn garbage collection off while the block runs, and exempt the block's objects from it for good.
 
     Importing TensorFlow and building a model makes more than half a million objects, none of them garbage, and the
-    collector walks through all of them again and again: a tenth of a start, and a quarter of a second at each full
-    collection after it.
+      collector visits all of them repeatedly: that takes a tenth of a start, and a quarter of a second at each full
+      collection after it.
     """
     gc.disable()
     try:

@@ -25,12 +25,12 @@ class GraphJob:
 
     Args:
       graph: a `tf.Graph`. trainerd adds what it needs for checkpoints, and finalizes it.
-      train_op: one step. It counts the global step.
-      metrics: name to scalar tensor, fetched with each step. `loss` is looked at for NaN.
+      train_op: one step. It adds 1 to the global step.
+      metrics: name to scalar tensor, fetched with each step. `loss` is checked for NaN.
       saver: a `tf.compat.v1.train.Saver` that says what is saved. Default: all variables.
       global_step: what counts the steps. Default: the graph's.
       summary_op: what is fetched on the summary schedule. Default: all summaries of the graph.
-      init_fn: called with the session after the variables have been initialized, where there is no checkpoint.
+      init_fn: called with the session after the variables have been initialized, if there is no checkpoint.
       evaluate: called with the session at a boundary on the evaluation schedule; returns a dict of name to number.
       config: a `tf.compat.v1.ConfigProto` for the session.
     """
@@ -59,8 +59,8 @@ class KerasJob:
       callbacks: `keras.callbacks`; what they remember is saved too.
       epochs: after so many epochs training is over. Default: `max_steps`, a target or a callback ends it.
       validation_steps: batches of `validation_data` that are evaluated. Default: all.
-      validation_freq: how many epochs there are between two validations, or a list of those that have one.
-      batch_size: the examples of a batch, where `data` is arrays.
+      validation_freq: epochs from one validation to the next, or a list of the epochs that have one.
+      batch_size: examples of a batch, if `data` is arrays.
       shuffle: whether arrays are shuffled, anew in each epoch.
     """
 
@@ -81,10 +81,10 @@ class Job:
     """A model to train. Build it inside the function that `entry` names.
 
     Args:
-      train_step: one step of ordinary TensorFlow 2. Called with one batch (one element of `dataset`), or with
-        nothing where there is no dataset. Returns a dict of name to scalar tensor, one scalar (it is named
-        "loss"), or None. trainerd makes it a `tf.function`; one that is already is taken as it is.
-      dataset: a `tf.data.Dataset`, or None. Where it ends, training ends; end it with `.repeat()` to go on.
+      train_step: one step of ordinary TensorFlow 2. Called with one batch (one element of `dataset`), or without
+        arguments if there is no dataset. Returns a dict of name to scalar tensor, one scalar (it is named
+        "loss"), or None. trainerd makes it a `tf.function`, unless it is one.
+      dataset: a `tf.data.Dataset`, or None. Training ends with it; end it with `.repeat()` to go on.
       state: what `tf.train.Checkpoint(**state)` can track: models, optimizers, variables, generators. All of
         it is saved and restored; what is not in it starts anew after a pause.
       evaluate: called at a boundary on the evaluation schedule; returns a dict of name to number. The figures

@@ -50,7 +50,7 @@ def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob | Program:
 
 
 def _takes_the_supervisor(found: object) -> bool:
-    """Whether it is a function with one argument that must be given."""
+    """Whether it is a function with one required argument."""
     if not callable(found):
         return False
     try:
@@ -62,7 +62,7 @@ def _takes_the_supervisor(found: object) -> bool:
 
 
 def source_of(entry: str) -> str:
-    """The file that a loaded entry is from, and a digest of it; empty where its module has none."""
+    """The file that a loaded entry is from, and its digest; empty if its module has no file."""
     path = getattr(sys.modules.get(entry.partition(":")[0]), "__file__", None)
     if not path:
         return ""
@@ -103,7 +103,7 @@ def _call(build: Callable[[], object], entry: str) -> object:
 
 
 def _blamed(entry: str, *, failed: str, ended: str) -> contextlib.AbstractContextManager[None]:
-    """What the user's code raises in the block is told as theirs."""
+    """An error that the user's code raises in the block becomes an EntryError."""
 
     def told(error: BaseException) -> TrainerdError:
         if isinstance(error, TrainerdError):

@@ -1,4 +1,4 @@
-"""The user's code: how it is called, and the traceback of it alone, without the frames of trainerd and TensorFlow."""
+"""Calls the user's code, and reports its errors without the frames of trainerd and TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what t
 
 @contextlib.contextmanager
 def user_code(failed: Callable[[BaseException], TrainerdError]) -> Iterator[None]:
-    """Run the user's code in the block. What it raises is told as the user's.
+    """Run the user's code in the block. Its errors are reported as the user's.
 
     Args:
-      failed: makes the error that is raised in its place, or returns the error itself.
+      failed: returns the error that is raised instead, which may be the same.
     """
     try:
         with ended_in_children():
@@ -59,9 +59,10 @@ def called_at_boundary(what: str, step: int) -> contextlib.AbstractContextManage
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether an error is one that the user's code has raised.
+    """Whether the user's code has raised an error itself.
 
-    A KeyboardInterrupt is, unless Python raises it for a Ctrl-C: where trainerd handles SIGINT, Python does not.
+    It has raised a KeyboardInterrupt itself, unless Python raises it for a Ctrl-C, which it does not while trainerd
+    handles SIGINT.
     """
     if isinstance(error, KeyboardInterrupt):
         return signal.getsignal(signal.SIGINT) is not signal.default_int_handler
@@ -77,7 +78,7 @@ def _is_the_users(file: str) -> bool:
 
 
 def job_traceback(error: BaseException) -> str:
-    """An exception's type, message and cause, with those frames only that lie in the user's own files."""
+    """An exception's type, message and cause, with the frames of the user's own files only."""
     parts: list[str] = []
     for one in _chain(error):
         frames = [f for f in traceback.extract_tb(one.__traceback__) if _is_the_users(f.filename)]
@@ -100,7 +101,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def in_a_line(error: BaseException) -> str:
-    """An exception's type and what its message says first, without where TensorFlow's ops were made."""
+    """An exception's type and the first line of its message, without TensorFlow's list of where ops were made."""
     lines = (re.sub(r"^\{\{.*?\}\}\s*", "", line).strip() for line in own_message(str(error)).splitlines())
     text = next((line for line in lines if line and not _SAYS_WHERE.match(line)), "")
     if _NAMES_ERROR.match(text):  # of Python that an op has called
@@ -109,7 +110,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def own_message(message: str) -> str:
-    """TensorFlow's message of an op that failed, with those of its stack frames that are the user's.
+    """TensorFlow's message of a failed op, with its stack frames in the user's files only.
 
     The message of an op that ran in a graph lists where the op was made, a frame a line, most of them TensorFlow's.
     """

@@ -1,1 +1,1 @@
-"""`trainerd prove`: a run that was interrupted is the run that was not, step by step and bit for bit."""
+"""`trainerd check` and `trainerd prove`: an interrupted run equals one without interruptions, bit for bit."""

@@ -1,4 +1,4 @@
-"""A rehearsal: what a run does, once and in a scratch folder, to find out what would go wrong after hours."""
+"""The trial of `trainerd check`: each part of a run once, in a scratch folder, to find what would fail after hours."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def rehearse(
     """Run two steps, evaluate, save, and restore.
 
     Args:
-      session: what would be trained.
-      target, best: whose metrics there must be.
-      refuse: whether an evaluation, or summaries, must not change the state.
+      session: the job's session.
+      target, best: goals whose metrics there must be.
+      refuse: whether it is an error if an evaluation or summaries change the state.
 
     Yields:
       A line for each thing that worked.
 
     Raises:
-      TrainerdError: what did not.
+      TrainerdError: a part that failed.
     """
     session.bind(Flag())
     metrics = yield from _steps(session)
@@ -49,10 +49,10 @@ def rehearse(
 
 
 def measured(session: Session, *, refuse: bool) -> Iterator[dict[str, float]]:
-    """Have the job write its summaries and measure itself; warn of what changes the state.
+    """Call the job's summaries and its evaluation; warn if they change the state.
 
     Yields:
-      The figures, where it measures itself.
+      The figures, if the job has an evaluation.
 
     Raises:
       JobError: the job failed; or it has changed the state, and `refuse` says that this is an error.

@@ -1,4 +1,4 @@
-"""A folder that has the same in it as another, and is another: with its own inode, and its own order of entries."""
+"""A copy of a folder by links: the same content, another inode, another order of entries."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _MANY = 10_000  # entries: of a folder above with more, such as one of all runs,
 
 
 def mirrored(folder: Path, root: Path) -> Path:
-    """Make a folder in which relative paths lead to what they lead to in another one.
+    """Make a folder in which relative paths have the same meaning as in another one.
 
     Every folder from the root of the file system down to it is made anew below `root`, with links to what is in it, and
     so are the folders within it, as far as there are not too many files: who walks through it follows no links.
 
     Args:
-      folder: the other, absolute.
-      root: is made; must not be there.
+      folder: the other folder, absolute.
+      root: the root of the copy; it must not exist.
 
     Returns:
       The folder.

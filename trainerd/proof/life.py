@@ -1,8 +1,8 @@
 """One life of a run that is being proved: a process that trains as `trainerd run` does, and writes a trace.
 
-Two real starts have more than a run directory that is not in common: the seed of hash(), and with it the order of sets;
-the pid; the clock; the folder they work in, as after a backup was restored. Each life is an interpreter of its own,
-and has others.
+Two real starts differ in more than the run directory: the seed of hash(), and with it the order of sets; the pid; the
+  clock; the working directory, as after a restored backup. Each life is an interpreter of its own, and differs in all
+  of these.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def begin(config: Config) -> list[str]:
     """Make the checkpoint at which every run of a proof begins: the state before the first step.
 
     Returns:
-      What the job is warned of: what no checkpoint holds, and an evaluation that changes the state.
+      The warnings: of what no checkpoint holds, and of an evaluation that changes the state.
 
     Raises:
-      ProofError: the job cannot be had; with its own error.
+      ProofError: the job cannot be built; with its own error.
     """
     rundir = RunDirectory(config.rundir)
     rundir.create()
@@ -96,12 +96,12 @@ def _live(config: Config, interruption: Interruption | None) -> None:
 
 
 def in_a_process(work: Callable[[], None], output: Path, folder: Path | None = None) -> int:
-    """Do something that imports TensorFlow in an interpreter of its own, whose output goes to a file.
+    """Call a function that imports TensorFlow in an interpreter of its own, whose output goes to a file.
 
     Args:
-      work: what; it can be pickled.
-      output: where what it prints goes.
-      folder: it works in a folder that has the same in it as this one.
+      work: the function; it can be pickled.
+      output: the file for its output.
+      folder: its working directory is a copy of this one by links.
 
     Returns:
       The exit code.
@@ -146,7 +146,7 @@ def _error_file(output: Path) -> Path:
 
 @contextmanager
 def _another_hash_seed() -> Iterator[None]:
-    """While the block runs, an interpreter that starts has another hash seed, unless a person has chosen one."""
+    """While the block runs, each interpreter that starts has another hash seed, unless the user has chosen one."""
     chosen = os.environ.get(_HASH_SEED)
     if chosen is None or chosen == "random":
         os.environ[_HASH_SEED] = str(next(_numbers))

@@ -1,4 +1,4 @@
-"""When a run is interrupted, and how. Pure."""
+"""The plan of interruptions. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Interruption:
     """One interruption.
 
     Attributes:
-      step: the boundary at which it is asked for.
+      step: the boundary of the request.
       kind: how.
-      delay: a kill comes a moment after that boundary, in the middle of something: after so many steps' time.
+      delay: the time from that boundary to a kill, in steps: it comes in the middle of something.
     """
 
     step: int
@@ -34,7 +34,7 @@ def plan(steps: int, count: int, seed: int) -> list[Interruption]:
 
     Args:
       steps: how long the run is.
-      count: how many there are to be; no more than there are boundaries before the last step.
+      count: the number of interruptions; at most the number of boundaries before the last step.
       seed: the same seed gives the same plan.
     """
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The proof: the same run without a stop and with interruptions, and what differs."""
+"""The proof: runs a job without a stop and with interruptions, and compares."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _HOW = {Kind.PAUSE: "paused", Kind.KILL: "killed"}
 
 
 class Proof:
-    """What is to be proved.
+    """The proof of one job.
 
     Args:
       config: the job; its own run directory is not touched.
-      folder: where the runs go.
+      folder: the folder of both runs.
       steps: how long each is.
       interruptions: how often one of them is interrupted.
       seed: of the plan.
@@ -55,7 +55,7 @@ class Proof:
           A line for each thing that was done.
 
         Raises:
-          ProofError: an interrupted run was not the run that was not; where the first difference is.
+          ProofError: the runs differ; with the first difference.
         """
         self._warnings = begin(self._config("begin"))
         yield from (f"warning: {text}" for text in self._warnings)

@@ -1,4 +1,4 @@
-"""A trace: what each step of a run was, as rows in a file that a kill leaves readable. Needs no TensorFlow."""
+"""A trace: a row for each step of a run, in a file that a kill leaves readable. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Trace:
     value for each name. Each `append` is one write, so that a kill leaves whole rows and at most a part of one.
 
     Args:
-      path: the file; what an earlier life wrote stays.
+      path: the file; rows of an earlier life stay.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,12 +93,12 @@ class Difference:
 
     @property
     def is_of_input(self) -> bool:
-        """Whether the input gave something else, whatever the step made of it."""
+        """Whether the input differs, whatever the step computed from it."""
         return self.name == "the batch"
 
 
 def first_difference(names: list[str], one: Rows, other: Rows) -> Difference | None:
-    """Compare a run with another that may have done some steps more than once: each time must be as the first run's.
+    """Compare a run with another that may have done some steps twice: both times must equal the first run's.
 
     Values are compared by their bits. Where several things differ in a step the batch is named: it comes first.
     """

@@ -1,4 +1,4 @@
-"""What a difference between two runs says of the job. Pure."""
+"""What a difference between two runs means. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _STARTS = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of two runs that are not the same.
+    """The facts about two runs that differ.
 
     Attributes:
       difference: the first one.
       interrupted_at: the step at which one of them was interrupted first.
-      between_whole_runs: the first difference between two that were not; None if they are the same.
-      builds_otherwise: whether the two did not build the same.
+      between_whole_runs: the first difference between two runs without interruptions; None if they are the same.
+      builds_otherwise: whether the two runs built different graphs.
       pipeline: the stages of the input.
-      warnings: what the job was warned of.
+      warnings: the warnings of the job.
     """
 
     difference: Difference
@@ -41,7 +41,7 @@ class Evidence:
 
 
 def verdict(evidence: Evidence, config: Config) -> str:
-    """The verdict, for a person: where the first difference is, and what it comes from as far as can be told."""
+    """The verdict, for a person: the first difference, and its likely cause."""
     found = evidence.difference
     if not evidence.is_of_each_start:
         return (

@@ -1,7 +1,7 @@
 """The lock of a run directory: an flock that the kernel gives back however the process ends.
 
-The file names the process that holds it, with its start time, so that a signal never goes to another process
-which has got its pid since.
+The file names the process that holds it, with its start time, so that a signal never goes to another process that was
+given its pid later.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Holder:
     uptime_at_start: float
 
     def is_alive(self) -> bool:
-        """Whether it is running still."""
+        """Whether it is still running."""
         return is_process(self.pid, self.uptime_at_start)
 
 
@@ -59,7 +59,7 @@ class Held:
         return [self._file.fileno(), self._folder]
 
     def find_folder(self) -> Path | None:
-        """Where the folder is now that the lock was taken in; None if it was removed."""
+        """The present path of the folder of the lock; None if the folder was removed."""
         for path in (self._path.parent, Path(f"/proc/self/fd/{self._folder}").readlink()):
             with contextlib.suppress(OSError):
                 if os.path.samestat(path.stat(), os.fstat(self._folder)):
@@ -67,14 +67,14 @@ class Held:
         return None
 
     def follow(self, folder: Path) -> None:
-        """The folder is there now."""
+        """The folder has moved to this path."""
         self._path = folder / self._path.name
 
     def settle_in(self, folder: Path) -> bool:
-        """Take the lock in a folder that was made in the place of the one that was removed.
+        """Take the lock in a folder that was made in place of the removed one.
 
         Returns:
-          Whether the folder is there; another process may hold its lock, which `is_in_place` tells.
+          Whether there is such a folder. Another process may hold its lock: see `is_in_place`.
         """
         path = folder / self._path.name
         with contextlib.suppress(OSError), open(path, "a+b", buffering=0, opener=_open_lock) as file:
@@ -89,7 +89,7 @@ class Held:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is held still: a child that was forked has closed its own."""
+        """Whether it is still held: a forked child closes its own."""
         return not self._file.closed
 
     def name_holder(self, pid: int) -> Holder:
@@ -108,14 +108,14 @@ class Held:
         return holder
 
     def was_removed(self) -> bool:
-        """Whether the folder that it was taken in is gone, or its file is no longer what has its name."""
+        """Whether the folder of the lock is gone, or another file has the name of the lock's file."""
         try:
             return self._has_settled or not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
         except OSError as error:
             return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
     def is_in_place(self) -> bool:
-        """Whether no other process has named itself in what has its name now."""
+        """Whether no other process has named itself in the file that now has the lock's name."""
         if not self._name or not self.is_open:
             return True
         try:
@@ -126,7 +126,7 @@ class Held:
         return there == self._name
 
     def close(self) -> None:
-        """Give it back, where no other process has inherited it."""
+        """Give the lock back, unless another process has inherited it."""
         if not self._file.closed:
             os.close(self._folder)
         self._file.close()
@@ -170,10 +170,10 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
 
 
 def keep_up(rundir: RunDirectory) -> bool:
-    """Have a run directory that this process holds be where it is now, if somebody has moved it.
+    """Follow a run directory that this process holds, if somebody has moved it.
 
     Returns:
-      Whether it is anywhere: it may have been removed, and nothing has taken its place.
+      Whether there is a folder: it may have been removed without a successor.
     """
     held = _held.get(rundir.lock)
     if held is None or not held.is_open:
@@ -189,22 +189,22 @@ def keep_up(rundir: RunDirectory) -> bool:
 
 
 def was_removed(rundir: RunDirectory) -> bool:
-    """Whether this process holds a lock whose file is no longer there, or is another one than when it was taken."""
+    """Whether this process holds a lock whose file is missing, or was replaced by another."""
     held = _held.get(rundir.lock)
     return held is not None and held.is_open and held.was_removed()
 
 
 def is_in_place(rundir: RunDirectory) -> bool:
-    """Whether what this process holds is still in its place: a lock does not follow a folder that is moved or removed.
+    """Whether the run directory that this process holds is still in its place: a lock does not follow a moved folder.
 
-    It is not where another process has named itself in since. Where this one holds nothing, all is.
+    It is not, if another process has named itself in the lock there since. It is, if this process holds no lock.
     """
     held = _held.get(rundir.lock)
     return held is None or held.is_in_place()
 
 
 def require_in_place(rundir: RunDirectory) -> None:
-    """See that it `is_in_place`, wherever it was moved.
+    """Require that a run directory `is_in_place`, also after a move.
 
     Raises:
       StorageError: it is not; or it was removed.
@@ -219,7 +219,7 @@ def require_in_place(rundir: RunDirectory) -> None:
 
 
 def removed(rundir: RunDirectory) -> str:
-    """What to say where a run directory is gone."""
+    """The message for a run directory that was removed."""
     return (
         f"{rundir.path} was removed while a process trains in it: nothing can be saved. Make that folder anew, and "
         "the next save goes into it."
@@ -227,7 +227,7 @@ def removed(rundir: RunDirectory) -> str:
 
 
 def find_removed(rundir: RunDirectory) -> int | None:
-    """The pid of a process that trains in a run directory which was removed; None if there is none to be seen."""
+    """The pid of a process that trains in a removed run directory; None if none is found."""
     gone = f"{os.path.realpath(rundir.path)}/{rundir.lock.name} (deleted)"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it is another user's, or has ended

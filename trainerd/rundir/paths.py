@@ -22,7 +22,8 @@ class RunDirectory:
     One class, since each of its methods is the path of one file.
 
     Args:
-      path: the folder, absolute. Where it is moved while this process trains in it, `lock.keep_up` sets another.
+      path: the folder, absolute. `lock.keep_up` sets another one, if the folder is moved while this process trains in
+        it.
       basename: the first part of every checkpoint's name.
       given: the folder as a program names it. Default: its path.
 
@@ -36,7 +37,7 @@ class RunDirectory:
 
     @classmethod
     def of(cls, given: str | os.PathLike[str], basename: str = CHECKPOINT_BASENAME) -> RunDirectory:
-        """That of a folder which a program names.
+        """The run directory of a folder that a program names.
 
         Raises:
           ConfigError: see the class.
@@ -52,7 +53,7 @@ class RunDirectory:
             )
 
     def create(self) -> None:
-        """Make the folder, and its parents, where they are missing.
+        """Make the folder and its missing parents.
 
         Raises:
           ConfigError: TensorFlow could not read what is written there.
@@ -75,7 +76,7 @@ class RunDirectory:
 
     @property
     def state(self) -> Path:
-        """What the process that trains says of itself, for `trainerd status`."""
+        """The state of the run, for `trainerd status`."""
         return self.path / "state.json"
 
     @property
@@ -105,12 +106,12 @@ class RunDirectory:
 
     @property
     def quarantine(self) -> Path:
-        """Where checkpoints go that do not verify."""
+        """The folder of checkpoints that do not verify."""
         return self.path / "quarantine"
 
     @property
     def replaced(self) -> Path:
-        """Where pinned checkpoints go whose step was reached again after the run had gone back."""
+        """The folder of pinned checkpoints whose step was reached again after the run had gone back."""
         return self.path / "replaced"
 
     def prefix(self, step: int) -> Path:
@@ -139,7 +140,7 @@ class RunDirectory:
         return set(self._steps_of("pin"))
 
     def deletion(self, step: int) -> Path:
-        """Where the manifest is while the checkpoint of a step is deleted."""
+        """The manifest's path while the checkpoint of a step is deleted."""
         return self.path / f".deleting-{step}.json"
 
     def deletions(self) -> list[int]:
@@ -148,7 +149,7 @@ class RunDirectory:
         return sorted(int(m[1]) for name in names if (m := re.fullmatch(rf"\.deleting-({_STEP})\.json", name)))
 
     def aside(self, step: int) -> Path:
-        """Where the checkpoint of a step is while another one of the same step takes its place."""
+        """The folder of a step's checkpoint while another one of the same step replaces it."""
         return self.path / f".replacing-{step}"
 
     def asides(self) -> list[int]:
@@ -156,7 +157,7 @@ class RunDirectory:
         return sorted(int(folder.name.removeprefix(".replacing-")) for folder in self._folders("replacing"))
 
     def staging(self, step: int) -> Path:
-        """Where the checkpoint of a step is written before it is published."""
+        """The folder in which the checkpoint of a step is written before it is published."""
         return self.path / f".saving-{step}"
 
     def stagings(self) -> list[Path]:
@@ -202,7 +203,7 @@ class RunDirectory:
 
 
 def url_mistake(path: Path) -> str | None:
-    """Why what TensorFlow would take for a URL, such as gs://bucket/run, is no run directory; None if it is none."""
+    """Why a URL such as gs://bucket/run is no run directory; None for a path that TensorFlow does not read as a URL."""
     named = [folder for folder in (path, *path.parents) if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+:", folder.name)]
     if named and not named[-1].exists():  # else it is a folder's name after all
         return (
@@ -213,7 +214,7 @@ def url_mistake(path: Path) -> str | None:
 
 
 def logdir_mistake(path: Path) -> str | None:
-    """Why a folder cannot be a run directory, whatever is in it; None if it can."""
+    """Why a folder with this path cannot be a run directory; None if it can."""
     if "\0" in str(path):
         return f"{str(path)!r} has a NUL in it, which no path has."
     if mistake := url_mistake(path):

@@ -1,4 +1,4 @@
-"""What the run says of itself: one State, changed at boundaries, shown to observers."""
+"""The run's State: it changes at boundaries and is shown to observers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Reporter:
 
     @contextlib.contextmanager
     def observed_by(self, observers: Sequence[Observer]) -> Iterator[None]:
-        """Tell these too, while the block runs."""
+        """Show each new State to these observers too, while the block runs."""
         with self._lock:
             before, self._observers = self._observers, [*self._observers, *observers]
         try:
@@ -77,7 +77,7 @@ class Reporter:
                 self.update(warnings=[*self.state.warnings, warning])
 
     def unwarn(self, start: str) -> None:
-        """Take back the warnings that start like this: what they said no longer holds."""
+        """Remove the warnings that start like this: they no longer hold."""
         with self._lock:
             kept = [w for w in self.state.warnings if not w.startswith(start)]
             if kept != self.state.warnings:

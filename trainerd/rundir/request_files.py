@@ -1,4 +1,4 @@
-"""The files that ask for something: consumed when they are served, so that each asks once."""
+"""Request files. Each is removed when it is served, so that it asks once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIMIT = 64 * 1024
 
 
 def is_asked(path: Path) -> bool:
-    """Whether somebody made this file. A folder or a FIFO of its name is the job's own, and asks for nothing."""
+    """Whether there is this request file. A folder or a FIFO of its name is the job's own, and no request."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -23,7 +23,7 @@ def is_asked(path: Path) -> bool:
 
 
 def consume(path: Path) -> bool:
-    """Remove a file that asks for something. Whether there was one."""
+    """Remove a request file. Returns whether there was one."""
     if not is_asked(path):
         return False
     try:
@@ -36,7 +36,7 @@ def consume(path: Path) -> bool:
 
 
 def consume_save(rundir: RunDirectory) -> list[str]:
-    """Remove the `save` file. The ids that its writers left in it, one a line, for the answer."""
+    """Remove the `save` file. Returns the ids in it, one a line, for the answer."""
     if not is_asked(rundir.save):
         return []
     taken = rundir.save.with_name(".save.taken")

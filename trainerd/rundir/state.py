@@ -1,4 +1,4 @@
-"""state.json: what the process that trains says of itself, read by the CLI without TensorFlow."""
+"""state.json: the state of the run, as the CLI reads it without TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Phase(enum.StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether no process is left that could change the state."""
+        """Whether the process has ended."""
         return self in (Phase.PAUSED, Phase.FINISHED, Phase.FAILED)
 
 
@@ -74,7 +74,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a run failed last, as long as no checkpoint was made since.
+    """The run's last failure. The next checkpoint clears it.
 
     Attributes:
       step: the step that failed.
@@ -91,7 +91,7 @@ class Failure:
     at: float
 
     def __str__(self) -> str:
-        """How often, where that was more than once."""
+        """The error, and how often it came if more than once."""
         times = f"{self.times} times" if self.times > 1 else "once"
         return f"failed {times} at step {self.step}"
 
@@ -112,7 +112,7 @@ class State:
       save_model_secs: how many seconds lie between two checkpoints; None if the clock does not matter.
       saving: the step whose checkpoint is being written; None if none is.
       memory_bytes: the resident memory of the process.
-      warnings: what a person should look at.
+      warnings: what a person should know.
       error, exit_code: why the run failed, and what the process exits with; None otherwise.
       failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
@@ -143,14 +143,14 @@ class State:
 
     @property
     def eta_secs(self) -> float | None:
-        """Seconds until `max_steps` at the present rate; None if that cannot be said."""
+        """Seconds until `max_steps` at the present rate; None if that is unknown."""
         if self.end is None or not self.steps_per_sec or self.phase.is_over:
             return None
         return (self.end - self.step) / self.steps_per_sec
 
     @property
     def end(self) -> int | None:
-        """The step at which training ends, as long as that is ahead."""
+        """The step at which training ends, if it is still ahead."""
         return self.max_steps if self.max_steps is not None and self.step <= self.max_steps else None
 
     def line(self) -> str:
@@ -183,7 +183,7 @@ class State:
 
 
 def read_state(path: Path) -> State | None:
-    """Read a state file. A missing or damaged one, which tells nothing, gives None.
+    """Read a state file. Returns None for a missing or damaged one.
 
     Raises:
       StorageError: it is there and cannot be read.

@@ -1,4 +1,4 @@
-"""Writes state.json: at once where it matters, and at most a few times a second."""
+"""Writes state.json: important changes at once, others at most a few times a second."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MOMENTARY = (Phase.SAVING, Phase.EVALUATING)
 class StateFile:
     """An observer that keeps state.json.
 
-    A state that comes too soon after the last one is written by the next `flush`. A write that fails is logged
-    once: the file is for looking at, and training does not depend on it.
+    The next `flush` writes a state that comes too soon after the last one. A failed write is logged once: training does
+    not depend on this file.
 
     Args:
       rundir: where.
@@ -50,7 +50,7 @@ class StateFile:
                 self._write()
 
     def flush(self) -> None:
-        """Write what waits. Called by another thread, a few times a second."""
+        """Write the waiting state. Called by another thread, a few times a second."""
         with self._lock:
             if self._pending is not None and self._timer() - self._written_at >= MIN_SECS:
                 self._write()

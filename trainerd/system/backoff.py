@@ -1,4 +1,4 @@
-"""How long to wait before what has failed is tried again."""
+"""How long to wait before the next try of what has failed."""
 
 from __future__ import annotations
 

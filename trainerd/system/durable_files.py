@@ -63,9 +63,9 @@ def _advice(error: OSError) -> str:
 
 
 def is_damage(error: OSError) -> bool:
-    """Whether a file is not there, or not readable for the disk's sake.
+    """Whether a file is missing, or the disk cannot read it.
 
-    One that this process may not read, or has no descriptor left for, says nothing of what is in it.
+    A missing permission, or a lack of descriptors, says nothing of the file's content.
     """
     gone = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ENODATA)
     return error.errno in (*gone, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EFBIG)
@@ -122,7 +122,7 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def open_new(path: Path) -> IO[bytes]:
-    """A new file to write into, in the place of what has its name: never what a link leads to, nor a FIFO.
+    """Open a new file for writing, which replaces what has its name. A link is not followed, and a FIFO not opened.
 
     Raises:
       OSError: it cannot be made.
@@ -146,7 +146,7 @@ def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
 
     Args:
       path: the file.
-      moved: told of the bytes that were read, while they are.
+      moved: called with the number of bytes after each read.
     """
     digest, buffer = xxhash.xxh3_128(), bytearray(_CHUNK)
     view = memoryview(buffer)
@@ -160,8 +160,8 @@ def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
 def written_back(path: Path) -> int:
     """A count that grows while the kernel writes to the disk that holds `path`.
 
-    The disk's own sectors where there is one, the pages of all disks if there is none that the kernel counts (an
-    overlay, a network's file system); 0 if neither is told.
+    It counts the sectors of that disk; the pages of all disks, if the kernel counts none for this one (an overlay, a
+    network's file system); 0 if neither is known.
     """
     number = _disk(path)
     try:
@@ -177,7 +177,7 @@ def written_back(path: Path) -> int:
 
 
 def _disk(path: Path) -> int:
-    """The number of the disk that holds `path`; a Btrfs has one of its own, and the mount names the disk."""
+    """The number of the disk that holds `path`. Btrfs has a number of its own, so its disk is found by the mount."""
     number = path.stat().st_dev
     if os.major(number):
         return number

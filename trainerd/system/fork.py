@@ -1,4 +1,4 @@
-"""What a process that the job forks must not keep: signals, lock and pipes are the trainer's alone.
+"""Processes that the job forks: they keep neither signal handlers, lock nor pipes of the trainer.
 
 A worker of `multiprocessing` begins as a copy of the trainer. With its handlers it could not be terminated, a Ctrl-C
 would count once for each worker, and with the lock's file it would hold the run directory after the trainer's death.
@@ -25,7 +25,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def undone_in_children(undo: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, `undo` is called in every child that this process forks, by the child."""
+    """While the block runs, every child that this process forks calls `undo`."""
     _undo.append(undo)
     try:
         yield
@@ -34,10 +34,10 @@ def undone_in_children(undo: Callable[[], None]) -> Iterator[None]:
 
 
 def ends_with_parent(parent: int) -> Callable[[], None]:
-    """What has a child end when its parent does, however that ends: a worker waits for ever for one that was killed.
+    """Return a function that makes a child end with its parent, since a worker waits for ever for a killed parent.
 
-    Linux sends the signal when the thread ends that has made the child. So those of other threads than the main one,
-    which may end long before the process, are left alone.
+    Linux sends the signal when the thread that made the child ends. Threads other than the main one may end long before
+    the process, so their children are left alone.
 
     Args:
       parent: the process that makes children.
@@ -75,9 +75,9 @@ os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_
 
 @contextlib.contextmanager
 def ended_in_children() -> Iterator[None]:
-    """A child that is forked in the block ends where it leaves it, whether by an error, an exit, or its end.
+    """A child that is forked in the block ends when it leaves the block, by an error, an exit, or the block's end.
 
-    What the trainer does from there on is not for it to do, and it could not: what it would wait for has no thread.
+    What follows is the trainer's work, and would hang in a child, which has none of the trainer's threads.
     """
     trainer = os.getpid()
     try:
@@ -91,7 +91,7 @@ def ended_in_children() -> Iterator[None]:
 
 
 def _end(error: BaseException) -> NoReturn:
-    """End this process as Python would. Nothing that a thread of the trainer's may have locked is waited for."""
+    """End this process as Python would, without waiting for a lock that a thread of the trainer may hold."""
     code = 1
     try:
         if not isinstance(error, SystemExit):

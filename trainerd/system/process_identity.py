@@ -1,4 +1,4 @@
-"""Which process a pid was, also after a reboot."""
+"""Tells whether a pid is still the same process, also after a reboot."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The one way to open what stands in a run directory: a job may have put anything there, for root to follow.
+"""The only way to open files of a run directory: a job may have put anything there for root to follow.
 
-No link is followed, only regular files are opened, nothing is waited for, and what is read at once is bounded. In a
-folder that only its owner may write to, a file of another user's was planted. The checks are made on the open
-descriptor: nothing can be exchanged between the look and the use.
+Links are not followed, only regular files are opened, nothing blocks, and a read is bounded. A file of another user in
+a folder that only its owner may write to was planted, and is refused. The checks are made on the open descriptor, so
+nothing can be exchanged between check and use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read_regular(path: Path, limit: int = MIB) -> bytes:
 
     Raises:
       OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else that is no file, EFBIG
-        for one that is too large, EPERM for one that another user has planted.
+        for a file that is too large, EPERM for a file that another user has planted.
     """
     with open_to_read(path) as file:
         _require_small(os.fstat(file.fileno()).st_size, limit, path)
@@ -40,15 +40,15 @@ def read_regular(path: Path, limit: int = MIB) -> bytes:
 
 
 def open_to_read(path: Path) -> IO[bytes]:
-    """A regular file, open for reading; see `read_regular`."""
+    """Open a regular file for reading; see `read_regular`."""
     return os.fdopen(_opened(path, os.O_RDONLY), "rb")
 
 
 def open_to_append(path: Path) -> int:
-    """A descriptor of a regular file, made where it is not there, that what is written is appended to.
+    """Open a regular file for appending, and make it if it is missing. Returns its descriptor.
 
     Raises:
-      OSError: as `read_regular`; EMLINK for a file that has another name too, in another user's folder.
+      OSError: as `read_regular`; EMLINK for a file with a second name in another user's folder.
     """
     descriptor = _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if os.fstat(descriptor).st_nlink > 1 and path.parent.stat().st_uid != os.geteuid():
@@ -71,7 +71,7 @@ def _opened(path: Path, flags: int) -> int:
 
 
 def _named(error: OSError, path: Path) -> OSError:
-    """An error of `open` that says what stands there, where that is what is wrong."""
+    """The same error of `open`, with what is there if that is what is wrong."""
     if error.errno == errno.ELOOP and path.is_symlink():
         return OSError(errno.ELOOP, "it is a symbolic link, which is not followed", str(path))
     if error.errno == errno.ENXIO:  # a FIFO that nobody reads, a socket

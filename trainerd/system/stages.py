@@ -1,4 +1,4 @@
-"""The stage that something is in, with a table of the changes that there are."""
+"""A stage, and the table of its transitions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ S = TypeVar("S", bound=enum.Enum)
 
 
 class Stages(Generic[S]):
-    """Holds a stage, and lets it change only as a table says.
+    """Holds a stage, which changes only as a table allows.
 
     Args:
-      first: the stage that it begins in.
-      table: for each stage, those that may follow it. A stage may always be entered from itself.
+      first: the first stage.
+      table: for each stage, the stages that may follow it. A stage may always follow itself.
 
     Attributes:
       now: the stage.
@@ -28,7 +28,7 @@ class Stages(Generic[S]):
         """Change to another stage.
 
         Raises:
-          RuntimeError: the table does not have this change. That is an error of trainerd's own.
+          RuntimeError: the table does not have this transition. That is an error of trainerd's own.
         """
         if stage is not self.now and stage not in self._table[self.now]:
             raise RuntimeError(f"{stage} cannot follow {self.now}")

@@ -1,4 +1,4 @@
-"""A thread that does what it is given, in order; and one that calls a function again and again."""
+"""Threads: one that does submitted work in order, and one that calls a function periodically."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ Work = Callable[[], None]
 
 
 class Background:
-    """Does slow work on a thread of its own, with a bound on how much of it waits.
+    """Does slow work on a thread of its own. The queue is bounded.
 
-    Where the work comes faster than it is done, who gives it waits for a while: a slow disk slows them down and
-    nothing is lost. Where that does not help, the disk hangs, and the work is refused until some of it gets done:
-    a curve may have a gap, the training must go on. The thread is a daemon's, so that one that hangs does not keep
-    the process from ending.
+    If work comes faster than it is done, `submit` waits for a while: a slow disk slows the caller down, and nothing is
+    lost. If the queue stays full, the disk hangs, and work is refused until some gets done: a curve may have a gap, but
+    training must go on. The thread is a daemon thread, so that it never keeps the process from ending.
 
     Args:
       name: the thread's.
-      bound: how many pieces of work may wait.
-      patience: for how many seconds who gives work waits for room.
+      bound: the length of the queue.
+      patience: seconds for which `submit` waits for room.
     """
 
     def __init__(self, name: str, *, bound: int = 1000, patience: float = 2.0) -> None:
@@ -36,19 +35,19 @@ class Background:
         self._is_full = False
 
     def submit(self, work: Work) -> bool:
-        """Do this after what was given before. Returns False if there is no room for it."""
+        """Do this after all that was submitted before. Returns False if there is no room for it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         return self._put(work)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all that was given is done. Returns whether it is."""
+        """Wait until all submitted work is done. Returns whether it is."""
         done = threading.Event()
         return self.submit(done.set) and done.wait(seconds)
 
     def close(self, seconds: float) -> bool:
-        """Wait until all is done, and end the thread. Returns False if that took too long."""
+        """Wait until all work is done, and end the thread. Returns False if that took too long."""
         if self._thread is None:
             return True
         if not self._put(None):
@@ -57,7 +56,7 @@ class Background:
         return not self._thread.is_alive()
 
     def raise_first_error(self) -> None:
-        """Raise the first error since the last call; those that came after it are most often its consequences."""
+        """Raise the first error since the last call; later errors are most often its consequences."""
         errors = []
         while not self._errors.empty():
             errors.append(self._errors.get())
@@ -65,7 +64,7 @@ class Background:
             raise errors[0]
 
     def _put(self, work: Work | None) -> bool:
-        """Waits for room once; after that, only when there has been some: each point of a curve may not wait."""
+        """Wait for room, but only once until there was some again: each point of a curve must not wait."""
         try:
             self._queue.put(work, block=not self._is_full, timeout=self._patience)
         except queue.Full:

@@ -1,7 +1,7 @@
 """A digest of what a job builds: the graph of its step and of its dataset's functions, with their constants.
 
-Two starts of one job build the same. Where they do not, what was learned may belong to something else now: to other
-words, where the rows of an embedding are numbered by the order of a set.
+Two starts of one job build the same graph. If they do not, what was learned may now belong to something else, such as
+to other words, if the order of a set numbers the rows of an embedding.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def add_array(digest: Any, values: NDArray[Any]) -> None:
 
 
 def _in_order(name: str) -> list[Any]:
-    """A name with its numbers as numbers: TensorFlow's count may be at 999 or at 1000."""
+    """A name as a sort key, with its numbers as numbers: TensorFlow's count may be at 999 or at 1000."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 

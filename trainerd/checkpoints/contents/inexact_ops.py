@@ -1,4 +1,4 @@
-"""What of a job a resume cannot repeat, told before it trains."""
+"""Warns of parts of a job that a resume cannot repeat, before it trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tf.train.Checkpoint` does not find in Keras models, and is saved beside what it does."""
+"""Variables of Keras models that `tf.train.Checkpoint` does not find: they are saved beside those that it does."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
     They are in the file beside what the object graph names, so that `Checkpoint.read` finds all that it expects.
 
     Args:
-      state: a part of a job's state, or what has parts: a dict, list or tuple, a `tf.Module`, a `tf.train.Checkpoint`.
+      state: a part of a job's state, or a container of parts: a dict, list or tuple, a `tf.Module`, a
+        `tf.train.Checkpoint`.
       tracked: the variables that `tf.train.Checkpoint` finds in it.
 
     Returns:
       Each of them by its key in a checkpoint. Seed generators of one Keras model are numbered, in its own order, and so
-      are its metrics; the rest is named by where it stands: attributes, keys, and places in lists.
+      are its metrics; the rest is named by its path: attributes, keys, and places in lists.
 
     Raises:
       EntryError: two of them have one name.
@@ -48,17 +49,17 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
 
 
 def is_untracked(part: Any) -> bool:
-    """Whether `tf.train.Checkpoint` takes no such part, and all of it is among the hidden variables."""
+    """Whether `tf.train.Checkpoint` refuses such a part; all of it is then among the hidden variables."""
     return isinstance(part, keras.metrics.Metric | keras.random.SeedGenerator)
 
 
 def identity(variable: Any) -> int:
-    """The same for a variable of Keras and the one of TensorFlow that it is made of."""
+    """An identity that a variable of Keras shares with the variable of TensorFlow in it."""
     return id(getattr(variable, "handle", variable))
 
 
 def part_of(key: str) -> str:
-    """What of a model a hidden variable belongs to: its key without the last number."""
+    """The part of a model that a hidden variable belongs to: its key without the last number."""
     return key.removesuffix(f"/{VALUE}").rpartition("/")[0]
 
 
@@ -73,9 +74,9 @@ def is_of_seeds(key: str) -> bool:
 
 
 def optimizer_kinds(state: Any) -> dict[str, str]:
-    """Of what kind each optimizer is, by where it stands, for a fingerprint.
+    """The class of each optimizer, by its path, for a fingerprint.
 
-    In a checkpoint the variables of one have no names of their own: another with as many would take them for its own.
+    An optimizer's variables have no names in a checkpoint: another optimizer with as many would take them for its own.
     """
     return {
         f"job.optimizer.{f'{name}/{path}'.strip('/')}": _kind(part)
@@ -129,7 +130,7 @@ def _owners(state: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
 
 
 def escaped(name: object) -> str:
-    """A name as a part of a path, as TensorFlow's object graph has it."""
+    """A name as a part of a path, escaped as in TensorFlow's object graph."""
     return str(name).replace(".", "..").replace("/", ".S")
 
 

@@ -1,7 +1,7 @@
 """The tensors of a `tf.train.Checkpoint` under the keys of TensorFlow's own format, without writing them.
 
-TensorFlow has no public way to ask a checkpoint for its tensors: `Checkpoint.write` reads and writes in one. What
-does it there is not public: tests/tensorflow/test_internals.py names the versions for which it holds.
+TensorFlow has no public way to ask a checkpoint for its tensors: `Checkpoint.write` reads and writes at once. The
+  function that reads is not public: tests/tensorflow/test_internals.py names the versions for which this holds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Entry:
 def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[Entry], bytes]:
     """Every tensor of a checkpoint, and the object graph that `tf.train.Checkpoint.read` follows, serialized.
 
-    Called while a `tf.function` is traced the tensors are those of its graph.
+    If called while a `tf.function` is traced, the tensors are those of its graph.
 
     Raises:
       EntryError: a part saves itself in a way of its own.
@@ -70,9 +70,9 @@ def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
 
 
 def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """As `tracked_objects`, but for those that nothing leads to but the list of an optimizer which trains them.
+    """As `tracked_objects`, without those that only the list of an optimizer leads to, which trains them.
 
-    It has that list once it is built, which may be after a restore: then they would not be restored.
+    An optimizer has that list once it is built, which may be after a restore: then they would not be restored.
     """
     view = graph_view.ObjectGraphView(checkpoint)
     found, seen = [checkpoint], {id(checkpoint)}
@@ -86,11 +86,11 @@ def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
 
 
 def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint, *, at_once: bool) -> bool:
-    """Whether something that has a value was there, or has come, and got none of the checkpoint that was read.
+    """Whether an object with a value got none from the checkpoint that was read.
 
     Args:
       status: what `Checkpoint.read` returned.
-      checkpoint: that which was asked.
+      checkpoint: the checkpoint whose `read` was called.
       at_once: whether nothing was run since: later on a program may have made tables anew.
     """
     read = status._checkpoint
@@ -107,7 +107,7 @@ def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint, *, at_once: boo
 
 
 def variables_among(objects: Iterable[Any]) -> list[Any]:
-    """The variables among objects, those of Keras and of TensorFlow; of one in shards, the shards."""
+    """The variables among objects, of Keras and of TensorFlow; the shards of a sharded one."""
     found: list[Any] = []
     for each in objects:
         if hasattr(each, "handle"):

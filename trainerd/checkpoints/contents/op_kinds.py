@@ -1,4 +1,4 @@
-"""Of what kinds the ops are that a graph runs, and those of which the inputs of a TensorFlow 1 graph are made."""
+"""The kinds of ops in a graph, and those that the inputs of a TensorFlow 1 graph are made of."""
 
 from __future__ import annotations
 

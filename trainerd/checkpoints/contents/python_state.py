@@ -1,4 +1,4 @@
-"""What Python code remembers, as one tensor of a checkpoint: numbers, texts, bytes, arrays, and collections of them."""
+"""Values of Python code as one tensor of a checkpoint: numbers, strings, bytes, arrays, and collections of them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NAMES = {_ARRAY, _TUPLE, _PAIRS, _BYTES, _DEQUE, _TENSOR, _DEFAULT, *_SETS, *_D
 
 
 class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
-    """Saves and restores values that are somebody else's.
+    """Saves and restores values that other code owns.
 
     Args:
-      read: gives the values when a checkpoint is made.
-      write: given the values of a checkpoint that is restored.
+      read: returns the values when a checkpoint is made.
+      write: called with the values of a checkpoint that is restored.
     """
 
     def __init__(self, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
@@ -39,12 +39,12 @@ class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
         return packed(self._of_somebody[0]())
 
     def deserialize(self, string_value: bytes) -> None:
-        """Hand the values on."""
+        """Pass the values on."""
         self._of_somebody[1](unpacked(string_value))
 
 
 def stored(prefix: Path, name: str) -> Any:
-    """The values that a checkpoint holds of the PythonValues that it tracks by this name.
+    """The values in a checkpoint of the PythonValues that it tracks by this name.
 
     Raises:
       KeyError: it holds none, or cannot be read.
@@ -117,7 +117,7 @@ def packed(values: Any) -> bytes:
 
 
 def unpacked(content: bytes) -> Any:
-    """What `packed` packed."""
+    """The values that `packed` packed."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
 
         def put_back(value: dict[str, Any]) -> Any:

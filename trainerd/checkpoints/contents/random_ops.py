@@ -40,12 +40,12 @@ def random_ops(graph: Any) -> list[str]:
 
 
 def calls_python(graph: Any) -> bool:
-    """Whether a graph calls Python, and may wait for it for ever."""
+    """Whether a graph calls Python, which may never return."""
     return bool(kinds_of(graph) & _PYTHON)
 
 
 def require_kept(graph: Any, *, refuse: bool) -> None:
-    """Say that a step has random ops whose state is lost at a pause, and that it calls Python.
+    """Warn that a step has random ops whose state is lost at a pause, and that it calls Python.
 
     Args:
       graph: that of the step.

@@ -1,4 +1,4 @@
-"""Tensors that stay as they are, whatever is written into what they were read from."""
+"""Tensors that keep their values when the variable or table that they were read from is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WRITTEN_IN_PLACE = ("VariableV2", "Variable", "TemporaryVariable", "LookupTable
 
 
 def owned(tensor: Any) -> Any:
-    """The same value, which later steps do not change. Called while a graph is made; copies only where it must."""
+    """The same value, which later steps do not change. Called while a graph is built; copies only if it must."""
     if hasattr(tensor, "numpy"):  # a value of Python's, and of no op
         return tensor
     if tensor.dtype.base_dtype != tensor.dtype:
@@ -25,7 +25,7 @@ def owned(tensor: Any) -> Any:
 
 
 class Values:
-    """The values of variables. Where they are copied, that is when a variable is next written.
+    """The values of variables. TensorFlow copies one when its variable is next written.
 
     Args:
       variables: TensorFlow's or Keras's.
@@ -35,6 +35,6 @@ class Values:
         self._values = [(each, tf.convert_to_tensor(each)) for each in variables]
 
     def put_back(self) -> None:
-        """Have the variables hold them again."""
+        """Assign them to the variables again."""
         for variable, value in self._values:
             variable.assign(value)

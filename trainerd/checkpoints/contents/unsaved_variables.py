@@ -24,13 +24,13 @@ _WRITES = {
 
 
 def require_held(graph: Any, held: Iterable[Any], *, refuse: bool, where: str = "the state") -> None:
-    """Say which variables, lookup tables and queues a step changes that are in no checkpoint.
+    """Warn of variables, lookup tables and queues that a step changes and no checkpoint holds.
 
     Args:
       graph: that of the step.
-      held: the objects that are.
+      held: the objects that a checkpoint holds.
       refuse: whether that is an error.
-      where: what they would have to be in.
+      where: where they should be, for the message.
 
     Raises:
       EntryError: there are some, and it is.
@@ -64,7 +64,7 @@ def require_held(graph: Any, held: Iterable[Any], *, refuse: bool, where: str = 
 
 
 def _changed(nodes: Any, name: str, functions: dict[str, Any], variable: str | None) -> str:
-    """What it is that has this name in a graph, where some node may change it: a variable, or another resource."""
+    """The kind of the resource with this name in a graph, if some node may change it: a variable or another one."""
     if variable is not None:
         return variable if _changes(nodes, name, functions, lambda op: op not in _READS) else ""
     for what in dict.fromkeys(_WRITES.values()):
@@ -78,7 +78,7 @@ def _that_changes(what: str) -> Callable[[str], bool]:
 
 
 def _changes(nodes: Any, name: str, functions: dict[str, Any], is_write: Callable[[str], bool]) -> bool:
-    """Whether some node takes what has this name, and may write into it."""
+    """Whether some node takes the tensor with this name, and may write into it."""
     for node in nodes:
         places = [place for place, given in enumerate(node.input) if given.partition(":")[0] == name]
         if places and any(_writes(node, place, functions, is_write) for place in places):
@@ -87,7 +87,7 @@ def _changes(nodes: Any, name: str, functions: dict[str, Any], is_write: Callabl
 
 
 def _writes(node: Any, place: int, functions: dict[str, Any], is_write: Callable[[str], bool]) -> bool:
-    """Whether a node may write into its input at this place: a call of functions does where one of them does."""
+    """Whether a node may write into its input at this place: a call does if one of its functions does."""
     called = [value.func.name for value in node.attr.values() if value.HasField("func")]
     called += [each.name for value in node.attr.values() for each in value.list.func]
     found = [functions[name] for name in called if name in functions]
@@ -100,7 +100,7 @@ def _writes(node: Any, place: int, functions: dict[str, Any], is_write: Callable
 def _changes_argument(
     function: Any, given: int, place: int, functions: dict[str, Any], is_write: Callable[[str], bool]
 ) -> bool:
-    """Whether a function changes what it is called with; If and Case have an input before its arguments."""
+    """Whether a function writes into its argument; If and Case have an input before the arguments."""
     arguments = function.signature.input_arg
     index = place - (given - len(arguments))
     return 0 <= index < len(arguments) and _changes(function.node_def, arguments[index].name, functions, is_write)

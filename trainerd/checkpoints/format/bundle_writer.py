@@ -1,7 +1,7 @@
 """Writing tensors as TensorFlow's checkpoint format: `prefix.index` and `prefix.data-00000-of-00001`.
 
-What is small, or has no plain memory, SaveV2 writes. Large tensors are written here, since SaveV2 has no other way
-than through the page cache: docs/benchmarks.md has what that costs. The data file is tensors one after another, the
+SaveV2 writes small tensors, and those without plain memory. Large tensors are written here, since SaveV2 can only write
+through the page cache: docs/benchmarks.md has the cost. The data file is tensors one after another, the
 index a table of BundleEntryProto, with the place and the CRC-32C of each (tensorflow/core/util/tensor_bundle). That is
 a format on disk, which TensorFlow has to go on reading; its protocol buffer is not in `tf.`:
 tests/tensorflow/test_internals.py names the versions for which it holds.
@@ -38,9 +38,9 @@ _ALIGNMENT = 64  # bytes: of TensorFlow's own memory, and a multiple of every nu
 
 @dataclass(frozen=True)
 class Form:
-    """What all tensors of a type and shape have in common.
+    """What tensors of one dtype and shape have in common.
 
-    It is found once: asking each tensor at each checkpoint is slow in Python, and taken from the loop.
+    It is computed once: asking each tensor at each checkpoint is slow in Python, and costs the loop time.
 
     Attributes:
       dtype: the type.
@@ -54,7 +54,7 @@ class Form:
 
     @classmethod
     def of(cls, dtype: tf.DType, shape: tf.TensorShape) -> Form | None:
-        """That of every tensor of a type and shape; None if they differ."""
+        """The form of tensors of a dtype and shape; None for strings and for shapes that are not fully known."""
         if dtype == tf.string or not shape.is_fully_defined():
             return None
         entry = BundleEntryProto(dtype=dtype.as_datatype_enum, shape=shape.as_proto())
@@ -68,12 +68,12 @@ class Form:
 
     @cached_property
     def may_hold_nan(self) -> bool:
-        """Whether its type has one."""
+        """Whether its dtype has a NaN."""
         return bool(self.dtype.is_floating or self.dtype.is_complex)
 
     @cached_property
     def is_large(self) -> bool:
-        """Whether it is worth being written here, and its memory is its content, byte by byte."""
+        """Whether it is large enough to be written here, and its memory is its content, byte by byte."""
         dtype = self.dtype
         is_plain = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
         return bool(self.size >= LARGE and is_plain and dtype.size > 0)
@@ -87,7 +87,7 @@ class Item:
       key: its name in the file.
       slices: the part of a larger tensor that it is.
       tensor: its value.
-      known: its form, where that is known beforehand.
+      known: its form, if that is known beforehand.
     """
 
     key: str
@@ -97,7 +97,7 @@ class Item:
 
     @cached_property
     def form(self) -> Form:
-        """What it has in common with others."""
+        """Its form."""
         if self.known is not None:
             return self.known
         if self.tensor.dtype == tf.string:
@@ -106,11 +106,11 @@ class Item:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is written here, and not by SaveV2."""
+        """Whether it is written here and not by SaveV2."""
         return not self.slices and self.form.is_large
 
     def require_no_nan(self, piece: NDArray[np.uint8]) -> None:
-        """Look through a part of its memory.
+        """Check a part of its memory.
 
         Raises:
           UnsoundError: it holds a NaN.
@@ -165,7 +165,7 @@ class _Appending:
 
     Args:
       file: the data file.
-      moved: told of bytes that were looked at.
+      moved: called with the number of bytes that were checked.
 
     Attributes:
       digest: of all that was appended.

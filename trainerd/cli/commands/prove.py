@@ -1,4 +1,4 @@
-"""`trainerd prove`: prove for a job that a run that was interrupted is the run that was not."""
+"""`trainerd prove`: prove that an interrupted run of a job equals one without interruptions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What systemd asks of a service."""
+"""The service's side of systemd."""

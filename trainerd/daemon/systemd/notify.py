@@ -1,4 +1,4 @@
-"""What systemd is told: readiness, status, life signs, and that a long save needs more time.
+"""Notifications to systemd: readiness, status, the watchdog, and more time for a long save.
 
 The protocol is that of sd_notify(3), lines in a datagram; that page advises to speak it without a library.
 """
@@ -19,7 +19,7 @@ STATUS_CHARS = 1000
 
 
 class Notifier:
-    """Sends notifications to the socket that NOTIFY_SOCKET names; does nothing where no service manager listens."""
+    """Sends notifications to the socket that NOTIFY_SOCKET names; does nothing without a service manager."""
 
     def __init__(self) -> None:
         # What the job starts must not speak for us.
@@ -37,13 +37,13 @@ class Notifier:
             log.warning("cannot notify systemd: %s", error)
 
     def close(self) -> None:
-        """Nothing more will be sent."""
+        """Send no more."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def observe(self, state: State) -> None:
-        """Tell what the run says of itself. READY comes with the first step, or with a run that was over already."""
+        """Notify of a new state. READY comes with the first step, or with a run that was over already."""
         over_in_peace = state.phase in (Phase.PAUSED, Phase.FINISHED)
         if not self._ready and (state.phase is Phase.TRAINING or over_in_peace):
             self._ready = True
@@ -51,13 +51,13 @@ class Notifier:
         self.send(f"STATUS={status_line(state)}")
 
     def reloading(self) -> None:
-        """A reload has begun. Before the first step nothing is told: its end would be taken for readiness."""
+        """A reload has begun. Before the first step nothing is sent: its end would count as readiness."""
         if not self._ready:
             return
         self.send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def reloaded(self) -> None:
-        """It is done."""
+        """The reload is done."""
         if self._ready:
             self.send("READY=1")
 
@@ -66,7 +66,7 @@ class Notifier:
         self.send("WATCHDOG=1")
 
     def extend(self, seconds: float) -> None:
-        """Ask for that much time from now, whatever timeout of a start or a stop is running."""
+        """Extend the running timeout of a start or a stop to so much time from now."""
         self.send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
 

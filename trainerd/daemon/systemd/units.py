@@ -1,4 +1,4 @@
-"""systemd units: from a template that ships to the unit that fits this machine. Pure: nothing is read or written."""
+"""systemd units: makes the unit for this machine from a template that ships. Pure: nothing is read or written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Directive:
 
     Attributes:
       name, value: the two sides of its `=`.
-      comment: the lines above it.
+      comment: the comment lines above it.
     """
 
     name: str
@@ -42,12 +42,12 @@ def directives(unit: str) -> Iterator[Directive]:
 
 
 def render(template: str, exec_start: str, *, user: bool = False) -> str:
-    """A template with its ExecStart set, and cut down to what a user's service manager honours where it is for one.
+    """A template with its ExecStart set; for a user's service manager, without the settings that it ignores.
 
     Args:
       template: the text of a unit that ships.
       exec_start: the whole command, quoted for systemd already.
-      user: whether it is for `systemctl --user`.
+      user: whether the unit is for `systemctl --user`.
     """
     lines: list[str] = []
     comment: list[str] = []
@@ -74,7 +74,7 @@ def _is_for_users(name: str, value: str) -> bool:
 
 
 def _for_user(text: str) -> str:
-    """Take the system's words out of a unit, and the headings whose settings are gone."""
+    """Remove what is for the system alone from a unit, and headings without settings."""
     body = text[text.index("[Unit]") :].replace("`systemctl ", "`systemctl --user ")
     blocks = [block for block in body.split("\n\n") if not block.startswith("# ----") or "\n" in block.strip()]
     return "\n\n".join([_USER_PREAMBLE, *(block.strip("\n") for block in blocks if block.strip())]) + "\n"
@@ -90,7 +90,7 @@ def quote(argument: str) -> str:
 
 
 def quote_program(path: str) -> str:
-    """The program of a command, which systemd reads a little differently: it cannot hold a `$`.
+    """The program of a command, for which systemd has other rules: it cannot hold a `$`.
 
     Raises:
       ValueError: systemd cannot run a program with this path.

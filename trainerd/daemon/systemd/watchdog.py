@@ -1,6 +1,6 @@
-"""Life signs: sent while the loop makes progress, and no longer.
+"""The watchdog: keep-alive notifications, sent only while the loop makes progress.
 
-Time is passed in: `beat` is called a few times a second by the ticker, and decides from what it is told.
+Time is passed in: the ticker calls `beat` a few times a second.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def interval_from_environment() -> float:
 
 @dataclass
 class Progress:
-    """Whether something moves, and since when it has not."""
+    """Whether a value changes, and when it last did."""
 
     value: object = None
     at: float = 0.0
 
     def update(self, value: object, now: float) -> None:
-        """Record what is measured now."""
+        """Record the value now."""
         if value != self.value:
             self.value, self.at = value, now
 
@@ -41,17 +41,17 @@ _LONG = (Phase.STARTING, Phase.RESTORING, Phase.EVALUATING, Phase.FINISHING)
 
 
 class Watchdog:
-    """Decides when systemd hears from us.
+    """Decides when systemd is notified.
 
     Args:
-      notifier: what is told.
+      notifier: sends the notifications.
       interval: WatchdogSec in seconds; 0: none.
-      config: how long what is not a step may take.
+      config: the deadlines of everything but a step.
       now: seconds on a clock that is never set.
 
     Attributes:
       config: may be set again at any time.
-      save_progress: gives a value that changes while the save under way gets written.
+      save_progress: returns a value that changes while the save under way gets written.
     """
 
     def __init__(
@@ -103,7 +103,8 @@ class Watchdog:
         return not deadline or now - self._moved_at() < deadline
 
     def wants_time(self, now: float) -> bool:
-        """Whether systemd's timer of a start or a stop must wait: something long is under way, and it moves."""
+        """Whether systemd must extend the timeout of a start or a stop: something long is under way and makes
+        progress."""
         if self._phase in (Phase.SAVING, Phase.PAUSING):
             return now - self._moved_at() < 2 * EXTEND_EVERY_SECS
         return self._phase in _LONG and self.is_alive(now)
