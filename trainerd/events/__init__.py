@@ -1,1 +1,1 @@
-"""What TensorBoard reads."""
+"""Event files for TensorBoard."""

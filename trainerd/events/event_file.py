@@ -35,14 +35,14 @@ class EventFile:
 
     Args:
       logdir: the run directory.
-      step: what other files here have of this step and later ones is void.
+      step: points of this step and later ones in other files here are void.
       graph: the graph of a step, or None.
       timer: seconds on a clock that is never set.
 
     Attributes:
       writer: TensorFlow's, for `tf.summary` calls.
-      last_step: the last step that something was written of.
-      flushed_step: the same, of what a reader can see.
+      last_step: the last step with a point.
+      flushed_step: the last step with a point that a reader can see.
 
     Raises:
       StorageError: it cannot be written; so do all methods.
@@ -84,9 +84,9 @@ class EventFile:
             self.flush()
 
     def flush(self) -> None:
-        """Show what was written to readers.
+        """Make what was written visible to readers.
 
-        TensorFlow goes on writing to a file that somebody has removed, and nobody would ever see that.
+        It checks that the file is still there: TensorFlow goes on writing to a removed file without an error.
         """
         with self._storage():
             self.writer.flush()

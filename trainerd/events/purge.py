@@ -1,4 +1,4 @@
-"""What earlier processes wrote, and how it is taken back.
+"""Voids points of earlier processes.
 
 A process that is killed has often written points that are later than its last checkpoint. The next one runs those
 steps again. TensorBoard's slow loader forgets them where it finds a `SessionLog.START`. Its fast loader, the default,
@@ -24,7 +24,7 @@ _CHECKSUM = 4
 
 
 def void_from(logdir: Path, step: int) -> list[Summary.Value]:
-    """A value for each tag that has points of `step` or later, that takes them back when it is written at `step`.
+    """A value for each tag with points of `step` or later. Written at `step`, it voids them.
 
     Reads the newest file, and older ones as far as needed: where a process has begun at this step or before, it has
     taken back what was later in the files before its own.

@@ -1,4 +1,4 @@
-"""Weights as TensorBoard shows them: histograms, and the first layer's kernels as images."""
+"""Weights for TensorBoard: histograms, and the first layer's kernels as images."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_weights(weights: Mapping[str, Any], step: int) -> None:
 
 
 def _sample(value: Any) -> Any:
-    """Every so-many-th of a large variable's weights: of all columns of a matrix, and no one alone."""
+    """A sample of a large variable's weights at regular distances, from all columns of a matrix."""
     stride = -(-value.shape.num_elements() // _ENOUGH)
     if stride <= 1:
         return value

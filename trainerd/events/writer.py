@@ -34,7 +34,7 @@ class EventWriter:
 
     Args:
       logdir: the run directory.
-      background: what writes.
+      background: the thread that writes.
       timer: seconds on a clock that is never set.
     """
 
@@ -57,7 +57,7 @@ class EventWriter:
 
     @property
     def is_well(self) -> bool:
-        """Whether what failed before can be written again."""
+        """Whether writing works, or works again after a failure."""
         return self._file is not None and self._backoff.failures == 0 and not self._undrawn
 
     def begin(self, step: int, session: Model) -> None:
@@ -101,16 +101,16 @@ class EventWriter:
         self._in_background(write)
 
     def moved(self, logdir: Path) -> None:
-        """The run directory is there now: a new file goes on with the curves."""
+        """The run directory has moved: a new file there continues the curves."""
         self._logdir = logdir
         self._background.submit(self._leave_file)
 
     def flush(self) -> None:
-        """Show what was written so far to readers."""
+        """Make what was written so far visible to readers."""
         self._in_background(EventFile.flush)
 
     def close(self) -> None:
-        """Wait until everything is written; not for ever, where the disk hangs."""
+        """Wait until everything is written, but not for ever if the disk hangs."""
         if not self._is_open:
             return
         error: StorageError | None = None
@@ -128,7 +128,7 @@ class EventWriter:
     # ------------------------------------------------------------------ in the background
 
     def _in_background(self, write: Callable[[EventFile], None]) -> None:
-        """Write later, and raise what has failed since the last call."""
+        """Write on the background thread, and raise an error since the last call."""
         if not self._is_open:
             return
         if not self._background.submit(lambda: self._write(write)):
@@ -160,7 +160,7 @@ class EventWriter:
         self._file = None
 
     def _give_up(self) -> None:
-        """Drop the file, and try another after a pause that doubles."""
+        """Give up the file, and try another after a wait that doubles."""
         self._leave_file()
         remove_empty(self._logdir)
         self._retry_at = self._timer() + self._backoff.failed()

@@ -13,7 +13,7 @@ tf1 = tf.compat.v1
 
 
 class Timer:
-    """When something is to be done that is done every so many steps or seconds, the first time at once.
+    """A schedule of every so many steps or seconds. It is due at once the first time.
 
     Args:
       every_secs, every_steps: one of them.
@@ -39,7 +39,7 @@ class Timer:
         self.reset()
 
     def reset(self) -> None:
-        """It was never done."""
+        """Begin anew."""
         self._step: int | None = None
         self._at = 0.0
 
@@ -52,13 +52,13 @@ class Timer:
         return step + 1 if self._is_time() else math.inf
 
     def is_due(self, step: int) -> bool:
-        """Whether it is to be done now that this step was."""
+        """Whether it is due after this step."""
         if self._step is None:
             return True
         return step >= self._step + self.every_steps if self.every_steps is not None else self._is_time()
 
     def done(self, step: int) -> tuple[float | None, int]:
-        """It is done. The seconds and the steps since the last time; None if there was none."""
+        """Note that it was done. Returns the seconds and the steps since the last time; None if there was none."""
         now, before = self._clock(), self._step
         elapsed = (None, 0) if before is None else (now - self._at, step - before)
         self._step, self._at = step, now
@@ -99,7 +99,7 @@ class Timed(Hook):
 
 
 def values_at_the_end(session: Any, fetches: Any, feeds: Any) -> Any:
-    """What is wanted when no step follows; None if a step would have given it, and none was run."""
+    """The wanted values when no step follows; None if a step would have returned them, and none was run."""
     names = [part for part in tf.nest.flatten(fetches) if isinstance(part, str)]
     if names and not session.has_run:
         tf1.logging.info("No step was run, so there is no value of %s.", ", ".join(names))

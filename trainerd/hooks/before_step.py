@@ -1,4 +1,4 @@
-"""What comes before a step."""
+"""Hooks that act before a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ tf1 = tf.compat.v1
 
 
 class GlobalStepWaiterHook(Hook):
-    """Waits until the global step is there, which another process counts; see the one of `tf.compat.v1.train`.
+    """Waits until another process has counted to a global step; see the one of `tf.compat.v1.train`.
 
     Args:
       wait_until_step: the step.
@@ -32,7 +32,7 @@ class GlobalStepWaiterHook(Hook):
         return math.inf if self._is_there else step + 1
 
     def before_run(self, run_context: Any) -> None:
-        """Wait; not where the run is to end."""
+        """Wait, unless the run is to end."""
         if self._is_there:
             return
         tf1.logging.info("Waiting for global step %d before starting training.", self._step)
@@ -56,5 +56,5 @@ class FeedFnHook(Hook):
         return step + 1
 
     def before_run(self, run_context: Any) -> Any:
-        """Give them."""
+        """Return the arguments."""
         return tf1.train.SessionRunArgs(fetches=None, feed_dict=self.feed_fn())

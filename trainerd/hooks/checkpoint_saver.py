@@ -1,4 +1,4 @@
-"""Where and how often a session saves, and who is told."""
+"""The hook for where and how often a session saves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CheckpointSaverHook(Hook):
       listeners: told of each checkpoint.
 
     Raises:
-      ValueError: the arguments say no, or two things.
+      ValueError: the arguments set no schedule, or two.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CheckpointSaverHook(Hook):
             listener.begin()
 
     def saves_with(self, save: Callable[[], None]) -> None:
-        """Told by the session how to save at its end."""
+        """Called by the session with the function that saves at its end."""
         self._save = save
 
     def saving(self, session: Any, step: int) -> None:
@@ -60,7 +60,7 @@ class CheckpointSaverHook(Hook):
             listener.before_save(session, step)
 
     def saved(self, session: Any, step: int) -> bool:
-        """It is on disk. Whether a listener wants to stop."""
+        """The step is on disk. Returns whether a listener wants to stop."""
         wishes = [listener.after_save(session, step) for listener in self._listeners]  # all of them are told
         return any(wishes)
 

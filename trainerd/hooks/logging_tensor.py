@@ -1,4 +1,4 @@
-"""Values of a step, in the log."""
+"""The hook that logs values of a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoggingTensorHook(Timed):
       formatter: from a dict of tag to value to the line.
 
     Raises:
-      ValueError: the arguments say no, or two things.
+      ValueError: the arguments set no schedule, or two.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LoggingTensorHook(Timed):
 
 
 def _tagged(tensors: Iterable[Any]) -> dict[str, Any]:
-    """Each under a tag: the name that it is, or has. Variables may have the same, and get a number then."""
+    """Each value under a tag, which is its name. Variables of the same name get a number."""
     found: dict[str, Any] = {}
     for tensor in tensors:
         name = tensor if isinstance(tensor, str) else getattr(tensor, "name", getattr(tensor, "__name__", str(tensor)))

@@ -1,4 +1,4 @@
-"""When training is to end, and what is found then."""
+"""Hooks that end training, and the values at its end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StopAtStepHook(Hook):
 
 
 class NanTensorHook(Hook):
-    """Ends training where the loss is NaN; see `tf.compat.v1.train.NanTensorHook`.
+    """Ends training if the loss is NaN; see `tf.compat.v1.train.NanTensorHook`.
 
     Args:
       loss_tensor: the name of the loss.
@@ -58,7 +58,7 @@ class NanTensorHook(Hook):
         self.stops_at = loss_tensor if isinstance(loss_tensor, str) else None
 
     def due_at(self, step: int) -> float | None:
-        """Where the loop in the graph cannot look itself, every step."""
+        """Every step, if the loop in the graph cannot check the loss itself."""
         return None if self.stops_at is not None else step + 1
 
     def before_run(self, run_context: Any) -> Any:
@@ -66,7 +66,7 @@ class NanTensorHook(Hook):
         return tf1.train.SessionRunArgs(self._loss)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Look at it.
+        """Check it.
 
         Raises:
           NanLossDuringTrainingError: it is NaN.
@@ -81,7 +81,7 @@ class NanTensorHook(Hook):
 
 
 class FinalOpsHook(Hook):
-    """Finds values at the end; see `tf.compat.v1.train.FinalOpsHook`.
+    """Evaluates values at the end; see `tf.compat.v1.train.FinalOpsHook`.
 
     Args:
       final_ops: variables and functions, and names of what the last step returned, in any structure.
@@ -94,7 +94,7 @@ class FinalOpsHook(Hook):
 
     @property
     def final_ops_values(self) -> Any:
-        """What they gave, as NumPy values; None before the end, and where a name is among them and no step was run."""
+        """The values, as NumPy values; None before the end, or if a name is among them and no step was run."""
         return self._values
 
     def due_at(self, step: int) -> float | None:
@@ -102,6 +102,6 @@ class FinalOpsHook(Hook):
         return math.inf
 
     def end(self, session: Any) -> None:
-        """Find them."""
+        """Evaluate them."""
         if self._ops is not None:
             self._values = values_at_the_end(session, self._ops, self._feeds)

@@ -57,7 +57,7 @@ class SummarySaverHook(Timed):
       save_steps, save_secs: how often; one of them.
       output_dir: where they go.
       summary_writer: a `tf.summary` writer, in place of `output_dir`.
-      scaffold: has the `summary_op`, where that is not given.
+      scaffold: has the `summary_op`, if that is not given.
       summary_op: a function that writes with `tf.summary`, or a list of them.
     """
 
@@ -144,7 +144,7 @@ class ProfilerHook(Timed):
             self._timer.done(run_context.session.step)
 
     def end(self, session: Any) -> None:
-        """Stop it, where a step was not to be."""
+        """Stop it, if the step did not come."""
         if self._is_profiling:
             self._stop()
 
@@ -160,7 +160,7 @@ class SummaryWriter:
         self._folder, self._writer = folder, writer
 
     def write(self, step: int, write: Callable[[], object]) -> None:
-        """Write what a function writes, as of a step."""
+        """Call a function that writes summaries, as of a step."""
         if self._writer is None and self._folder:
             self._writer = tf.summary.create_file_writer(self._folder)
         if self._writer is not None:

@@ -1,4 +1,4 @@
-"""A thread that raises the flag when a service is due by the clock, or a file asks for something."""
+"""A thread that raises the flag when a service is due by the clock, or there is a request file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ticker:
 
     Args:
       flag: what to raise.
-      rundir: whose `pause` and `save` files are looked for.
+      rundir: the folder of the request files `pause` and `save`.
       timer: seconds on a clock that is never set.
     """
 
@@ -60,7 +60,7 @@ class Ticker:
         """Look once.
 
         Returns:
-          The seconds until it is worth looking again.
+          The seconds until the next check.
         """
         lock.keep_up(self._rundir)
         if not lock.is_in_place(self._rundir):  # what is asked for there is asked of another, and nothing can be saved

@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class HandoffLock:
-    """As `threading.RLock`, but its owner can have another thread pass while it holds it."""
+    """As `threading.RLock`, but its owner can let another thread pass while it holds the lock."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -36,7 +36,7 @@ class HandoffLock:
             self._change.notify_all()
 
     def lend(self, thread: int) -> None:
-        """Let this thread pass from now on. For who holds the lock."""
+        """Let this thread pass from now on. Called by the owner."""
         self._borrower = thread
 
     def take_back(self) -> None:
@@ -47,7 +47,7 @@ class HandoffLock:
 
     @property
     def _stack(self) -> list[bool]:
-        """Of this thread: whether each `acquire` took the lock, and did not pass for having it lent."""
+        """For each `acquire` of this thread: whether it took the lock, or passed because the lock was lent."""
         if not hasattr(self._taken, "stack"):
             self._taken.stack = []
         found: list[bool] = self._taken.stack

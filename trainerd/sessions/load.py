@@ -38,11 +38,11 @@ def open_entry(config: Config) -> Session | Program:
 def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -> Session:
     """Build the job that the config names, and a session for it, to try it.
 
-    A Keras model's callbacks that write files are left out: theirs are those of the run that is tried.
+    Callbacks of a Keras model that write files are left out, since those files belong to the run.
 
     Args:
       config: what to build.
-      wrap: what the session trains in place of a job's steps; a GraphJob's are run as they are.
+      wrap: maps the job to the one that the session trains; a GraphJob is not mapped.
 
     Raises:
       EntryError: the job cannot be had, or cannot be trained; or it is a function that writes its own loop.

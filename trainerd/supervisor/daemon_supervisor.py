@@ -1,4 +1,4 @@
-"""The Supervisor that a function under the daemon is given."""
+"""The Supervisor for a function under the daemon."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _OF_THE_CONFIG = ("logdir", "save_model_secs", "save_summaries_secs", "is_chief"
 class DaemonSupervisor(Supervisor):
     """A Supervisor of the run that the daemon trains.
 
-    It is given to a function before that has built anything. So what is to be trained is looked for when something is
-    asked of it for the first time: what `configure` was given, or the default graph.
+    The function gets it before anything is built. So the Supervisor is made when it is first used, from the arguments
+    of `configure`, or from the default graph.
 
     Args:
-      config: says where, how often, and for how long.
+      config: the daemon's.
       host: the daemon.
     """
 
@@ -32,7 +32,7 @@ class DaemonSupervisor(Supervisor):
         self._is_made = False
 
     def configure(self, **arguments: Any) -> None:
-        """Say what is trained: any argument of `Supervisor`, but those that trainerd.toml has.
+        """Set what is trained: any argument of `Supervisor`, except those that trainerd.toml has.
 
         Raises:
           ValueError: trainerd.toml has it; or it is too late.
@@ -44,7 +44,7 @@ class DaemonSupervisor(Supervisor):
         self._arguments |= arguments
 
     def __getattr__(self, name: str) -> Any:
-        """What is made with the rest: called for attributes that are not there, which is all of them at first."""
+        """Make the Supervisor: called for missing attributes, which are all of them at first."""
         if self.__dict__.get("_is_made", True):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._is_made = True

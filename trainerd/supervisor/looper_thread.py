@@ -18,13 +18,13 @@ TIMES_ALONE = 2  # one after the other; once may be the compilation of the first
 class Looper(tf.compat.v1.train.LooperThread):  # type: ignore[misc]
     """Calls a function periodically until the coordinator stops, as `tf.compat.v1.train.LooperThread` does.
 
-    The function is called between two steps, so that what it fetches is of one step, unless it waits for steps, or
-    they for it: then it is called beside them from then on.
+    The function is called between two steps, so that all it fetches is of one step. If it waits for steps, or steps
+    wait for it, it is called beside them from then on.
 
     Args:
-      coord: the Coordinator; told of what the function raises.
+      coord: the Coordinator, which gets the function's error.
       timer_interval_secs: the time between two calls; None for as often as there is a boundary.
-      boundary: where it is called; None for on the thread itself.
+      boundary: the boundary at which it is called; None: on the thread itself.
       target, args, kwargs: what to call.
     """
 

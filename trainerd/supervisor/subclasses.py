@@ -38,7 +38,7 @@ _MANAGE = "_init_session_manager"
 
 
 def chosen(supervisor: Any, graph: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a subclass chooses in the place of what a Supervisor was given.
+    """The arguments that a subclass chooses in place of those of a Supervisor.
 
     Args:
       supervisor: of the subclass.
@@ -63,7 +63,7 @@ def chosen(supervisor: Any, graph: Any, given: Mapping[str, Any]) -> dict[str, A
 
 
 def name_as_tensorflow(supervisor: Any, made: Any) -> None:
-    """Give a Supervisor the attributes that TensorFlow's has, and have a subclass make its session manager."""
+    """Give a Supervisor the attributes of TensorFlow's, and let a subclass make its session manager."""
     names = ["graph", "session_manager", "init_fn", *(name for names in _CHOOSE.values() for name in names)]
     for name in names:
         setattr(supervisor, f"_{name}", getattr(made, name))

@@ -35,8 +35,8 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     As with `tf.compat.v1.train.Supervisor`, but:
 
-    - checkpoints and summaries are made between two steps of the thread that asked for the session, so each is of one
-      step; they are written in the background, and are on disk for sure and verified before they are named;
+    - checkpoints and summaries are made between two steps of the thread that made the session, so each is of one step;
+    they are written in the background, and a checkpoint is durable before it is named;
     - SIGTERM, SIGINT, and a file `pause` in `logdir` make `should_stop()` true; SIGUSR1 and a file `save` save;
     - when it stops it saves, unless `save_model_secs` is 0 and it was not asked to pause;
     - one process at a time trains in a `logdir`.
@@ -47,7 +47,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
       graph: the graph; it is finalized here. Defaults to the default graph.
       ready_op, ready_for_local_init_op: name what is not initialized. None: not checked.
       is_chief: whether this process initializes, saves and writes summaries.
-      init_op, init_feed_dict: initialize the model where there is no checkpoint. None: no such op.
+      init_op, init_feed_dict: initialize the model if there is no checkpoint. None: no such op.
       local_init_op: initializes what is not saved.
       logdir: where checkpoints and event files go. None: neither is written.
       summary_op: what the summary service fetches. None: no such service.
@@ -60,7 +60,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
       checkpoint_basename: the first part of the checkpoints' names.
       session_manager: makes the session. Defaults to TensorFlow's own.
       summary_writer: defaults to a FileWriter for `logdir`. None: no summaries.
-      init_fn: called with the session after `init_op`, where there is no checkpoint.
+      init_fn: called with the session after `init_op`, if there is no checkpoint.
       local_init_run_options: RunOptions for `local_init_op`.
       checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, and the session runs TensorFlow 2
         functions. `summary_op` is then a function that writes with `tf.summary`, and `global_step` an int64 variable
@@ -273,7 +273,8 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         max_wait_secs: float = 7200,
         start_standard_services: bool = True,
     ) -> Any:
-        """Make a session, and restore or initialize the model in it; wait for the chief to do so where this is not it.
+        """Make a session, and restore or initialize the model in it; a process that is not the chief waits for the
+        chief.
 
         Args:
           master, config: see `managed_session`.
@@ -317,7 +318,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         return session
 
     def start_standard_services(self, sess: Any) -> list[Any] | None:
-        """Have checkpoints and summaries made on their schedules from now on.
+        """Make checkpoints and summaries on their schedules from now on.
 
         Returns:
           The threads that run them: none, they are run between two steps. None if there is no `logdir`.
@@ -351,7 +352,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
-        """Start the threads of queue runners: the graph's, where none are given."""
+        """Start the threads of queue runners. Default: the graph's."""
         if queue_runners is None:
             queue_runners = self._program.queue_runners
         threads: list[Any] = []
@@ -428,11 +429,11 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         return bool(self._coord.should_stop())
 
     def stop_on_exception(self) -> Any:
-        """A context that asks to stop where its block raises; see `tf.compat.v1.train.Coordinator`."""
+        """A context that asks to stop if its block raises; see `tf.compat.v1.train.Coordinator`."""
         return self._coord.stop_on_exception()
 
     def wait_for_stop(self) -> None:
-        """Wait until somebody asks to stop. Meanwhile what is due is done."""
+        """Wait until a stop is requested. Meanwhile due services run."""
         while not self.should_stop():
             self._coord.wait_for_stop(IDLE_SECS)
 

@@ -1,4 +1,4 @@
-"""Who hears of a signal in this process: the daemon, where it is one, and every session that is open.
+"""Passes signals to the daemon, if this process is one, and to every open session.
 
 A session inside another one's loop, or beside it, must not keep a signal from it.
 """
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 
 
 class DaemonFlag(Flag):
-    """The daemon's: whatever asks the daemon to pause asks the sessions that its program has open, too.
+    """The daemon's flag: a pause request also reaches the sessions that its program has open.
 
     Attributes:
-      has_program: whether it runs a program with a loop of its own. What a job opens, to evaluate for one, is not cut
-        short.
-      was_heard: whether a session was asked that is not the daemon's.
+      has_program: whether it runs a program with its own loop. A session that a job opens, such as for an evaluation,
+        is not cut short.
+      was_heard: whether the request has reached a session that is not the daemon's.
     """
 
     def __init__(self) -> None:
@@ -49,9 +49,9 @@ class _Listeners:
 
     Attributes:
       daemon: the daemon's; None if the process is a program's own.
-      sessions: those of the sessions that are open; the daemon's again if it manages one.
-      mains: of these, those that were opened on the main thread.
-      was_told_to_pause: whether a pause was asked for that nobody has asked about since.
+      sessions: the flags of the open sessions; the daemon's again if it manages one.
+      mains: the flags of those that were opened on the main thread.
+      was_told_to_pause: whether there was a pause request that nobody has asked about since.
       handlers: what undoes the handlers of signals; None if there are none.
     """
 
@@ -67,13 +67,13 @@ class _Listeners:
 
     @property
     def flags(self) -> set[Flag]:
-        """Those that are raised, each once."""
+        """All flags, each once."""
         if self.daemon is None:
             return {*self.sessions}
         return {self.daemon, *self.sessions} if self.daemon.has_program else {self.daemon}
 
     def raise_for(self, request: Request) -> None:
-        """Raise them all. Where a pause finds none to raise, the process ends, as without handlers."""
+        """Raise all flags. If a pause finds none, the process ends, as without handlers."""
         if request is Request.PAUSE and (self.daemon is None or self.daemon.has_program):
             self.was_told_to_pause = True  # first: who is added from now on looks at it
         flags = self.flags
@@ -83,13 +83,13 @@ class _Listeners:
             flag.raise_for(request)
 
     def add(self, flag: Flag) -> None:
-        """A session is open. Where a pause was asked for meanwhile, nobody will tell it again."""
+        """Add the flag of an open session. It is raised if a pause was requested meanwhile."""
         self.sessions.append(flag)
         if self.was_told_to_pause:
             flag.raise_for(Request.PAUSE)
 
     def remove(self, flag: Flag) -> None:
-        """A session has ended; a child that was forked has forgotten it."""
+        """Remove the flag of a session that has ended; a forked child has none."""
         for flags in (self.sessions, self.mains):
             if flag in flags:
                 flags.remove(flag)
@@ -104,9 +104,9 @@ class _Listeners:
                 self.handlers = stack.pop_all()
 
     def heard(self, number: int, frame: FrameType | None) -> None:
-        """A signal's handler: its number is recorded already. Where it tells a loop to end that was left, this ends it.
+        """The Python handler of a signal, whose number is recorded already. It ends a session whose loop was left.
 
-        Where no other session is open then, the signal does what it does to a process without them.
+        If no other session is open then, the signal has its effect on a process without sessions.
         """
         left = open_sessions.left(frame) if number in STOP and self.daemon is None else []
         for session in left:
@@ -118,7 +118,7 @@ class _Listeners:
             signal.raise_signal(number)
 
     def renew(self) -> None:
-        """Put the handlers back that a job has replaced: without them it is not paused, but killed."""
+        """Put back the handlers that a job has replaced: without them a signal kills instead of pausing."""
         if self.handlers is None or threading.current_thread() is not threading.main_thread():
             return
         if replaced := self._renew():
@@ -136,13 +136,14 @@ class _Listeners:
         return was_told
 
     def unhandle(self) -> None:
-        """Put the handlers back that were there before."""
+        """Put back the handlers from before."""
         handlers, self.handlers = self.handlers, None
         if handlers is not None:
             handlers.close()
 
     def forget(self) -> None:
-        """In a child there is nobody any more, nothing was asked for, and the handlers are undone already."""
+        """Clear everything in a forked child: it has no sessions and no requests, and its handlers are undone
+        already."""
         if self.handlers is not None:
             self._inherited.append(self.handlers)  # kept: it would undo itself when it is collected
         self.handlers = None
@@ -153,12 +154,12 @@ _listeners = _Listeners()
 
 
 def were_told_to_pause() -> bool:
-    """Whether a program was told to since this was last asked. While a session is open, that one is told."""
+    """Whether a program was asked to pause since the last call. An open session gets the request itself."""
     return not _listeners.sessions and forget_pause()
 
 
 def renew_handlers() -> None:
-    """Have signals handled as before a job was loaded, whatever it has set."""
+    """Restore signal handling to what it was before a job was loaded."""
     _listeners.renew()
 
 
@@ -169,7 +170,7 @@ def forget_pause() -> bool:
 
 @contextlib.contextmanager
 def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
-    """Have signals raise the daemon's flag while the block runs, and those of the sessions that a program opens."""
+    """While the block runs, signals raise the daemon's flag, and those of the sessions that a program opens."""
     _listeners.daemon = flag
     try:
         _listeners.handle()
@@ -192,11 +193,11 @@ def lent_session_listens(flag: Flag) -> Iterator[None]:
 
 @contextlib.contextmanager
 def session_listens(flag: Flag) -> Iterator[None]:
-    """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise a session's flag, while the block runs.
+    """While the block runs, SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise a session's flag.
 
-    Python lets the main thread alone change what signals do: its sessions have them handled, until the last of them has
-    ended, and others hear of them too. Where that one ends on another thread, the handlers stay, and a signal does what
-    it does to a process without them.
+    Only Python's main thread may set handlers: its sessions install them until the last of them has ended, and other
+    sessions get the signals too. If the last one ends on another thread, the handlers stay, and a signal has the effect
+    that it has without them.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main and _listeners.handlers is None:

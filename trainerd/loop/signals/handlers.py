@@ -34,13 +34,13 @@ _PIPE_BYTES = 1 << 20
 
 
 def die_of(number: int) -> None:
-    """End this process at once, as the signal does where nothing handles it. Nothing is saved."""
+    """End this process at once, as the signal does without a handler. Nothing is saved."""
     ctypes.CDLL(None).signal(number, None)  # signal.signal() is for the main thread alone, which is in the graph
     os.kill(os.getpid(), number)
 
 
 class Raised(Protocol):
-    """What signals raise: a Flag, or several."""
+    """The target of signals: one Flag, or several."""
 
     def raise_for(self, request: Request) -> None:
         """Raise it."""
@@ -48,13 +48,13 @@ class Raised(Protocol):
 
 
 class SignalThread:
-    """Reads signals' numbers and does what they are for.
+    """Reads signals' numbers and serves them.
 
     Args:
       flag: what to raise.
       terminal_is_gone: whether a SIGHUP means that the terminal was closed; then it pauses.
-      exit_now: called with the number of a second SIGTERM or SIGINT, one that comes `SAME_STOP_SECS` or more after the
-        first. What comes sooner is the first one again.
+      exit_now: called with the number of a second SIGTERM or SIGINT that comes `SAME_STOP_SECS` or more after the
+        first. One that comes sooner counts as the first again.
       monotonic: the clock, in seconds.
     """
 
@@ -73,7 +73,7 @@ class SignalThread:
         self._stopped_at: float | None = None
 
     def handle(self, number: int) -> None:
-        """Do what one signal is for."""
+        """Serve one signal."""
         if number in STOP:
             self._stop(number)
         elif number == signal.SIGUSR1:
@@ -97,7 +97,7 @@ class SignalThread:
             self._exit_now(number)
 
     def forget_stop(self) -> None:
-        """The process goes on although it was told to stop: the next signal is the first again."""
+        """The process goes on after a stop request: the next signal counts as the first."""
         self._stopped_at = None
 
     def _pause(self, why: str) -> None:
@@ -105,7 +105,7 @@ class SignalThread:
         _say(logging.INFO, "pausing at the next step: %s", why)
 
     def run(self, descriptor: int) -> None:
-        """Handle what comes through the descriptor until a 0 comes."""
+        """Serve the numbers from the descriptor until a 0 comes."""
         while True:
             numbers = os.read(descriptor, 4096)
             for number in numbers:
@@ -115,7 +115,7 @@ class SignalThread:
                     self._handle_whatever_happens(number)
 
     def _handle_whatever_happens(self, number: int) -> None:
-        """An error here must not make the process deaf to the signals after it."""
+        """Serve a signal. An error must not end the thread, which later signals need."""
         try:
             self.handle(number)
         except Exception as error:
@@ -123,7 +123,7 @@ class SignalThread:
 
 
 def _say(level: int, message: str, *values: object) -> None:
-    """Log, whatever becomes of it: a terminal that is gone must not cost the thread that hears signals."""
+    """Log, and ignore a failure: a closed terminal must not end the thread."""
     with contextlib.suppress(OSError):
         log.log(level, message, *values, extra={"event": "signal"})
 
@@ -142,11 +142,11 @@ def handled(
 ) -> Iterator[Callable[[], list[int]]]:
     """Handle signals while the block runs, and put the handlers back that were there before.
 
-    The block gets what sets the handlers again where another has replaced them, and tells of which signals.
+    The block gets a function that sets replaced handlers again, and returns their signals.
 
     Args:
-      thread: does what they are for.
-      heard: called with a signal and what it has interrupted, when the main thread comes to run Python again.
+      thread: serves the signals.
+      heard: called with a signal and the interrupted frame, when the main thread runs Python again.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # the default of 64 KiB holds 65,536 signals; more is not always allowed
@@ -191,7 +191,7 @@ def handled(
 def terminal_check() -> Callable[[], bool]:
     """A check of whether the terminal that standard input is now has been closed by the time it is called.
 
-    Where it has been, what this process prints goes nowhere from then on, instead of failing.
+    If it has, this process's output is dropped from then on, instead of failing.
     """
     terminals = [number for number in (0, 1, 2) if _is_terminal(number)]
     if 0 not in terminals:

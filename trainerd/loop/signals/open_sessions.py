@@ -1,4 +1,4 @@
-"""The sessions that hold a run directory in this process. What a program leaves open is ended when the program is."""
+"""The sessions that hold a run directory in this process. Those that a program leaves open end with the program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Opened(Protocol):
-    """A session that is open, as its managed run sees it."""
+    """An open session; its managed run implements this."""
 
     def make_way(self) -> None:
         """Another session begins in the same run directory."""
@@ -30,7 +30,7 @@ class Opened(Protocol):
         """The program has ended, and has not ended its session.
 
         Args:
-          error: what the program has ended with; None if nothing was wrong.
+          error: the error that ended the program; None if there was none.
         """
         ...
 
@@ -56,22 +56,22 @@ def make_way(place: str, session: Opened) -> None:
 
 
 def left(frame: FrameType | None) -> list[Opened]:
-    """The sessions of this thread whose loop was left by an error, of which nobody was told.
+    """The sessions of this thread whose loop was left by an unreported error.
 
     Args:
-      frame: what runs on this thread.
+      frame: the present frame of this thread.
     """
     return [session for session in _opened.values() if session.was_left(frame)]
 
 
 def left_by_error() -> RuntimeError:
-    """What ended a loop of which no more is known."""
+    """The error for a loop that was left for an unknown reason."""
     return RuntimeError("its loop was left by an error")
 
 
 @contextlib.contextmanager
 def ended() -> Iterator[None]:
-    """End, with the block, the sessions that it leaves open.
+    """At the end of the block, end the sessions that it leaves open.
 
     Raises:
       StorageError: one could not be saved.

@@ -1,4 +1,4 @@
-"""What a dataset's iterator would save of its position: the iterators within it.
+"""The position that a dataset's iterator saves: the iterators within it.
 
 The form is TensorFlow's own: a vector of variants, of which each holds the name of an iterator, the keys of what it
 saves, and the values (tensorflow/core/data/serialization_utils.cc). It is not public:
@@ -29,8 +29,8 @@ BRANCHING = {"Concatenate", "Zip", "DirectedInterleave"}  # what numbers its inp
 
 
 class Position:
-    """The iterators within an iterator, each told from others by its marks: the repeats and shuffles above it, and
-    which of several inputs it belongs to.
+    """The iterators within an iterator. Each is known by its marks: the repeats and shuffles above it, and which of
+    several inputs it belongs to.
 
     Args:
       iterator: whose.
@@ -51,7 +51,7 @@ class Position:
         return any(part.marks[: len(marks)] == marks for part in self._parts)
 
     def was_read(self, marks: Marks) -> bool:
-        """Whether this shuffle has given something in its epoch."""
+        """Whether this shuffle has given an element in its epoch."""
         return any("data_produced" in part.keys for part in self._parts if part.marks == marks)
 
     def epoch(self, marks: Marks) -> int | None:
@@ -68,7 +68,7 @@ class _Part:
 
     @cached_property
     def keys(self) -> list[str]:
-        """What it saves values of."""
+        """The keys of its values."""
         return str(self.saved.metadata.decode()).split("@@")[1:]
 
     @cached_property
@@ -78,7 +78,7 @@ class _Part:
 
     @property
     def epoch(self) -> int | None:
-        """Which epoch the first repeat above it is in; None if it does not tell."""
+        """The epoch of the first repeat above it; None if that is unknown."""
         for stage, number in self._stages:
             if number is not None and stage.endswith("Repeat"):
                 return number
@@ -105,8 +105,8 @@ class _Part:
 def set_drawn(shuffle: tf.data.Dataset, count: int) -> None:
     """Set how many pairs of seeds a shuffle has drawn, for its next epochs.
 
-    There is no op for it, but restoring an iterator does it. So one that has drawn so many is made of a dataset that
-    has hardly anything to read, and its position is given to an iterator of this shuffle, which has no other use.
+    There is no op for it, but restoring an iterator does it. So an iterator of a tiny dataset draws so many, and its
+    position is restored into an iterator of this shuffle, which has no other use.
 
     Args:
       shuffle: the stage.
@@ -124,7 +124,7 @@ def set_drawn(shuffle: tf.data.Dataset, count: int) -> None:
 
 
 def _elements(variants: tf.Tensor) -> Iterator[VariantTensorDataProto]:
-    """What a vector of variants holds: all their sizes come first, then they themselves."""
+    """The elements of a vector of variants: all sizes come first, then the elements."""
     vector = TensorProto.FromString(tf.io.serialize_tensor(variants).numpy())
     content, sizes, place = vector.tensor_content, [], 0
     for _ in range(vector.tensor_shape.dim[0].size):

@@ -11,10 +11,9 @@ import tensorflow as tf
 def next_batch(iterator: Any) -> Any:
     """The next element of an iterator, as an op of the graph that is being traced.
 
-    `next(iterator)` in a graph hands each request to a thread of its own and waits for it: 8 to 20 microseconds. The
-    synchronous op, which TensorFlow itself uses outside of graphs, does the work where it is. It holds one of the
-    threads on which ops run, and where there is only one, a dataset that computes on it too could not go on: then it
-    is not used.
+    `next(iterator)` in a graph passes each request to a thread of its own and waits for it: 8 to 20 microseconds. The
+    synchronous op, which TensorFlow itself uses outside of graphs, works on the calling thread. It occupies one of the
+    threads on which ops run. If there is only one, a dataset that needs it too would hang: then the op is not used.
 
     The iterator's resource is not public: tests/tensorflow/test_internals.py names the versions for which it holds.
     """
@@ -30,10 +29,10 @@ def next_batch(iterator: Any) -> Any:
 
 
 def begin_again(dataset: tf.data.Dataset, iterator: Any) -> None:
-    """Have an iterator give the elements of its dataset from the first on: a new epoch, with a new shuffle."""
+    """Make an iterator begin its dataset again: a new epoch, with a new shuffle."""
     tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(dataset), iterator=iterator._iterator_resource)
 
 
 def _inter_op_threads() -> int:
-    """How many threads run ops: as many as there are processors, unless it was set."""
+    """The number of threads that run ops: that of the processors, unless it was set."""
     return int(tf.config.threading.get_inter_op_parallelism_threads()) or len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""What a dataset is made of: its stages, as far as a saved position depends on them.
+"""The stages of a dataset, as far as a saved position depends on them.
 
 A dataset does not tell its inputs in public: tests/tensorflow/test_internals.py names the versions for which it holds.
 """
@@ -51,7 +51,7 @@ def describe(dataset: tf.data.Dataset) -> str:
 
 
 def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
-    """What is known of the inputs of a run, for a manifest: their elements, their stages, and how much there is."""
+    """The fingerprint of the inputs of a run, for a manifest: their elements, stages and sizes."""
     return {
         FORMAT: FIRST_FORMAT,
         "input.element_spec": "; ".join(describe_elements(each.element_spec) for each in datasets),
@@ -64,7 +64,7 @@ def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
 
 
 def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
-    """How many elements each source has; negative if that is not known, or there is no end."""
+    """The number of elements of each source; negative if it is unknown or infinite."""
     if not _tells_inputs(dataset):
         return []
     below = inputs(dataset)
@@ -72,7 +72,7 @@ def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
 
 
 def _content(dataset: tf.data.Dataset) -> str:
-    """A digest of the tensors that a dataset is made of; of large ones, of their beginnings and ends."""
+    """A digest of the tensors of a dataset; of large ones, of their beginnings and ends."""
     if any(not _tells_inputs(stage) or _hides_tensors(stage) for stage in stages(dataset)):
         return UNREAD
     digest = xxhash.xxh3_64()
@@ -93,7 +93,7 @@ def _seeds(dataset: tf.data.Dataset) -> str:
 
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """What a stage reads; nothing where this TensorFlow does not tell."""
+    """The inputs of a stage; none if this TensorFlow does not tell."""
     return list(dataset._inputs()) if _tells_inputs(dataset) else []
 
 
@@ -102,12 +102,12 @@ def _tells_inputs(dataset: tf.data.Dataset) -> bool:
 
 
 def _hides_tensors(dataset: tf.data.Dataset) -> bool:
-    """Whether it is made of tensors that this TensorFlow does not tell."""
+    """Whether it has tensors that this TensorFlow does not tell."""
     return stage_name(dataset) in ("TensorSlice", "Tensor") and not hasattr(dataset, "_tensors")
 
 
 def stages(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    """It, and all that it is made of."""
+    """The dataset and all stages below it."""
     yield dataset
     for each in inputs(dataset):
         yield from stages(each)
@@ -135,22 +135,22 @@ def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:
-    """Whether a stage shuffles, anew whenever it is begun."""
+    """Whether a stage shuffles anew in each epoch."""
     return stage_name(dataset) == "Shuffle" and getattr(dataset, "_reshuffle_each_iteration", None) is not False
 
 
 def dataset_of(iterator: tf.data.Iterator) -> tf.data.Dataset:
-    """What an iterator reads, which it keeps alive."""
+    """The dataset that an iterator reads, and keeps alive."""
     return iterator._dataset
 
 
 def stage_name(dataset: tf.data.Dataset) -> str:
-    """What a stage is: "Shuffle", "Batch"."""
+    """The kind of a stage: "Shuffle", "Batch"."""
     return type(dataset).__name__.strip("_").removesuffix("Dataset")
 
 
 def setting(dataset: tf.data.Dataset, key: str) -> int | bool | None:
-    """One number of a stage; None if it has none of that name, or not before it runs."""
+    """A number of a stage; None if it has none of that name, or none before it runs."""
     value = getattr(dataset, f"_{key}", None)
     if isinstance(value, tf.Tensor):
         found = tf.get_static_value(value)

@@ -1,4 +1,4 @@
-"""What belongs into a checkpoint of a TensorFlow 2 job, and what of it can be saved."""
+"""Whether the input of a TensorFlow 2 job can be saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is no part of a pos
 
 
 def has_position(prefix: Path) -> bool:
-    """Whether a checkpoint holds a dataset's position; True if it cannot be read, which reading it will tell."""
+    """Whether a checkpoint holds a dataset's position; True if it cannot be read, since reading it will tell."""
     try:
         return any(name.startswith("iterator/") for name, _ in tf.train.list_variables(str(prefix)))
     except tf.errors.OpError:
@@ -28,14 +28,14 @@ def has_position(prefix: Path) -> bool:
 
 
 def require_saveable(iterator: Any, otherwise: str) -> None:
-    """Refuse an input whose position TensorFlow cannot save: it would be found out at the first checkpoint.
+    """Refuse an input whose position TensorFlow cannot save, before the first checkpoint would fail.
 
     Args:
       iterator: of the input.
       otherwise: what to do to train without its position.
 
     Raises:
-      EntryError: with what to write instead.
+      EntryError: its position cannot be saved; the message says what to write instead.
     """
     if any(stage_name(stage) == "Snapshot" for stage in stages(dataset_of(iterator))):
         log.warning(
@@ -96,9 +96,9 @@ def _try(iterator: Any, otherwise: str) -> None:
 
 
 def _hangs(stage: tf.data.Dataset) -> bool:
-    """Whether a stage goes through a choice without an end of datasets with one, and stops where all have ended.
+    """Whether a stage chooses without end from datasets that end, and stops when all have ended.
 
-    Of how many have, TensorFlow saves nothing: where one had when the position was saved, the rest is never all.
+    TensorFlow does not save how many have ended: if one had when the position was saved, the count never reaches all.
     """
     if stage_name(stage) != "DirectedInterleave" or setting(stage, "stop_on_empty_dataset"):
         return False
@@ -107,7 +107,7 @@ def _hangs(stage: tf.data.Dataset) -> bool:
 
 
 def _is_endless(dataset: tf.data.Dataset) -> bool:
-    """Whether it has no end, or may have none; where some is left out, what it is made of decides."""
+    """Whether it has no end, or may have none. If a stage takes only some elements, the stages below decide."""
     name, below = stage_name(dataset), inputs(dataset)
     if name == "DirectedInterleave":
         choice, *chosen = below

@@ -1,10 +1,10 @@
 """The order that a dataset's shuffles give its next epochs, which a saved position does not always hold.
 
-A `shuffle` that is another one in each epoch draws a pair of seeds whenever it is begun, from a generator that belongs
-to the dataset. TensorFlow saves how many it has drawn with the shuffle's iterator; but most stages let go of that at
-its end. Where a stage has come to that end while it still has something to give (it has fetched ahead, it has a smaller
-last batch, it is a shuffle itself), a position that is saved then does not hold the number, and after a restore the
-next epochs would have another order. But it does hold which epoch it is in, and that tells the number.
+A `shuffle` with another order in each epoch draws a pair of seeds whenever it begins, from a generator that belongs to
+the dataset. TensorFlow saves the number of pairs with the shuffle's iterator, but most stages release that iterator at
+its end. If a stage has reached that end and still has elements to give (it has fetched ahead, it has a smaller last
+batch, it is a shuffle itself), a position that is saved then lacks the number, and after a restore the next epochs
+would have another order. The position does hold the epoch, which tells the number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Shuffle:
     Attributes:
       dataset: the stage.
       above: the stages above it, from the last one on, each with which of its inputs leads to the shuffle.
-      begins_again: whether all of them are begun again where they end.
+      begins_again: whether all of them begin again at their end.
     """
 
     dataset: tf.data.Dataset
@@ -61,12 +61,12 @@ class _Shuffle:
 
     @property
     def levels(self) -> int:
-        """How many stages, one within another, begin it again; and what reads them all, which may too."""
+        """The number of nested stages that begin it again, with whatever reads them all."""
         return len(self.repeats) + self.begins_again
 
     @property
     def is_cached(self) -> bool:
-        """Whether its first order is kept, which is lost with the memory that it is kept in."""
+        """Whether a `cache` keeps its first order, in memory that a pause loses."""
         return any(stage_name(stage) == "Cache" for stage, _ in self.above)
 
     @property
@@ -76,26 +76,27 @@ class _Shuffle:
 
     @property
     def marks(self) -> Marks:
-        """What tells its iterator from others; see `Position`."""
+        """The marks of its iterator; see `Position`."""
         return (*self.marks_above(len(self.above)), "Shuffle")
 
     def marks_above(self, end: int) -> Marks:
-        """What tells an iterator below so many of the stages from others."""
+        """The marks of an iterator below so many of the stages."""
         return tuple(mark for stage, branch in self.above[:end] for mark in _marks(stage, branch))
 
     def epoch(self, position: Position, passes: int) -> int | None:
-        """Which epoch it is in, from 0. None if there is none any more."""
+        """Its epoch, from 0; None if all are over."""
         return position.epoch(self.marks_above(self.repeats[0] + 1)) if self.repeats else passes
 
     def drawn(self, position: Position, passes: int) -> int:
-        """How many pairs of seeds it had drawn; and one more where it is not begun at once, so that there is one."""
+        """The number of pairs of seeds that it had drawn; one more if it does not begin at once, so that there is
+        one."""
         epoch = self.epoch(position, passes)
         if epoch is None:
             return 1
         return 1 + epoch + (not self.is_begun_at_once and self.is_begun(position))
 
     def is_begun(self, position: Position) -> bool:
-        """Whether it was begun in its epoch."""
+        """Whether it has begun in its epoch."""
         for place, (stage, branch) in reversed(list(enumerate(self.above))):
             marks = self.marks_above(place)
             if stage_name(stage) == "Shuffle" and position.has((*marks, "Shuffle")):
@@ -106,7 +107,7 @@ class _Shuffle:
 
     @property
     def is_begun_at_once(self) -> bool:
-        """Whether it is begun with its epoch: another shuffle, or what comes first, is read before."""
+        """Whether it begins with its epoch: another shuffle, or an earlier input, is read before."""
         return not any(
             stage_name(stage) == "Shuffle" or (stage_name(stage) == "Concatenate" and branch)
             for stage, branch in self.above
@@ -114,7 +115,7 @@ class _Shuffle:
 
 
 def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None:
-    """Say where the order of the next epochs can be lost, since `restore_order` cannot tell how many there were.
+    """Warn of shuffles whose next orders can be lost, since `restore_order` cannot count their epochs.
 
     Args:
       dataset: what is read.
@@ -137,9 +138,9 @@ def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) 
 
 
 def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
-    """Say where the order of epochs to come is drawn by each start: a `shuffle` has no seed, and nor has TensorFlow.
+    """Warn of shuffles whose next orders each start draws anew: neither the `shuffle` nor TensorFlow has a seed.
 
-    What of the epoch is fetched already is saved all the same. An order that is to be the same in each epoch is not.
+    The elements that are fetched already are saved all the same. An order that is the same in each epoch is not.
 
     Args:
       dataset: what is read.
@@ -165,14 +166,14 @@ def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
 
 
 def _has_seed(shuffle: tf.data.Dataset) -> bool:
-    """Two zeros are none; what is not known before it runs is one."""
+    """Two zeros are no seed; a seed that is unknown before the dataset runs is one."""
     return setting(shuffle, "seed") != 0 or setting(shuffle, "seed2") != 0
 
 
 def begin_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None:
-    """An iterator was made, and begins: have its next epochs come in an order that `restore_order` can tell.
+    """Prepare a new iterator: its next epochs come in an order that `restore_order` can compute.
 
-    Where others had read the dataset before and drawn seeds, these are drawn again: how many they are is not saved.
+    Seeds that other iterators of the dataset have drawn are drawn again, since their number is not saved.
 
     Args:
       dataset: what is read.
@@ -183,12 +184,12 @@ def begin_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None
 
 
 def restore_order(dataset: tf.data.Dataset, iterator: Any, passes: int | None = None) -> None:
-    """An iterator was restored: have its next epochs come in the order in which they would have come.
+    """Prepare a restored iterator: its next epochs come in the order in which they would have come.
 
     Args:
       dataset: what is read.
       iterator: its iterator, not read since.
-      passes: how often it was begun again before the position was saved; None if it never is.
+      passes: how often it had begun again before the position was saved; None if it never does.
     """
     if not (counted := _counted(dataset, passes is not None)):
         return
@@ -199,7 +200,7 @@ def restore_order(dataset: tf.data.Dataset, iterator: Any, passes: int | None = 
 
 
 def _counted(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
-    """Those at risk of which it can be told how often they were begun: once in each epoch, and by one stage."""
+    """The shuffles at risk whose beginnings can be counted: one in each epoch, by one stage."""
     read = [each.dataset for each in _shuffles(dataset, begins_again)]
     return [
         each
@@ -212,14 +213,15 @@ def _counted(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
 
 
 def _at_risk(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
-    """The shuffles whose number may be lost: they have another epoch, and something ends them before it does."""
+    """The shuffles whose number may be lost: they have another epoch, and a stage above releases them before it
+    begins."""
     begins_again = begins_again and int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY
     maps_run_ahead = dataset.options().experimental_optimization.map_parallelization is not False
     return [each for each in _shuffles(dataset, begins_again) if _ends_early(each, maps_run_ahead)]
 
 
 def _ends_early(shuffle: _Shuffle, maps_run_ahead: bool) -> bool:
-    """Whether something is done with a shuffle before its epoch ends, and there is another epoch."""
+    """Whether a stage releases a shuffle before its epoch ends, and there is another epoch."""
     if shuffle.begins_again:  # its last element is known for the last: its end is not asked for, and fetched ahead
         return True
     if not shuffle.repeats:
@@ -245,7 +247,7 @@ def _marks(stage: tf.data.Dataset, branch: int) -> list[Mark]:
 
 
 def _any_ends_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> bool:
-    """Whether one of the stages, from a shuffle upwards, comes to its end early, where something has let go of it."""
+    """Whether one of the stages, from a shuffle upwards, ends early, and the stage above has released it."""
     is_let_go = False
     for stage in stages:
         name = stage_name(stage)
@@ -257,7 +259,7 @@ def _any_ends_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> 
 
 
 def _has_a_smaller_last(dataset: tf.data.Dataset) -> bool:
-    """Whether a stage may give a smaller last batch, with which it comes to the end of what is below it."""
+    """Whether a stage may give a smaller last batch, and so reaches the end of its input."""
     if stage_name(dataset) not in _BATCHES or setting(dataset, "drop_remainder"):
         return False
     size, count = setting(dataset, "batch_size") or setting(dataset, "size"), int(inputs(dataset)[0].cardinality())

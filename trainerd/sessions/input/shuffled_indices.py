@@ -15,18 +15,18 @@ def shuffled_indices(
 ) -> tf.data.Dataset:
     """Indices of `size` elements in a random order, another one in each epoch.
 
-    Where `Dataset.shuffle` fills a buffer, which every checkpoint has to hold, this computes the element that comes
-    next from the epoch and the offset in it, with the block cipher of `tf.random.experimental.index_shuffle`. So the
-    shuffle is over all elements, nothing is kept, and the position in it is one number.
+    `Dataset.shuffle` fills a buffer that every checkpoint holds. This computes the next element from the epoch and the
+    offset in it, with the block cipher of `tf.random.experimental.index_shuffle`. So the shuffle is over all elements,
+    it needs no memory, and its position is one number.
 
-    Autotuning is off in a dataset that is made of this, since it prefetches by itself: give `num_parallel_calls` a
-    number, and call `prefetch(n)` where n elements in every checkpoint are not too many.
+    Autotuning is off in a dataset that is made of this, since autotuning prefetches: give `num_parallel_calls` a
+      number, and call `prefetch(n)` if every checkpoint may hold n elements.
 
     Args:
       size: how many elements there are.
-      seed: which order of all the orders there are; the same seed gives the same indices.
-      batch_size: how many indices an element of the dataset has. None: an element is one index.
-      epochs: after how many the dataset ends; None: it does not.
+      seed: selects the order; the same seed gives the same indices.
+      batch_size: indices of an element of the dataset. None: an element is one index.
+      epochs: after so many the dataset ends. None: it does not end.
       runs_on: whether indices run on from one epoch into the next, so that each element has as many. False: the last
         element of an epoch has what is left.
 
@@ -90,7 +90,7 @@ def shuffled_indices(
 
 
 def _sound(last: int) -> int:
-    """A greatest index for which the op is a permutation: it is none at 4^8, 4^9 and so on, where a bit is missing."""
+    """A greatest index for which the op is a permutation: at 4^8, 4^9 and so on it is none, since a bit is missing."""
     is_unsound = last >= 1 << 16 and last & (last - 1) == 0 and last.bit_length() % 2 == 1
     return last + 1 if is_unsound else last
 

@@ -1,4 +1,4 @@
-"""What Keras callbacks remember, for a checkpoint."""
+"""The memory of Keras callbacks, for a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NOT_THEIRS = {"params", "validation_data"}
 
 @dataclass(frozen=True)
 class Moment:
-    """What callbacks are at a moment.
+    """The callbacks at one moment.
 
     Attributes:
       memory: what they remember.
-      states: of each, all of it that can be saved, and the names of all that it has.
+      states: for each callback, the attributes that can be saved, and the names of all attributes.
     """
 
     memory: list[Any]
@@ -36,15 +36,15 @@ class Moment:
 
 
 def plain(callback: Any) -> dict[str, Any]:
-    """What of a callback can be saved: numbers, texts and arrays."""
+    """The attributes of a callback that can be saved: numbers, strings and arrays."""
     return {name: value for name, value in vars(callback).items() if name not in _NOT_THEIRS and is_plain(value)}
 
 
 def memory_of(callback: Any) -> dict[str, Any]:
-    """What of a callback is to be saved: not what Keras's own take as arguments.
+    """The attributes of a callback to save, without the arguments of Keras's own callbacks.
 
-    Those are settings, which a person may change between two starts; and some of Keras's derive others from them at
-    the first epoch, min_delta's sign for one.
+    Arguments are settings, which a person may change between two starts; and Keras derives some attributes from them at
+    the first epoch, such as the sign of min_delta.
     """
     settings = {
         name
@@ -56,19 +56,19 @@ def memory_of(callback: Any) -> dict[str, Any]:
 
 
 def changed_in(begun: Mapping[str, Any], now: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """What is not as it was, and what is `known` to have changed before."""
+    """The attributes that have changed, and those that are `known` to have changed before."""
     changed = (name for name, value in now.items() if name not in begun or not _equal(begun[name], value))
     return {name: now[name] for name in sorted({*changed, *known & now.keys()})}
 
 
 def taken(callback: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """These values, as they are now: one that is somebody's own may change arrays where they are."""
+    """A copy of these values: a user's callback may change arrays in place."""
     copied: dict[str, Any] = _copied(values) if type(callback) in KERAS_OWN else copy.deepcopy(values)
     return copied
 
 
 def _copied(value: Any) -> Any:
-    """The same, in lists and dicts that a callback does not change; Keras's own replace arrays, which are large."""
+    """A copy of the lists and dicts. Arrays are not copied: they are large, and Keras's own callbacks replace them."""
     if isinstance(value, dict):
         copied = copy.copy(value)  # of the same kind
         for key, part in value.items():
@@ -84,7 +84,7 @@ def _copied(value: Any) -> Any:
 
 
 def as_it_is(present: Any, value: Any) -> Any:
-    """What was remembered, as dicts and tuples of the same kinds as those that are there."""
+    """The saved values, as dicts and tuples of the same classes as the present ones."""
     if isinstance(present, defaultdict) and isinstance(value, dict):
         parts = {key: as_it_is(_default(present, key, part), part) for key, part in value.items()}
         return defaultdict(present.default_factory, parts)
@@ -101,7 +101,7 @@ def as_it_is(present: Any, value: Any) -> Any:
 
 
 def _default(present: Any, key: Any, value: Any) -> Any:
-    """What a defaultdict has, or would make, in the place of a value that may be of a kind of its own."""
+    """The value that a defaultdict has, or would make, for a key: it tells the class."""
     if key in present or not isinstance(value, dict) or present.default_factory is None:
         return present.get(key)
     return present.default_factory()

@@ -1,4 +1,4 @@
-"""A Keras model's callbacks: when they are called, and what they remember over a pause."""
+"""Calls a Keras model's callbacks, and keeps their memory over a pause."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Callbacks:
     Args:
       callbacks: `keras.callbacks.Callback`s, as they were made.
       model: the model.
-      epochs, steps: what they are told of the training; None if it is not known.
-      calls: whether they are called from here; if not, only their memory is saved.
+      epochs, steps: the params that they get; None if unknown.
+      calls: whether this object calls them. If not, only their memory is saved.
 
     Attributes:
       wants_batches: whether one of them must be called around every batch.
-      settings: what they were made with.
+      settings: the arguments that they were made with.
 
     Raises:
       EntryError: one of them cannot be used.
@@ -58,7 +58,7 @@ class Callbacks:
 
     @property
     def for_evaluate(self) -> Any:
-        """What `model.evaluate` takes."""
+        """The callbacks for `model.evaluate`."""
         return self._list
 
     def call(self, name: str, *arguments: Any, step: int, **options: Any) -> None:
@@ -75,7 +75,7 @@ class Callbacks:
             getattr(self._list, name)(*arguments, **options)
 
     def rows(self) -> dict[str, int]:
-        """How many rows there are in the files of those that append to them: of an earlier training."""
+        """The number of rows in the files of callbacks that append: those of an earlier training."""
         loggers = [each for each in self._own if isinstance(each, keras.callbacks.CSVLogger) and each.append]
         return {each.filename: max(0, len(read_rows(each)) - 1) for each in loggers}
 
@@ -98,11 +98,12 @@ class Callbacks:
         self.begin()
 
     def _look(self) -> None:
-        """Take what they are now for what they are at every start, after on_train_begin: what changes is remembered."""
+        """Record the attributes after on_train_begin, as they are at every start: changes from then on are
+        remembered."""
         self._begun = [copy.deepcopy(memory_of(each)) for each in self._own]
 
     def pause(self) -> None:
-        """The process ends, and training does not: those that only close their files at its end do that."""
+        """The process ends, but training does not: callbacks that only close their files at its end do so."""
         for each in self._own:
             for kind in (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard):
                 if isinstance(each, kind):  # and not what a program's own does at the end
@@ -111,7 +112,7 @@ class Callbacks:
     # ------------------------------------------------------------------ what they remember
 
     def memory(self) -> list[Any]:
-        """What has changed in each since training began, and what was put back then."""
+        """The attributes of each that have changed since training began, and those that were put back then."""
         for each, begun in zip(self._own, self._begun, strict=True):
             self._warn_of_unplain(each, begun)
         return [
@@ -120,7 +121,8 @@ class Callbacks:
         ]
 
     def remember(self, memory: Sequence[Any]) -> None:
-        """Give each what the one of its kind remembered, in their order. Say which have come and gone."""
+        """Give each the memory of the one of its class, in their order. Log which callbacks are new, and which are
+        gone."""
         added, gone = self.put_back(memory)
         for name in added:
             log.info("the callback %s is new", name, extra={"event": "changed"})
@@ -128,7 +130,8 @@ class Callbacks:
             log.info("the callback %s is no longer there", name, extra={"event": "changed"})
 
     def put_back(self, memory: Sequence[Any]) -> tuple[list[str], list[str]]:
-        """Give each what the one of its kind remembered. Returns the names of those that have come, and gone."""
+        """Give each the memory of the one of its class. Returns the names of the new ones, and of those that are
+        gone."""
         left, added = list(memory), []
         for each, known in zip(self._own, self._known, strict=True):
             name = type(each).__name__
@@ -143,18 +146,19 @@ class Callbacks:
         return added, [name for name, _ in left]
 
     def moment(self) -> Moment:
-        """What they are now."""
+        """Their present state."""
         return Moment(self.memory(), [(taken(each, memory_of(each)), {*vars(each)}) for each in self._own])
 
     def go_back(self, moment: Moment) -> None:
-        """Have each as it was at a moment; what cannot be saved stays as it has become."""
+        """Put each back to its state at a moment, except what cannot be saved."""
         for each, (values, names) in zip(self._own, moment.states, strict=True):
             for name in memory_of(each).keys() - names:
                 delattr(each, name)
             vars(each).update(values)
 
     def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
-        """What could be saved when training began, and cannot be now, is told of once; Keras's see to themselves."""
+        """Warn once of attributes that could be saved when training began, and cannot be now. Keras's own need no
+        warning."""
         if any(kind in KERAS_OWN for kind in type(callback).__mro__):
             return
         for name in begun.keys() - plain(callback).keys() & vars(callback).keys():
@@ -172,7 +176,7 @@ class Callbacks:
 
 
 def without_files(callbacks: Sequence[Any]) -> list[Any]:
-    """These callbacks, but for Keras's that write files."""
+    """These callbacks, without Keras's that write files."""
     kinds = (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard, keras.callbacks.ModelCheckpoint)
     return [each for each in callbacks if not isinstance(each, kinds)]
 
@@ -188,7 +192,7 @@ def _require_useful(callback: Any) -> None:
 
 
 def _wants_batches(callback: Any) -> bool:
-    """Whether a callback must be called around every batch. Some of Keras's are, and do nothing then."""
+    """Whether a callback must be called around every batch. Some of Keras's do nothing there."""
     kind = type(callback)
     if kind is keras.callbacks.TensorBoard:
         profiles = vars(callback).get("_should_trace", True)  # not public; where it is gone it is asked at each batch
@@ -200,7 +204,7 @@ def _wants_batches(callback: Any) -> bool:
 
 
 def as_numbers(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """What metrics gave, as `fit` hands it to callbacks: numbers, and arrays where a metric has several."""
+    """Metrics as `fit` gives them to callbacks: numbers, and arrays for a metric with several."""
     found: dict[str, Any] = {}
     for name, value in logs.items():
         array = np.asarray(value)

@@ -12,12 +12,12 @@ from trainerd.system import durable_files
 
 
 def keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
-    """Have a CSVLogger go on with its file: the rows of epochs that will be trained again are taken off its end.
+    """Remove the rows of epochs that will be trained again from the end of a CSVLogger's file.
 
     Args:
-      epoch: the one that goes on.
-      logger: whose.
-      earlier: how many rows are those of an earlier training; None if that is not known.
+      epoch: the epoch that goes on.
+      logger: the CSVLogger.
+      earlier: the number of rows of an earlier training; None if unknown.
     """
     appends, logger.append = logger.append, True
     path = Path(logger.filename)
@@ -35,7 +35,7 @@ def keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
 
 
 def read_rows(logger: Any) -> list[list[str]]:
-    """What is in the file of a CSVLogger, its head first; nothing if there is none."""
+    """The rows of a CSVLogger's file, the header first; none if there is no file."""
     path = Path(logger.filename)
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""What a KerasJob is made of, looked at before it trains: what is wrong with it is told at once, not epochs later."""
+"""Checks a KerasJob before it trains, so that mistakes show at once, not epochs later."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def checked(job: KerasJob) -> KerasJob:
 
 
 def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
-    """The data as a dataset; how many batches it has, and an epoch has.
+    """The data as a dataset, with its number of batches, and that of an epoch.
 
-    None stands for data without an end, and for what is not known before it was run through.
+    None stands for data without an end, and for a number that is unknown before the data was read once.
 
     Raises:
       EntryError: it is no data.
@@ -98,7 +98,7 @@ def _require_validation(job: KerasJob) -> None:
 
 
 def _flat(callbacks: Any) -> Sequence[Any]:
-    """All callbacks in one list, as Keras takes them: there may be none, one, or lists of them."""
+    """All callbacks in one list. Keras takes none, one, or lists of them."""
     if callbacks is None:
         return []
     if isinstance(callbacks, list | tuple):
@@ -107,7 +107,7 @@ def _flat(callbacks: Any) -> Sequence[Any]:
 
 
 def _arrays_of(job: KerasJob) -> tuple[Any, int]:
-    """The data as tensors, and how many examples they have."""
+    """The data as tensors, and their number of examples."""
     if not isinstance(job.data, tuple) or not 1 <= len(job.data) <= 3:
         raise EntryError(
             "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is a "
@@ -133,7 +133,7 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
 
 
 def _without_lists(data: Any) -> Any:
-    """The same structure with tuples in the place of lists, of which tf.data makes one tensor, and Keras does not."""
+    """The same structure with tuples in place of lists: tf.data makes one tensor of a list, and Keras does not."""
     if isinstance(data, list | tuple):
         return tuple(map(_without_lists, data))
     if isinstance(data, dict):
@@ -142,7 +142,7 @@ def _without_lists(data: Any) -> Any:
 
 
 def _tensor(array: Any) -> tf.Tensor:
-    """Numbers with a point are Keras's kind of them, as `fit` makes of arrays."""
+    """A tensor of an array, with floats in Keras's default dtype, as `fit` makes them."""
     tensor = tf.convert_to_tensor(array)
     if tensor.shape.rank == 0:
         raise ValueError(f"{array!r} is one value")

@@ -43,7 +43,7 @@ class KerasJobSession(FunctionSession):
 
     Args:
       job: what to train.
-      wrap: what its steps are made to, where that is not they themselves.
+      wrap: maps the job of its steps to the one that is trained. Default: the same.
       writes: whether callbacks that write files are called.
       timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
@@ -88,7 +88,7 @@ class KerasJobSession(FunctionSession):
 
     @functools.cached_property
     def calls_python(self) -> bool:
-        """Whether a step does; callbacks are called around each where one wants to be."""
+        """Whether a step does. A callback that wants every batch is called around each step."""
         return self._callbacks.wants_batches or super().calls_python
 
     @property
@@ -128,7 +128,7 @@ class KerasJobSession(FunctionSession):
         return Steps(steps.first, steps.names, steps.rows, then=lambda: self._end_epoch(data_ended))
 
     def restore(self, prefix: Path) -> None:
-        """Read a checkpoint; callbacks remember what they knew then."""
+        """Read a checkpoint; callbacks get their memory back."""
         try:
             progress = Progress(**stored(prefix, _STATE)["progress"])
         except (KeyError, TypeError) as error:
@@ -140,7 +140,7 @@ class KerasJobSession(FunctionSession):
             self._progress.input_began = self.step
 
     def end(self, *, finished: bool) -> None:
-        """Tell the callbacks that training has ended; a pause is none of their business."""
+        """Tell the callbacks that training has ended. They are not told of a pause."""
         if not self._is_begun:
             return
         step, progress = self.step, self._progress
@@ -157,7 +157,7 @@ class KerasJobSession(FunctionSession):
     # ------------------------------------------------------------------ epochs
 
     def _begin(self, was: Progress | None) -> None:
-        """Training begins, or goes on. First the callbacks begin: what is read is what counts."""
+        """Training begins, or goes on. The callbacks begin first, since the checkpoint overwrites what they do."""
         if was is None:
             self._progress.rows = self._callbacks.rows()
             self._callbacks.begin()
@@ -187,7 +187,7 @@ class KerasJobSession(FunctionSession):
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """Where what is done between two steps fails it is saved as it was before; the next start does it again."""
+        """If the block between two steps fails, the state before it is saved, and the next start does it again."""
         if self._keras.validation_data is None and not self._keras.callbacks:  # nothing to be done, or to fail
             yield
             return
@@ -205,7 +205,8 @@ class KerasJobSession(FunctionSession):
         return [*variables_among(own_objects(self._checkpoint)), *self._hidden.values()]
 
     def _require_same(self) -> None:
-        """Before the first step: `fit` makes its own only now, after callbacks were told of the beginning."""
+        """Refuse a change of what is trained before the first step: `fit` makes its step only now, after
+        `on_train_begin`."""
         if self._trains is None:
             return
         if self.step == 0 and self._trains != trained_variables(self._model):
@@ -218,7 +219,8 @@ class KerasJobSession(FunctionSession):
         self._trains = None
 
     def _run_batch(self, before: int) -> Steps:
-        """One step, and the callbacks around it. Where the flag is raised there is none, and they wait for it."""
+        """One step, and the callbacks around it. If the flag is raised, the step waits, and the callbacks are not told
+        again."""
         assert self._progress.epoch_began is not None
         batch = before - self._progress.epoch_began
         if not self._progress.batch_began:
@@ -231,7 +233,7 @@ class KerasJobSession(FunctionSession):
         return steps
 
     def _end_epoch(self, data_ended: bool) -> dict[str, float]:
-        """What `fit` does at the end of an epoch. The figures that are numbers."""
+        """Do what `fit` does at the end of an epoch. Returns the logs that are numbers."""
         progress, step = self._progress, self.step
         assert progress.epoch_began is not None
         done, wanted = step - progress.epoch_began, self._epoch_steps
@@ -276,7 +278,7 @@ class KerasJobSession(FunctionSession):
         return of_metrics if not given or set(of_metrics) == self._names else given
 
     def _given(self) -> dict[str, Any]:
-        """What the last step gave, which may be one before a pause."""
+        """The logs of the last step, which may be from before a pause."""
         return self._row | self._arrays.read() if self._row else self._progress.given
 
     def _is_validated(self) -> bool:
@@ -315,7 +317,7 @@ class KerasJobSession(FunctionSession):
         return {"progress": progress, "callbacks": memory}
 
     def _memory(self) -> Any:
-        """Callbacks may hold the best weights: what they remember is looked through after they were called."""
+        """The memory of the callbacks. It is read again after a call only, since it may hold the best weights."""
         if self._remembered is None:
             self._remembered = self._callbacks.memory()
         return self._remembered

@@ -1,4 +1,4 @@
-"""Where a KerasJob is in its epochs."""
+"""The progress of a KerasJob through its epochs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from trainerd.checkpoints.contents.python_state import is_plain
 
 @dataclass
 class Progress:
-    """Where the training is.
+    """How far the training is.
 
     Attributes:
-      epoch: which one is under way or next, counted from 0.
-      epoch_began: the global step at which it began; None if it has not.
+      epoch: the epoch that is under way or next, from 0.
+      epoch_began: the global step at which it began; None if it has not begun.
       input_began: the global step at which the data was begun.
       passes: how often the data was begun before.
       batch_began: whether callbacks were told of the beginning of the next batch.
       logs: the metrics of an epoch whose end is under way; None if none is.
-      stopped: why training is over, where a callback stopped it; empty otherwise.
-      settings: what the callbacks were made with that stopped it.
+      stopped: why training is over, if a callback stopped it; empty otherwise.
+      settings: the arguments of the callbacks that stopped it.
       epoch_logs: the metrics of the last epoch that has ended.
-      given: what the last step gave, where nobody knows beforehand where the data ends.
+      given: the logs of the last step, if the length of the data is unknown.
       told: the global step at which callbacks were last told of training's end; None if they never were.
-      rows: how many there were in each file that a callback appends rows to, before training began.
+      rows: the number of rows in each file that a callback appends to, before training began.
     """
 
     epoch: int = 0

@@ -84,7 +84,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         return self._progress.step
 
     def data(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """The same dataset, whose position is saved. Give it to `fit` in the place of the other.
+        """The same dataset with a position that is saved. Give it to `fit` in place of the other.
 
         Raises:
           UsageError: it is no `tf.data.Dataset`.
@@ -98,13 +98,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """Where `fit` has raised an error, save what is sound of it and give back the run directory."""
+        """If `fit` has raised an error, save what is sound of it and give back the run directory."""
         self._leave(error or left_by_error())
 
     # ------------------------------------------------------------------ what fit calls
 
     def set_model(self, model: Any) -> None:
-        """Another `fit` begins, and no callback knows of it yet. Those that have raised an error are saved before."""
+        """Another `fit` begins, and no callback knows of it yet. A `fit` that has raised an error is saved before."""
         step = getattr(model, "train_function", None)
         while isinstance(step, NotedStep):  # of another Supervise
             step.is_over()
@@ -113,7 +113,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             super().set_model(model)
 
     def set_params(self, params: Any) -> None:
-        """What `fit` says of itself. No callback is to take the number that `FitData` tells Keras for a length."""
+        """The params of `fit`, without the number of steps that `FitData` tells Keras, since it is no length."""
         if self._managed is not None:  # see `set_model`
             return
         if params and params.get("steps") == MANY:
@@ -161,7 +161,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._keep_boundary()
 
     def _make_model(self) -> CheckpointModel:
-        """What is saved: the model, where `fit` is, and where its data is."""
+        """The model to save: the Keras model, the progress of `fit`, and the position of its data."""
         parts = {"model": self.model, _STATE: PythonValues(self._progress.read, self._progress.write)}
         if self._data is None:
             return CheckpointModel(tf.train.Checkpoint(**parts), self._global_step)
@@ -199,13 +199,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._steps.begin(batch)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """An epoch is at its end, which is done again where it is not done to its own end."""
+        """An epoch is at its end. If that is not completed, it is done again."""
         if self._stages.now is FitStage.BOUNDARY:  # the epoch's end was not known: others have begun what follows it
             self._stages.enter(FitStage.STEP)
         self._serve_in_validation()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A validation may take long, and nobody who pauses waits for its end."""
+        """A validation may take long, and a pause does not wait for its end."""
         self._serve_in_validation()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -238,7 +238,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._at_boundary()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """The next epoch is to come."""
+        """The epoch has ended."""
         if self.model.stop_training is self._break:
             self.model.stop_training = False
             if self._data is not None and self._data.size >= 0:
@@ -305,7 +305,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         raise error
 
     def _require_whole(self) -> None:
-        """All variables are made: what was restored has its own now, and has had them before the first batch."""
+        """All variables are made: every restored value has its variable, and had it before the first batch."""
         assert self._unsure is not None
         model, self._unsure = self._unsure, None
         try:
@@ -334,7 +334,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             raise Paused
 
     def _serve_in_validation(self) -> None:
-        """Save, or pause, as the state was after the epoch's last batch. A validation that is cut short is made again.
+        """Save, or pause, with the state after the epoch's last batch. A validation that is cut short is done again.
 
         Raises:
           Paused: see `_at_boundary`.
@@ -353,7 +353,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             measured.put_back()
 
     def _count(self, managed: FunctionRun) -> None:
-        """Tell of the steps since the last time."""
+        """Report the steps since the last time."""
         done = self.step - int(self._global_step.numpy())
         self._global_step.assign(self.step)
         if done:
@@ -409,7 +409,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._stages.enter(FitStage.IDLE)
 
     def _take_over(self) -> None:
-        """Where `fit` was on another thread, that does not give back the lock which it held."""
+        """Take the lock of a `fit` on another thread, which does not give it back."""
         if self._call is not None and not self._call.is_on_this_thread:
             self._boundary.thread = threading.get_ident()
             self._boundary.lock = HandoffLock()
@@ -426,14 +426,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         managed.save(error)
 
     def _leave_open(self, error: BaseException | None) -> None:
-        """The program ends, and `fit` has not ended: by an error, or an exit that nobody can tell of by now."""
+        """The program ends, but `fit` did not: it was left by an error, or by an exit."""
         is_torn = self._stages.now in (FitStage.STEP, FitStage.TOLD_AGAIN)
         self._leave(
             error or (RuntimeError("the program has ended in the middle of a step") if is_torn else SystemExit())
         )
 
     def _go_back_to_boundary(self) -> None:
-        """After an error: a step that is done is counted, whichever callback failed; an epoch's end is yet to come."""
+        """After an error: count a step that is done, whichever callback failed; an epoch's end is to be done again."""
         if self._stages.now is FitStage.DONE and self._steps is not None and self._steps.done is not None:
             batch, logs = self._steps.done
             self._steps.done = None
@@ -452,16 +452,16 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         return self._call is not None and self._call.was_left(frame)
 
     def _is_over(self) -> bool:
-        """Whether no `fit` runs; where one was left by an error, it is ended."""
+        """Whether no `fit` runs. One that was left by an error is ended."""
         if self._was_left():
             self._leave(left_by_error())
         return self._managed is None
 
 
 class _Break:
-    """Ends an epoch that was gone on with: `fit` does not know that it has fewer batches, and would ask for more.
+    """Ends an epoch that goes on after a pause: `fit` does not know that it has fewer batches, and would ask for more.
 
-    True to `fit`; to who set it, another than what a callback sets that wants to stop.
+    True to `fit`, but not the True that a callback sets to stop.
     """
 
 

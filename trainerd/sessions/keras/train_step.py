@@ -12,11 +12,11 @@ from trainerd.checkpoints.contents.keras_variables import identity
 
 
 def step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
-    """The model's own step, made to a function as `fit` does.
+    """The model's own step as a function, made as `fit` makes it.
 
     Args:
-      arrays: keeps what it gives beside single numbers.
-      names: gets those of all that it gives.
+      arrays: keeps the arrays that it returns.
+      names: gets the names of all that it returns.
     """
     step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
 
@@ -36,12 +36,12 @@ def step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
 
 
 def trained_variables(model: Any) -> Any:
-    """What a step of a model is made for."""
+    """The variables that a model's step trains."""
     return id(model.optimizer), [identity(variable) for variable in model.trainable_variables]
 
 
 def flat(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Logs within logs, such as those of all compiled metrics, are logs like any other, as they are to `fit`."""
+    """Logs with nested logs, such as those of all compiled metrics, flattened as `fit` does."""
     found: dict[str, Any] = {}
     for name, value in logs.items():
         found |= flat(value) if isinstance(value, Mapping) else {name: value}
@@ -53,21 +53,21 @@ def _is_numbers(value: tf.Tensor) -> bool:
 
 
 class LatestArrays:
-    """The arrays of the last step, by name. To keep one costs a step an op, and no copy."""
+    """The arrays of the last step, by name. Keeping one costs a step one op, and no copy."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tf.Variable] = {}
 
     @property
     def variables(self) -> list[Any]:
-        """What they are kept in: no variables of the state, since the next step replaces them unread."""
+        """The variables that hold them. They are no part of the state, since the next step overwrites them unread."""
         return list(self._kept.values())
 
     def keep(self, name: str, value: tf.Tensor) -> None:
-        """Called where a step is traced: keep this array of it.
+        """Keep this array of the step. Called while the step is traced.
 
         Args:
-          value: numbers, of any shape, which may be another in each step.
+          value: numbers, of any shape, which may differ from step to step.
         """
         if name not in self._kept:  # a `tf.function` that makes variables is traced twice
             with tf.init_scope():

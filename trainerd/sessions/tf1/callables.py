@@ -1,8 +1,8 @@
-"""`Session.run` at the price of a function call: what is fetched again and again is prepared once.
+"""`Session.run` at the cost of a function call: repeated fetches are prepared once.
 
-`Session.make_callable` is the public way, and takes what `Session.run` takes. What is most often fetched, tensors and
-operations in lists, tuples and dicts, goes past it to what TensorFlow itself builds such callables of: a third faster
-again, since the session does not look up its executor by the names at each call. tests/tensorflow/test_internals.py
+`Session.make_callable` is the public way, and takes what `Session.run` takes. The most frequent fetches, tensors and
+operations in lists, tuples and dicts, use what TensorFlow itself builds such callables of: that is a third faster
+again, since the session does not look up its executor by names at each call. tests/tensorflow/test_internals.py
 names the versions that have it.
 """
 
@@ -24,7 +24,7 @@ class Callables:
 
     Args:
       session: a `tf.compat.v1.Session`, whose graph does not change any more.
-      seen: called once with each new kind of fetches, and the callable for it; gives the callable to use.
+      seen: called once with each new kind of fetches and the callable for it; returns the callable to use.
     """
 
     def __init__(self, session: Any, seen: Callable[[Any, Callable[[], Any]], Callable[[], Any]]) -> None:
@@ -58,7 +58,7 @@ def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
       fetches: as for `Session.run`.
 
     Raises:
-      what `Session.run` raises for fetches that are none.
+      what `Session.run` raises for wrong fetches.
     """
     public: Callable[[], Any] = tf1.Session.make_callable(session, fetches)  # it looks at them, and says what is wrong
     tensors: dict[str, int] = {}
@@ -78,9 +78,9 @@ def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
 
 
 def op_of(session: Any, error: tf.errors.OpError) -> Any:
-    """The operation that raised an error in a session; None if it tells none.
+    """The operation that raised an error in a session; None if the error names none.
 
-    A callable of TensorFlow's own leaves it out, of which `Session.run` finds the name in the message.
+    TensorFlow's callables leave it out; its name is in the message, where `Session.run` finds it too.
     """
     if error.op is None:
         try:
@@ -98,11 +98,11 @@ def _raising(error: Exception) -> Callable[[], Any]:
 
 
 class _OtherError(Exception):
-    """Fetches of a kind that is left to TensorFlow."""
+    """Fetches that are left to TensorFlow."""
 
 
 def _plan(graph: Any, fetches: Any, tensors: dict[str, int], operations: dict[str, None]) -> Callable[[Any], Any]:
-    """Note the tensors and operations of a structure. What makes the structure of the list of the tensors' values."""
+    """Note the tensors and operations of a structure. Returns a function from the tensors' values to the structure."""
     kind = type(fetches)
     if kind is list or kind is tuple:
         parts = [_plan(graph, part, tensors, operations) for part in fetches]
@@ -127,10 +127,10 @@ def _plan(graph: Any, fetches: Any, tensors: dict[str, int], operations: dict[st
 
 
 def _taking(place: int, tensor: Any) -> Callable[[Any], Any]:
-    """What takes a tensor's value from the list.
+    """A function that takes a tensor's value from the list.
 
-    An array is copied, as `Session.run` does: it lies in the tensor's memory, which may be that of a variable. That
-    changes with the next step, and with it whoever writes into the array.
+    An array is copied, as `Session.run` does: it shares the tensor's memory, which may be that of a variable, and would
+    change with the next step.
     """
     if tensor.shape.rank == 0:
         return operator.itemgetter(place)
@@ -152,13 +152,13 @@ _LEAVES: set[type] = set()  # the types of tensors, operations and variables tha
 
 
 class Remembered(Generic[Found]):
-    """Keeps what was found out about fetches, by their structure and by which objects are in it."""
+    """Remembers a result for fetches, by their structure and the identity of the objects in it."""
 
     def __init__(self) -> None:
         self._kept: dict[Any, tuple[Found, Any]] = {}
 
     def get(self, fetches: Any, find: Callable[[Any], Found]) -> Found:
-        """What `find` said of these fetches; it is asked once, where it can be told what is in them."""
+        """The result of `find` for these fetches. It is called once, unless the content of the fetches is unknown."""
         try:
             key = _key(fetches)
         except _UnknownError:
@@ -173,11 +173,11 @@ class Remembered(Generic[Found]):
 
 
 class _UnknownError(Exception):
-    """Fetches hold something of which it is not known what is in it."""
+    """Fetches hold an object of unknown content."""
 
 
 def _key(fetches: Any) -> Any:
-    """What tells fetches apart."""
+    """A key that identifies fetches."""
     kind = type(fetches)
     if kind in _LEAVES:
         return id(fetches)
@@ -194,7 +194,7 @@ def _key(fetches: Any) -> Any:
 
 
 def _copied(fetches: Any) -> Any:
-    """The same objects, in lists that nobody else changes."""
+    """A copy of the structure, with the same objects."""
     if isinstance(fetches, list | tuple):
         return [_copied(part) for part in fetches]
     if isinstance(fetches, dict):

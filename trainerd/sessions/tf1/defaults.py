@@ -1,4 +1,4 @@
-"""What a Supervisor takes from a graph where it is not told: the collections' first, or what TensorFlow makes."""
+"""A Supervisor's defaults from a graph: the first of a collection, or what TensorFlow makes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEYS = tf1.GraphKeys
 
 
 def ready_op() -> Any:
-    """The op that names what is not initialized yet."""
+    """The op that lists uninitialized variables."""
     return _first_or(KEYS.READY_OP, tf1.report_uninitialized_variables)
 
 
@@ -60,7 +60,7 @@ def _named_global_step() -> Any:
 
 
 def _first_or(key: str, make: Callable[[], Any] = lambda: None) -> Any:
-    """The first of a collection; where it is empty, what `make` gives, which is added to it."""
+    """The first of a collection; if that is empty, the result of `make`, which is added to it."""
     found = tf1.get_collection(key)
     if len(found) > 1:
         tf1.logging.info("Found %d %s operations. Returning the first one.", len(found), key)

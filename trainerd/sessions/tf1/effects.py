@@ -1,4 +1,4 @@
-"""What running an op of a graph changes."""
+"""The effects of running ops of a graph."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ READ = {"VarHandleOp", "ReadVariableOp", "VariableV2", "Variable", "VarIsInitial
 
 @dataclass(frozen=True)
 class Effects:
-    """What running some fetches does.
+    """The effects of running some fetches.
 
     Attributes:
       changes: whether it may change a variable.
-      makes: the iterators that it initializes, and the operation that does; one may be given one dataset or another.
-      reads: the iterators from which it takes elements, where it names them.
-      placeholders: what may be fed to it, by name.
+      makes: the iterators that it initializes, and the operation that does: an iterator may get one dataset or another.
+      reads: the iterators that it names and takes elements from.
+      placeholders: the names of the placeholders that may be fed to it.
     """
 
     changes: bool
@@ -30,7 +30,7 @@ class Effects:
 
 
 def is_change(op: Any) -> bool:
-    """Whether an operation may change a variable: one of a resource, or one that it is given by reference."""
+    """Whether an operation may change a variable, by its resource or by reference."""
     by_reference = any(argument.is_ref for argument in op.op_def.input_arg)
     return bool(op.op_def.is_stateful or by_reference) and op.type not in READ
 

@@ -21,11 +21,11 @@ class GraphEvents:
 
     Args:
       writer: a `tf.compat.v1.summary.FileWriter`; None if nothing is to be written.
-      summary_op: what gives a serialized Summary, or several of them; None if there are none.
-      rates_logged: how often the rate of the steps is logged: a Supervisor does so ten times.
+      summary_op: returns a serialized Summary, or several of them; None if there are none.
+      rates_logged: how many times the rate of the steps is logged: ten by a Supervisor.
 
     Attributes:
-      told: given the scalars of each Summary.
+      told: called with the scalars of each Summary.
     """
 
     is_well = True
@@ -79,10 +79,10 @@ class GraphEvents:
         self._add(lambda: self._writer.flush())
 
     def moved(self, logdir: Path) -> None:
-        """Nothing: the program shares the writer, which stays with the file that it has open."""
+        """Nothing: the program shares the writer, which keeps its file open."""
 
     def close(self) -> None:
-        """Show the rest; who made the writer closes it."""
+        """Show the rest. Whoever made the writer closes it."""
         self.flush()
 
     def _add(self, write: Callable[[], None]) -> None:

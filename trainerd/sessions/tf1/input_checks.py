@@ -28,7 +28,7 @@ _HANGS = (
 
 
 def unsound_iterators(graph: Any) -> dict[str, list[str]]:
-    """The iterators of a TensorFlow 1 graph that TensorFlow saves, and cannot go on with: by why, their names."""
+    """The iterators of a TensorFlow 1 graph that TensorFlow saves but cannot go on with: their names, by the reason."""
     definition = graph.as_graph_def()
     functions = {function.signature.name: function.node_def for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}
@@ -49,7 +49,7 @@ def unsound_iterators(graph: Any) -> dict[str, list[str]]:
 
 
 def _hangs(node: Any, endless: _Endless) -> bool:
-    """Whether a node draws from datasets that all end, and goes on until all have: see `checkpoint._hangs`."""
+    """Whether a node draws from datasets that all end, and goes on until all have; see `saveable._hangs`."""
     if not node.op.endswith("DirectedInterleaveDataset") or node.attr["stop_on_empty_dataset"].b:
         return False
     choice, *chosen = inputs_of(node)
@@ -57,7 +57,7 @@ def _hangs(node: Any, endless: _Endless) -> bool:
 
 
 class _Endless:
-    """Which datasets have no end, or may have none.
+    """Tells which datasets have no end, or may have none.
 
     Args:
       nodes: those of a graph, or of a function.
@@ -69,7 +69,7 @@ class _Endless:
         self._repeating = repeating
 
     def has(self, name: str) -> bool:
-        """Whether one is among them; where some is left out, what it is made of decides."""
+        """Whether a dataset is one of them. If a stage takes only some elements, the stages below decide."""
         node = self._node(name)
         if node is None:  # an argument of a function
             return True
@@ -96,7 +96,7 @@ class _Endless:
         return node is not None and "Dataset" in node.op
 
     def _number(self, name: str, unknown: int) -> int:
-        """A constant's; it is one int64."""
+        """The value of a constant, which is one int64."""
         node = self._node(name)
         if node is None or node.op != "Const":
             return unknown
@@ -106,12 +106,13 @@ class _Endless:
 
 
 def inputs_of(node: Any) -> list[str]:
-    """The names of what a node is given."""
+    """The names of a node's inputs."""
     return [name for name in node.input if not name.startswith("^")]
 
 
 def _all_behind(roots: list[Any], nodes: Nodes, functions: dict[str, Any]) -> list[tuple[Any, Nodes]]:
-    """These nodes, all that they are made of, and what is in the functions that those call, each with what is there."""
+    """These nodes, all nodes that they depend on, and those in the functions that they call, each with the nodes of its
+    scope."""
     found = [(node, nodes) for node in _behind(roots, nodes)]
     called, entered = [each for node, _ in found for each in _called(node)], set[str]()
     while called:
@@ -125,7 +126,7 @@ def _all_behind(roots: list[Any], nodes: Nodes, functions: dict[str, Any]) -> li
 
 
 def _behind(roots: list[Any], nodes: Nodes) -> list[Any]:
-    """These nodes, and all that they are made of."""
+    """These nodes, and all that they depend on."""
     found, waiting, seen = [], list(roots), {node.name for node in roots}
     while waiting:
         node = waiting.pop()

@@ -31,13 +31,13 @@ ROWS = 65536  # at most so many steps between two boundaries, whose metrics are 
 class GraphJobSession(GraphModel):
     """A `trainerd.GraphJob`, ready to be trained.
 
-    The session is made when it is first needed: by then it is known whether there is a checkpoint to restore.
+    The session is made when it is first needed, since it is then known whether there is a checkpoint to restore.
 
     Args:
       job: what to train.
       stop_on_nan: whether to stop after a step whose loss is not finite.
-      repeats: whether its steps must be the same each time: then a step that cannot be is refused.
-      source: what the job was made from, for its fingerprint.
+      repeats: whether its steps must repeat exactly: then a step that cannot is refused.
+      source: the job's source, for its fingerprint.
 
     Raises:
       EntryError: the job cannot be trained.
@@ -127,7 +127,7 @@ class GraphJobSession(GraphModel):
         return Steps(before + 1, self._names, table, ended)
 
     def restore(self, prefix: Path) -> None:
-        """Make the session with what a checkpoint holds."""
+        """Make the session, restored from a checkpoint."""
         try:
             self._make(prefix)
         except (ValueError, KeyError, tf.errors.OpError) as error:
@@ -142,7 +142,7 @@ class GraphJobSession(GraphModel):
         return super().snapshot()
 
     def fingerprint(self) -> dict[str, str]:
-        """What of the graph is saved, and what it was made from."""
+        """A digest of what is saved of the graph, and of the job's source."""
         fetches = [self._job.train_op, *(tf.convert_to_tensor(value) for value in self._job.metrics.values())]
         built = digest_of([self._job.graph], fetches)
         return {"job.source": self._source, "job.graph": built, **super().fingerprint()}
@@ -155,7 +155,7 @@ class GraphJobSession(GraphModel):
             return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
 
     def end(self, *, finished: bool) -> None:
-        """End what fills the graph's queues."""
+        """Stop the graph's queue runners."""
         self._coord.request_stop()
 
     def events(self, logdir: Path) -> GraphEvents:
@@ -182,7 +182,7 @@ class GraphJobSession(GraphModel):
         self._is_raised = raised
 
     def _require_queues(self) -> None:
-        """A queue is empty and closed: by its runner's end, or its failure?
+        """A queue is empty and closed. See that its runner has not failed.
 
         Raises:
           JobError: its runner has failed.

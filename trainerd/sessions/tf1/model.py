@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class GraphModel:
-    """The state of a graph, for who saves and restores it. The user's own loop runs the steps.
+    """The state of a graph, as it is saved and restored. The user's own loop runs the steps.
 
     Args:
       state: what is saved.
@@ -61,10 +61,10 @@ class GraphModel:
             log.info("after a pause these begin anew, since no checkpoint holds their place: %s", ", ".join(ops))
 
     def _go_on(self, prefix: Path, *, was_finished: bool) -> None:
-        """Move the inputs to where a checkpoint says that they were; again where the program initializes them.
+        """Move the inputs to their positions in a checkpoint; again when the program initializes them.
 
-        One that had no more to give, and that the program would have initialized next, begins; and so does every such
-        one where the run had come to its own end: who starts it once more wants another round, as with TensorFlow.
+        An input that was at its end, and that the program would have initialized next, begins. So does every input at
+        its end if the run had finished: a new start wants another round, as with TensorFlow.
         """
         found = self._state.positions(prefix)
         self._waiting = {
@@ -74,9 +74,9 @@ class GraphModel:
         self._state.move(self._session, {name: was.state for name, was in self._waiting.items()})
 
     def initialized(self, made_by: Mapping[str, str]) -> None:
-        """The program has initialized these iterators, each by this.
+        """The program has initialized these iterators, each by this operation.
 
-        The first time, where it has not trained since the resume, those that were in mid-epoch go on from there; later
+        The first time, if the program has not trained since the resume, iterators in mid-epoch go on from there. Later
         an epoch begins.
         """
         if self._waiting and self.step != self._begun_at:
@@ -96,7 +96,7 @@ class GraphModel:
             self._waiting.pop(name, None)
 
     def ended(self, names: Set[str]) -> None:
-        """The program was told that there are no more elements of these."""
+        """The program has reached the end of these iterators."""
         if names:
             self.read(names)
             self._at_end |= names
@@ -109,13 +109,13 @@ class GraphModel:
 
     @cached_property
     def calls_python(self) -> bool:
-        """Whether the graph does, or its queues are filled by threads."""
+        """Whether the graph calls Python, or threads fill its queues."""
         graph = self._state.graph
         return calls_python(graph) or bool(graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
 
     @property
     def changes(self) -> int:
-        """How many runs may have changed a variable, or the input: a program need not count its steps."""
+        """The number of runs that may have changed a variable or the input: a program need not count its steps."""
         return self.runs + self._ends
 
     @property
@@ -126,7 +126,7 @@ class GraphModel:
         return int(self.run(self._global_step).item())  # some programs' has the shape [1]
 
     def run(self, fetches: Any) -> Any:
-        """Run an op of a service's, which is no step."""
+        """Run an op for a service. It is no step."""
         return tf1.Session.run(self._session, fetches)
 
     def snapshot(self) -> GraphSnapshot:
@@ -158,7 +158,7 @@ class GraphModel:
         """Nothing: they are fetched from the graph."""
 
     def weights(self) -> Mapping[str, Any]:
-        """None: a graph's own summaries say what is to be shown."""
+        """None: a graph's own summaries show them."""
         return {}
 
     def graph(self) -> Any:

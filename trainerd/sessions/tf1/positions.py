@@ -12,12 +12,12 @@ _AT_END = " at-end"  # behind what initialized an iterator that had nothing more
 
 @dataclass(frozen=True)
 class IteratorPosition:
-    """Where an iterator was.
+    """The position of an iterator.
 
     Attributes:
-      made_by: what initialized it last; empty where no run of the program did.
-      state: what TensorFlow says of it.
-      is_at_end: whether a run was told that it has no more.
+      made_by: the operation that initialized it last; empty if no run of the program did.
+      state: TensorFlow's serialized state of it.
+      is_at_end: whether a run has reached its end.
     """
 
     made_by: str
@@ -26,11 +26,11 @@ class IteratorPosition:
 
     @classmethod
     def of(cls, content: bytes) -> IteratorPosition:
-        """What a checkpoint has of it."""
+        """Read its bytes in a checkpoint."""
         first, _, state = content.partition(b"\n")
         made_by = first.decode()
         return cls(made_by.removesuffix(_AT_END), state, made_by.endswith(_AT_END))
 
     def to_bytes(self) -> bytes:
-        """What a checkpoint has of it; nothing where there is nothing to say."""
+        """Its bytes in a checkpoint; empty if there is no position."""
         return f"{self.made_by}{_AT_END if self.is_at_end else ''}\n".encode() + self.state if self.state else b""

@@ -12,8 +12,8 @@ import tensorflow as tf
 class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
     """A `tf.compat.v1.train.Saver` of all variables.
 
-    Where it saves a managed session under the name that the Supervisor's own checkpoints have, it is the Supervisor
-    that saves, and the call returns when the checkpoint is durable. Anything else it saves as TensorFlow does.
+    If it saves a managed session under the Supervisor's own name, the Supervisor saves, and the call returns when the
+    checkpoint is durable. Anything else is saved as TensorFlow does.
     """
 
     published: Sequence[str] = ()
@@ -21,7 +21,8 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
 
     @property
     def last_checkpoints(self) -> list[str]:
-        """The newest, the newest last: those that the Supervisor keeps, and those that this saved by other names."""
+        """The newest checkpoints, the newest last: those that the Supervisor keeps, and those that this Saver saved by
+        other names."""
         others = [path for path in super().last_checkpoints if path not in self.published]
         return [*self.published, *others] if self.published == self._seen else [*others, *self.published]
 

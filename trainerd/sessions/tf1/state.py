@@ -1,4 +1,4 @@
-"""What of a TensorFlow 1 graph is saved, and the ops that take a snapshot of it, write it, and restore the input.
+"""The saved state of a TensorFlow 1 graph: the ops that take a snapshot, write it, and restore the input.
 
 A `Saver` says which tensors go into a checkpoint and under which names: they are read off its own SaveV2 ops, so that
 any Saver restores what is written here. A snapshot is made of session handles (`tf.compat.v1.get_session_handle`):
@@ -38,7 +38,8 @@ READ |= {"IteratorToStringHandle"}
 
 @dataclass(frozen=True)
 class _Ops:
-    """The ops of one iterator: its name, its state as bytes, where such bytes are fed, and what takes them over."""
+    """The ops of one iterator: its name, its state as bytes, the placeholder for such bytes, and the op that restores
+    them."""
 
     name: str
     serialized: Any
@@ -111,8 +112,8 @@ class GraphState:
         Args:
           session: a `tf.compat.v1.Session` of the graph.
           step: the global step.
-          made_by: for iterators, what initialized them last.
-          at_end: those that a run was told to have no more.
+          made_by: the operation that initialized each iterator last.
+          at_end: the iterators that a run has exhausted.
         """
         self._forget_abandoned(session)
         handles, values = self._held(session)
@@ -127,7 +128,7 @@ class GraphState:
         return snapshot
 
     def _held(self, session: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """What gives the variables' values later: handles that the session keeps, or the values themselves."""
+        """The variables' values: handles that the session keeps, or the values themselves."""
         if self._has_store:
             try:
                 handles = [handle.get_raw_handle() for handle in _run(session, self._handles)]
@@ -139,7 +140,7 @@ class GraphState:
         return {}, dict(zip(self._kept, _run(session, self._owned), strict=True))
 
     def _state(self, session: Any, position: _Ops) -> bytes:
-        """An iterator's position; nothing where it has none, or none that can be saved, which is told once."""
+        """An iterator's position; empty if it has none, or none that can be saved, which is logged once."""
         if position.name in self._lost:
             return b""
         try:
@@ -156,7 +157,7 @@ class GraphState:
         return state
 
     def positions(self, prefix: Path) -> dict[str, IteratorPosition]:
-        """The iterators' positions that a checkpoint holds, by their names."""
+        """The iterators' positions in a checkpoint, by their names."""
         reader = tf.train.load_checkpoint(str(prefix))
         keys = reader.get_variable_to_shape_map()
         names = [position.name for position in self._positions if POSITION + position.name in keys]
@@ -165,14 +166,14 @@ class GraphState:
         return {name: IteratorPosition.of(content) for name, content in found.items() if content}
 
     def move(self, session: Any, states: Mapping[str, bytes]) -> None:
-        """Have the iterators go on from these states; those that are not initialized yet stay so."""
+        """Move the iterators to these states. Those that are not initialized yet stay so."""
         for position in self._positions:
             if position.name in states:
                 with contextlib.suppress(tf.errors.FailedPreconditionError):
                     _run(session, position.restored, {position.fed: states[position.name]})
 
     def effects(self, fetches: Sequence[Any]) -> Effects:
-        """What running these tensors and operations does; None among them may do anything to a variable."""
+        """The effects of running these tensors and operations; a None among them may change any variable."""
         ops = ancestors([fetch for fetch in fetches if fetch is not None])
         uses = [(op, name) for op in ops for name in self.iterators_of(op)]
         return Effects(
@@ -183,7 +184,7 @@ class GraphState:
         )
 
     def iterators_of(self, op: Any) -> list[str]:
-        """The iterators that an operation is given."""
+        """The iterators among an operation's inputs."""
         known = {position.name for position in self._positions}
         return [source.op.name for source in op.inputs if source.op.name in known]
 
@@ -195,7 +196,7 @@ class GraphState:
             prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
 
     def first_change(self, before: GraphSnapshot, after: GraphSnapshot) -> str | None:
-        """The key of the first variable whose value is not the same in two snapshots; None if all are."""
+        """The key of the first variable whose value differs in two snapshots; None if none does."""
         if not before.handles or not after.handles:
             return None  # given back already, or the session keeps none
         ones, others = (_run(each.session, self._kept, each.handles) for each in (before, after))
@@ -208,7 +209,7 @@ class GraphState:
         return meta_graph(self.graph, self.saver)
 
     def forget(self, snapshot: GraphSnapshot) -> None:
-        """Give back a snapshot's memory. Those that are never written are given back when the next is taken."""
+        """Free a snapshot's memory. A snapshot that is never written is freed when the next one is taken."""
         if snapshot.handles:
             handles = dict(snapshot.handles)
             snapshot.handles.clear()
@@ -236,7 +237,7 @@ class GraphSnapshot:
       size: about how many bytes its files will have.
       state: the ops that write it.
       session: the session that keeps its tensors.
-      handles: of its tensors; empty once their memory is given back, and where the session keeps none.
+      handles: of its tensors; empty once their memory is freed, or if the session keeps none.
       values: the iterators' positions, and the tensors that have no handles.
     """
 
@@ -257,7 +258,7 @@ class GraphSnapshot:
         return self.state.first_change(self, later)
 
     def release(self) -> None:
-        """Have the session forget its tensors."""
+        """Make the session free its tensors."""
         with contextlib.suppress(RuntimeError, tf.errors.OpError):  # it is closed, and has forgotten them
             self.state.forget(self)
 
@@ -268,7 +269,7 @@ def _are_same(one: Any, other: Any) -> bool:
 
 
 def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:
-    """What a Saver writes: the names, the slices and the tensors of its SaveV2 ops."""
+    """The names, the slices and the tensors of a Saver's SaveV2 ops."""
     definition = saver.saver_def
     if definition is None:  # built when it is first used
         with graph.as_default():
@@ -304,11 +305,11 @@ def _ops_of(op: Any) -> _Ops:
 
 
 def _reason(message: str) -> str:
-    """Of an error of a session, what went wrong, without where the op was made."""
+    """The message of a session's error, without where the op was made."""
     found = re.search(r"^Node: .*\n(.*)$", message, re.MULTILINE)
     return found[1] if found else message.splitlines()[0]
 
 
 def _run(session: Any, fetches: Any, feeds: Mapping[Any, Any] | None = None) -> Any:
-    """Run ops of ours, past what a managed session adds to `run`."""
+    """Run trainerd's ops, without what a managed session adds to `run`."""
     return tf1.Session.run(session, fetches, feeds)

@@ -1,4 +1,4 @@
-"""What a managed session of a graph knows of its run."""
+"""The step guard of a managed session of a graph."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class GraphStepGuard(StepGuard):
         self.callables = None
 
     def wrapped(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
-        """For `Callables`: counts the runs that change something, and sees to inputs that are initialized."""
+        """For `Callables`: counts the runs that change something, and notes inputs that are initialized."""
 
         def wrap(fetches: Any, call: Callable[[], Any]) -> Callable[[], Any]:
             model, state = self.model, self.state
@@ -71,7 +71,7 @@ class GraphStepGuard(StepGuard):
         return wrap
 
     def ran(self, session: Any, fetches: Any, feeds: Any = None, *, is_step: bool = True) -> None:
-        """These fetches were run past `Callables`; as a step, or in the middle of one or beside it."""
+        """These fetches were run without `Callables`; as a step, or during or beside one."""
         state = self.state
         if self.model is None or state is None:
             return
@@ -82,7 +82,7 @@ class GraphStepGuard(StepGuard):
             self._note(self.model, effects, feeds or {})
 
     def failed_to_run(self, session: Any, error: BaseException) -> None:
-        """A run raised an error: where the input has ended, it says so of the input."""
+        """A run raised an error. Note the inputs that have ended."""
         op = op_of(session, error) if isinstance(error, tf.errors.OutOfRangeError) else None
         if op is not None and self.model is not None and self.state is not None:
             self.model.ended(frozenset(self.state.iterators_of(op)))
@@ -110,7 +110,7 @@ class GraphStepGuard(StepGuard):
 
 
 def _elements(session: Any, fetches: Any) -> list[Any]:
-    """The tensors and operations in a structure of fetches; None for what may be any."""
+    """The tensors and operations in a structure of fetches; None for unknown objects."""
     if isinstance(fetches, list | tuple | Mapping):
         parts = fetches.values() if isinstance(fetches, Mapping) else fetches
         return [element for part in parts for element in _elements(session, part)]
@@ -124,7 +124,8 @@ def _elements(session: Any, fetches: Any) -> list[Any]:
 
 
 def _digest(feeds: Mapping[Any, Any], placeholders: Set[str]) -> str:
-    """What an iterator was given, where a run was fed: the same operation may be given other data the next time."""
+    """A digest of the feeds of a run that initializes an iterator: the same operation may get other data the next
+    time."""
     given = {getattr(key, "name", str(key)).partition(":")[0]: value for key, value in feeds.items()}
     digest = xxhash.xxh3_64()
     for name in sorted(given.keys() & placeholders):

@@ -1,4 +1,4 @@
-"""Adding to a graph that is finalized already.
+"""Adds to a finalized graph.
 
 TensorFlow's Scaffold makes the Saver and finalizes the graph in one call, and its own MonitoredSession makes the graph
 open again at its end, so that a notebook can go on. Neither has a public way; tests/tensorflow/test_internals.py
@@ -14,7 +14,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def unfinalized(graph: Any) -> Iterator[None]:
-    """Ops may be added while the block runs; afterwards the graph is as it was."""
+    """Ops may be added while the block runs; afterwards the graph is finalized, if it was before."""
     was_finalized = graph.finalized
     open_again(graph)
     try:
