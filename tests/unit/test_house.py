@@ -22,7 +22,7 @@ FLOORS = [
     {"job"},
     {"config"},
     {"checkpoints"},
-    {"checkpoints/contents"},
+    {"checkpoints/contents", "history"},
     {"checkpoints/format"},
     {"loop", "loop/guard"},
     {"loop/signals"},

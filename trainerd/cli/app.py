@@ -15,6 +15,7 @@ COMMANDS = {
     "status": "Show how a run is doing.",
     "save": "Write a checkpoint now and go on training.",
     "pause": "Write a checkpoint and stop.",
+    "checkpoints": "Show the checkpoints of a run.",
     "pin": "Keep a checkpoint, whatever retention says.",
     "unpin": "Let retention decide about a checkpoint again.",
     "logs": "Show the log of a run.",
