@@ -54,6 +54,11 @@ class Steps:
 
         return cls(step - count + 1, (), np.empty((count, 0)))
 
+    @property
+    def last_step(self) -> int:
+        """The global step of this boundary. `Session.step` may cost a `Session.run`; this costs nothing."""
+        return self.first - 1 + len(self.rows)
+
     def last(self) -> dict[str, float]:
         """The metrics of the last step; empty if no step was run."""
         return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}

@@ -52,12 +52,12 @@ def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | N
     return None
 
 
-def after(steps: Steps, step: int) -> Outcome | None:
-    """The outcome if the job itself ends with these steps, the last of which has this number; else None."""
+def after(steps: Steps) -> Outcome | None:
+    """The outcome if the job itself ends with these steps; else None."""
     if steps.over:
         return Outcome(Phase.FINISHED, steps.over, by_job=True)
     if steps.ended:
-        why = f"the dataset ended after step {step}; end it with .repeat() to train for longer"
+        why = f"the dataset ended after step {steps.last_step}; end it with .repeat() to train for longer"
         return Outcome(Phase.FINISHED, why, by_job=True)
     return None
 

@@ -65,13 +65,13 @@ class Recorder:
         self._rate.add(session.step, self._timer())
         self._guard(lambda: self._events.begin(step, session))
 
-    def steps(self, steps: Steps, session: Model) -> None:
+    def steps(self, steps: Steps) -> None:
         """Keep what these steps measured, and write the points of the curves that fall on them."""
         if not len(steps.rows):
             return
-        self._rate.add(session.step, self._timer())
+        self._rate.add(steps.last_step, self._timer())
         self._last = steps.last()
-        self._reporter.hold(step=session.step, metrics=self._reporter.state.metrics | self._last)
+        self._reporter.hold(step=steps.last_step, metrics=self._reporter.state.metrics | self._last)
         now = self._clock()
         if self.metrics_steps:
             self._write_every(self.metrics_steps, steps, now)

@@ -184,17 +184,17 @@ class Services:
         self._record(steps)
         recorded()
         if steps.then is not None:
-            self._between(steps.then)
-        over = outcome.after(steps, self._session.step) or self._reached()
-        self._run_due(is_over=over is not None)
-        return over or self._reached() or self._serve(self._flag.take())
+            self._between(steps.last_step, steps.then)
+        over = outcome.after(steps) or self._reached(steps.last_step)
+        self._run_due(steps.last_step, is_over=over is not None)
+        return over or self._reached(steps.last_step) or self._serve(self._flag.take())
 
     def _record(self, steps: Steps) -> None:
         """Keep the figures of the steps; stop if the loss is no number."""
-        self.recorder.steps(steps, self._session)
+        self.recorder.steps(steps)
         loss = steps.last().get("loss", 0.0)
         if self.config.stop_on_nan and not math.isfinite(loss):
-            step = self._session.step
+            step = steps.last_step
             with contextlib.suppress(StorageError):
                 self.checkpointer.wait()  # for the message: what is under way is from before this
             raise JobError(
@@ -204,10 +204,10 @@ class Services:
                 sound=False,
             )
 
-    def _reached(self) -> Outcome | None:
+    def _reached(self, step: int) -> Outcome | None:
         if self._is_over:
             return None
-        over = outcome.reached(self.config, self._session.step, self._reporter.state.metrics)
+        over = outcome.reached(self.config, step, self._reporter.state.metrics)
         self._is_over = over is not None
         return over
 
@@ -373,9 +373,9 @@ class Services:
         cadence.max_overhead = self.config.checkpoint.max_overhead
         return cadence.secs if secs == "auto" else float(secs)
 
-    def _run_due(self, *, is_over: bool) -> None:
+    def _run_due(self, step: int, *, is_over: bool) -> None:
         """Run the services that are due at this boundary; at the last one, only those that `finish` does not run."""
-        mark = Mark(self._session.step, self._timer())
+        mark = Mark(step, self._timer())
         due = [each for each in self._services if each.is_due(mark) and (each.is_programs or not is_over)]
         for number, service in enumerate(due):
             self._unfinished = tuple(each.name for each in due[number:])
@@ -389,9 +389,9 @@ class Services:
         """The services that an earlier process left undone at the restored step, and that are not done yet."""
         return tuple(service.name for service in self._services if service.is_owed)
 
-    def _between(self, then: Callable[[], Mapping[str, float]]) -> None:
+    def _between(self, step: int, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do its own work at this boundary, such as the end of an epoch, before the services run."""
-        mark = Mark(self._session.step, self._timer())
+        mark = Mark(step, self._timer())
         self._unfinished = tuple(service.name for service in self._services if service.is_due(mark))
         self.recorder.between(self._session, then)
         self._unfinished = ()

@@ -407,7 +407,7 @@ class ManagedRun(ABC):
 
     def _record(self, step: int) -> None:
         assert self._services is not None and self._model is not None
-        self._services.recorder.steps(self._steps_to(step), self._model)
+        self._services.recorder.steps(self._steps_to(step))
 
     def _saved(self, state: State) -> None:
         """Tell that a checkpoint is begun."""

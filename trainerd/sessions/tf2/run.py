@@ -104,7 +104,7 @@ class FunctionRun(ManagedRun):
         """Keep the figures of these steps."""
         if self._services is not None:
             self._recorded = self.model.step
-            self._services.recorder.steps(steps, self.model)
+            self._services.recorder.steps(steps)
 
 
 class NoEvents:
