@@ -161,6 +161,30 @@ class Deleter:
         self._move_into(others, folder)
         return folder
 
+    def move_to(self, step: int, folder: Path) -> None:
+        """Move all files of a checkpoint into a folder that has none of its step; see `CheckpointStore.move`."""
+        manifest = self._rundir.manifest(step)
+        self._manifests.pop(step, None)
+        if os.path.lexists(manifest):
+            self._move_into([manifest], folder)
+            fsync_directory(folder)
+            fsync_directory(self._rundir.path)
+        self._move_into(sorted(self._rundir.path.glob(f"{self._rundir.prefix(step).name}.*")), folder)
+        fsync_directory(folder)
+        fsync_directory(self._rundir.path)
+
+    def take_back(self, step: int, folder: Path) -> None:
+        """Move all files of a checkpoint from a folder into the run directory; see `CheckpointStore.take_back`."""
+        manifest = folder / self._rundir.manifest(step).name
+        self._manifests.pop(step, None)
+        found = sorted(folder.glob(f"{self._rundir.prefix(step).name}.*"))
+        self._move_into([path for path in found if path != manifest], self._rundir.path)
+        fsync_directory(self._rundir.path)
+        if os.path.lexists(manifest):
+            self._move_into([manifest], self._rundir.path)
+        fsync_directory(self._rundir.path)
+        fsync_directory(folder)
+
     def _move_into(self, paths: Sequence[Path], folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         _require_no_link(folder)

@@ -38,6 +38,19 @@ class FileRecord:
 
 
 @dataclass(frozen=True)
+class Minimum:
+    """What makes a checkpoint that of a minimum of the loss.
+
+    Attributes:
+      loss: the smoothed loss at that boundary.
+      valley: the number of the valley in the run's life. Of one valley only the lowest checkpoint counts.
+    """
+
+    loss: float
+    valley: int
+
+
+@dataclass(frozen=True)
 class About:
     """The fields of a manifest that do not come from the files; see `Manifest`."""
 
@@ -46,6 +59,7 @@ class About:
     trained_secs: float = 0.0
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     unfinished: Sequence[str] = ()
+    minimum: Minimum | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,7 @@ class Manifest:
       before: the step of the checkpoint before it; None if there was none, or that is not known. What lies between
         the two was left behind when the run went back.
       unfinished: the services that were due at that boundary, and that the next start does first.
+      minimum: what it is a minimum of; None if it is none.
     """
 
     step: int
@@ -74,6 +89,7 @@ class Manifest:
     files: dict[str, FileRecord]
     before: int | None = None
     unfinished: tuple[str, ...] = ()
+    minimum: Minimum | None = None
 
     @property
     def size(self) -> int:
@@ -128,6 +144,7 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
             files={name: FileRecord(**record) for name, record in content["files"].items()},
             before=None if content.get("before") is None else int(content["before"]),
             unfinished=tuple(map(str, content.get("unfinished", ()))),
+            minimum=None if content.get("minimum") is None else Minimum(**content["minimum"]),
         )
     except OSError as error:
         raise _damage_or_trouble(error, path) from error

@@ -205,6 +205,7 @@ class CheckpointStore:
             files=records,
             before=self._step_before(snapshot.step),
             unfinished=tuple(about.unfinished),
+            minimum=about.minimum,
         )
         self._enter("describe")
         write_durable(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())
@@ -307,6 +308,19 @@ class CheckpointStore:
             write_atomic(self._rundir.manifest(step), manifest.to_bytes())
         self._deleter.remember(manifest)
         log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})
+
+    def move(self, step: int, folder: Path) -> None:
+        """Move a checkpoint into another folder: its manifest first. What a kill has left of a move is finished.
+
+        Raises:
+          OSError: it cannot be moved.
+        """
+        self._given_up = []
+        self._deleter.move_to(step, folder)
+
+    def take_back(self, step: int, folder: Path) -> None:
+        """Move a checkpoint from another folder into the run directory: its manifest last; see `move`."""
+        self._deleter.take_back(step, folder)
 
     def quarantine(self, step: int, why: str) -> None:
         """Move a checkpoint that does not verify out of the way, and say why.

@@ -16,6 +16,7 @@ COMMANDS = {
     "save": "Write a checkpoint now and go on training.",
     "pause": "Write a checkpoint and stop.",
     "checkpoints": "Show the checkpoints of a run.",
+    "rollback": "Go back to an earlier checkpoint.",
     "pin": "Keep a checkpoint, whatever retention says.",
     "unpin": "Let retention decide about a checkpoint again.",
     "logs": "Show the log of a run.",

@@ -18,6 +18,7 @@ from trainerd.system.regular_files import open_to_append
 
 POLL_SECS = 0.05
 _AGAIN_SECS = 5.0
+_SERVED = (Phase.SAVING, Phase.PAUSING, Phase.RESTORING)  # what a request has the process do
 
 
 def append(path: Path, line: str) -> None:
@@ -40,7 +41,32 @@ def ask_for_save(rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float
       NotRunningError: the process ended before it answered.
     """
     request = uuid.uuid4().hex
-    append(rundir.save, request + "\n")
+    return ask(rundir, holder, request, lambda: append(rundir.save, request + "\n"), rundir.save, sleep=sleep)
+
+
+def ask(
+    rundir: RunDirectory,
+    holder: Holder,
+    request: str,
+    write: Callable[[], None],
+    path: Path,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """Write a request file, and wait for the answer.
+
+    Args:
+      rundir: the run directory.
+      holder: the process that trains there.
+      request: the id of the request, which is in the file.
+      write: writes the file.
+      path: the file.
+      sleep: waits so many seconds.
+
+    Raises:
+      NotRunningError: the process ended before it answered.
+    """
+    write()
     gone_for = 0.0
     while True:
         alive = holder.is_alive()
@@ -48,13 +74,13 @@ def ask_for_save(rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float
         if state is not None and state.answer is not None and request in state.answer.ids:
             return state.answer
         if not alive:
-            raise NotRunningError(f"process {holder.pid} ended before it saved. `trainerd status` says why.")
+            raise NotRunningError(f"process {holder.pid} ended before it answered. `trainerd status` says why.")
         # Another request's answer can take the place of ours in state.json before we have read it: ask again.
-        is_served = state is not None and state.phase in (Phase.SAVING, Phase.PAUSING)
-        gone_for = 0.0 if is_served or rundir.save.exists() else gone_for + POLL_SECS
+        is_served = state is not None and state.phase in _SERVED
+        gone_for = 0.0 if is_served or path.exists() else gone_for + POLL_SECS
         if gone_for > _AGAIN_SECS:
             gone_for = 0.0
-            append(rundir.save, request + "\n")
+            write()
         sleep(POLL_SECS)
 
 

@@ -199,6 +199,7 @@ class TrainerProcess:
             reporter=self._reporter,
             events=session.events(self._rundir.path),
             reload=self._reload,
+            restores=True,
         )
         assert self._watchdog is not None
         self._watchdog.save_progress = services.store.progress

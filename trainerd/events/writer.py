@@ -61,9 +61,10 @@ class EventWriter:
         return self._file is not None and self._backoff.failures == 0 and not self._undrawn
 
     def begin(self, step: int, session: Model) -> None:
-        """Make the file; void the steps after `step` in those of earlier processes; write the graph of a step."""
-        self._step, self._graph, self._is_open = step, session.graph(), True
+        """Make a file; void the steps after `step` in those of before; write the graph of a step."""
+        self._graph, self._is_open = session.graph(), True
         self._last, self._summary_step = {}, step
+        self._background.submit(lambda: self._begin_after(step))
         self.flush()
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
@@ -151,6 +152,10 @@ class EventWriter:
             log.exception("an error of trainerd's own, in what it writes for TensorBoard")
             raise StorageError(f"cannot write for TensorBoard: {type(error).__name__}: {error}") from error
         self._backoff.succeeded()
+
+    def _begin_after(self, step: int) -> None:
+        self._leave_file()
+        self._step = step
 
     def _leave_file(self) -> None:
         if self._file is not None:

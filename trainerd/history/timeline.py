@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.catalogue import Catalogue
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.config.metric_goals import Best
+from trainerd.history.lines import checkpoints_of, lines
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage
 
@@ -25,6 +26,8 @@ class Mark(StrEnum):
     PINNED = "pinned"
     RESUMES_HERE = "resumes here"
     LEFT_BEHIND = "left behind"
+    MINIMUM = "minimum"
+    EARLIER_LINE = "earlier line"
     QUARANTINED = "quarantined"
     DAMAGED = "damaged"
 
@@ -41,6 +44,8 @@ class Entry:
       bytes: the size of its files.
       metrics: the last value of each metric at its boundary.
       marks: what else it is.
+      line: the number of the earlier line that it is of; None for the present one.
+      minimum: the smoothed loss, if it was kept as a minimum of that; else None.
     """
 
     step: int
@@ -50,6 +55,8 @@ class Entry:
     bytes: int
     metrics: Mapping[str, float]
     marks: tuple[Mark, ...]
+    line: int | None = None
+    minimum: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The entry as JSON's types. JSON has no NaN and no infinity: they become null."""
@@ -58,7 +65,7 @@ class Entry:
 
 
 def timeline(rundir: RunDirectory) -> list[Entry]:
-    """All checkpoints of a run, those in quarantine too, by their steps.
+    """All checkpoints of a run by their steps, those of earlier lines and those in quarantine too.
 
     The files of the checkpoints are not verified, nor the checksums of the manifests: 10,000 take a second.
 
@@ -76,13 +83,20 @@ def timeline(rundir: RunDirectory) -> list[Entry]:
         is_mark = {
             Mark.LATEST: step == latest,
             Mark.BEST: step in best,
+            Mark.MINIMUM: manifest is not None and manifest.minimum is not None,
             Mark.PINNED: step in pinned,
             Mark.RESUMES_HERE: step == resumes_at,
             Mark.LEFT_BEHIND: resumes_at is not None and step > resumes_at and manifest is not None,
             Mark.DAMAGED: manifest is None,
         }
         found.append(_entry(step, rundir.prefix(step), manifest, *(mark for mark, holds in is_mark.items() if holds)))
-    return sorted([*found, *_quarantined(rundir)], key=lambda entry: entry.step)
+    return sorted([*found, *_of_lines(rundir), *_quarantined(rundir)], key=lambda entry: entry.step)
+
+
+def best_of(entries: Iterable[Entry], goal: Best) -> Entry | None:
+    """The checkpoint that is best by a goal; of equals the oldest. None if none has a number for its metric."""
+    ranked = [(badness, each.step, each) for each in entries if (badness := goal.badness(each.metrics)) is not None]
+    return min(ranked, key=lambda one: one[:2])[2] if ranked else None
 
 
 def _read(path: Path) -> Manifest | None:
@@ -96,7 +110,10 @@ def _read(path: Path) -> Manifest | None:
 def _entry(step: int, path: Path, manifest: Manifest | None, *marks: Mark) -> Entry:
     if manifest is None:
         return Entry(step, path, None, "", 0, {}, marks)
-    return Entry(step, path, manifest.at, manifest.reason, manifest.size, manifest.metrics, marks)
+    lowest = manifest.minimum.loss if manifest.minimum is not None else None
+    return Entry(
+        step, path, manifest.at, manifest.reason, manifest.size, manifest.metrics, marks, minimum=lowest
+    )
 
 
 def _best(found: Iterable[Manifest]) -> list[int]:
@@ -111,6 +128,16 @@ def _best(found: Iterable[Manifest]) -> list[int]:
     ranked = [(badness, each.step) for each in points if (badness := best.badness(each.metrics)) is not None]
     firsts = dict(sorted(ranked, reverse=True))  # of equals the oldest, as retention
     return [firsts[badness] for badness in sorted(firsts)[:count]]
+
+
+def _of_lines(rundir: RunDirectory) -> list[Entry]:
+    """The checkpoints of the earlier lines."""
+    return [
+        replace(_entry(step, each.prefix(step), _read(each.manifest(step)), Mark.EARLIER_LINE), line=line.number)
+        for line in lines(rundir)
+        for each in [checkpoints_of(rundir, line.number)]
+        for step in each.steps()
+    ]
 
 
 def _quarantined(rundir: RunDirectory) -> list[Entry]:

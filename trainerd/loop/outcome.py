@@ -77,6 +77,11 @@ def abandoned(what: str, step: int, patience: float) -> Outcome:
     )
 
 
+def going_back(target: str) -> Outcome:
+    """The outcome of a run whose next start goes back to an earlier checkpoint."""
+    return Outcome(Phase.PAUSED, f"{PAUSED.why}; the next start goes back to {target}")
+
+
 def stands(before: Outcome | None, now: Outcome | None) -> Outcome | None:
     """The outcome that stands where a program's loop goes on after it was told to end: the first, or a later pause."""
     return now if before is None or (now is not None and now.phase is Phase.PAUSED) else before

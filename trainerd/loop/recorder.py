@@ -60,8 +60,9 @@ class Recorder:
         self._last: dict[str, float] = {}
 
     def begin(self, session: Model, step: int) -> None:
-        """Begin to record. The steps after `step` are those of this process."""
-        self._written_step = step
+        """Begin to record, also after the run has gone back. The steps after `step` are those of this process."""
+        self._written_step, self._evaluated_step, self._last = step, 0, {}
+        self._rate = StepRate()
         self._rate.add(session.step, self._timer())
         self._guard(lambda: self._events.begin(step, session))
 

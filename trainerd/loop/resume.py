@@ -10,6 +10,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
 from trainerd.config.fingerprint import Difference, Fingerprint
 from trainerd.errors import DataError
+from trainerd.history import rollback
 from trainerd.rundir.paths import RunDirectory
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ def find(
       DataError: checkpoints exist and none can be used, or what has changed makes the resume wrong.
     """
     store.clean()
+    rollback.finish_at_start(rundir, store)
     found = latest.newest_verified(rundir, store, foreign=foreign)
     if found is None:
         log.info("a new run: nothing to restore in %s", rundir.path, extra={"event": "new"})

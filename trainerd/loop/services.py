@@ -16,7 +16,8 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
 from trainerd.config.schema import Config
-from trainerd.errors import JobError, StorageError
+from trainerd.errors import JobError, StorageError, TrainerdError, UsageError
+from trainerd.history import rollback
 from trainerd.loop import outcome, resume
 from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Events, Model, Steps
@@ -37,6 +38,7 @@ from trainerd.system.threads import Background
 log = logging.getLogger(__name__)
 
 REPORT_SECS = 1.0
+_NOT_BACK = "the run did not go back"
 
 
 class Services:
@@ -53,6 +55,8 @@ class Services:
       events: writes the event files for TensorBoard.
       reload: reads the config again; returns None if it is wrong.
       saves: whether checkpoints are made.
+      restores: whether the session can be restored while it trains. If not, a run that is to go back is paused, and its
+        next start goes back.
       writer: the thread that writes checkpoints.
       timer: seconds on a clock that is never set.
 
@@ -75,6 +79,7 @@ class Services:
         events: Events,
         reload: Callable[[], Config | None] = lambda: None,
         saves: bool = True,
+        restores: bool = False,
         writer: Background | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -93,6 +98,7 @@ class Services:
         self._flag = flag
         self._reload = reload
         self._saves = saves
+        self._restores = restores
         self._is_over = False  # whether the end that the config sets was told
         self._timer = timer
         self._services: list[Service] = []
@@ -225,10 +231,60 @@ class Services:
             if (ids := self._accept_pause()) and self._saves:
                 self.checkpointer.start(self._session, "pause", ids, self.owed)
             return outcome.PAUSED
+        if Request.ROLLBACK in taken and self._saves and (paused := self._roll_back()) is not None:
+            return paused
         if Request.SAVE in taken and self._saves:
             self.checkpointer.start(self._session, "request", request_files.consume_save(self._rundir), self.owed)
         self.ticker.set_due(min(self.checkpointer.retry_at, *(service.next_time for service in self._services)))
         return None
+
+    def _roll_back(self) -> Outcome | None:
+        """Go back to an earlier checkpoint. The state of this boundary is saved first, and is reachable afterwards.
+
+        If that is not possible, training goes on where it is, and `status` shows why.
+
+        Returns:
+          The outcome of a run whose next start goes back; None if the run goes on.
+
+        Raises:
+          DataError: the checkpoint does not fit the job.
+          JobError: the state of this boundary must not be saved.
+          StorageError: the rollback was begun and could not be finished: the next start finishes it.
+        """
+        ids = list[str]()
+        try:
+            request = rollback.read_request(self._rundir)
+            if request is None:
+                return None
+            ids = [request.id] * bool(request.id)
+            rollback.require_target(self._rundir, request.target)
+            self.checkpointer.finish(self._session, "rollback", is_last=False)
+            if not self._restores:
+                self.checkpointer.answer(ids, request.target.step, None)
+                return outcome.going_back(str(request.target))
+            request = rollback.decide(self._rundir, request, time.time())
+        except (UsageError, StorageError) as error:
+            self._refuse_rollback(ids, error)
+            return None
+        found = rollback.carry_out(self._rundir, self.store, request)
+        if self.holding is not None:
+            self.holding.forget()
+        with self._reporter.phase(Phase.RESTORING):
+            self._session.restore(self._rundir.prefix(found.step))
+        self.resumed(found)
+        self.recorder.begin(self._session, found.step)
+        self._reporter.unwarn(_NOT_BACK)
+        self._is_over = False
+        self.start()
+        self.checkpointer.answer(ids, found.step, None)
+        return None
+
+    def _refuse_rollback(self, ids: list[str], error: TrainerdError) -> None:
+        rollback.withdraw(self._rundir)
+        log.error("the run did not go back: %s", error, extra={"event": "rollback-refused"})
+        self._reporter.unwarn(_NOT_BACK)
+        self._reporter.warn(f"{_NOT_BACK}: {error}")
+        self.checkpointer.answer(ids, None, str(error))
 
     def _accept_pause(self) -> list[str]:
         """Remove the request for a pause. Returns the ids of the commands that wait for the checkpoint."""

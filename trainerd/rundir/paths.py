@@ -90,6 +90,11 @@ class RunDirectory:
         return self.path / "save"
 
     @property
+    def rollback(self) -> Path:
+        """Says to which step the run goes back: at the next boundary, or at the next start."""
+        return self.path / "rollback"
+
+    @property
     def accept_changes(self) -> Path:
         """Touch it before a start: go on although the dataset is not the one whose position was saved."""
         return self.path / "accept-changes"
@@ -113,6 +118,15 @@ class RunDirectory:
     def replaced(self) -> Path:
         """The folder of pinned checkpoints whose step was reached again after the run had gone back."""
         return self.path / "replaced"
+
+    @property
+    def lines(self) -> Path:
+        """The folder of the earlier lines of the run: what lay ahead each time that it went back."""
+        return self.path / "lines"
+
+    def line(self, number: int) -> Path:
+        """The folder of one earlier line. Its checkpoints have the names that they had in the run directory."""
+        return self.lines / str(number)
 
     def prefix(self, step: int) -> Path:
         """What TensorFlow calls the checkpoint of a step: the path without `.index`."""

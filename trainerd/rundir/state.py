@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,10 @@ class State:
     def end(self) -> int | None:
         """The step at which training ends, if it is still ahead."""
         return self.max_steps if self.max_steps is not None and self.step <= self.max_steps else None
+
+    def at_checkpoint(self, last: LastCheckpoint, metrics: dict[str, float], phase: Phase) -> State:
+        """The state of a run that is to go on from this checkpoint, while no process trains."""
+        return replace(self, phase=phase, step=last.step, metrics=dict(metrics), last_checkpoint=last, error=None)
 
     def line(self) -> str:
         """The state in one line, for a log and for `systemctl status`."""

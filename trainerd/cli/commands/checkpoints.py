@@ -15,7 +15,7 @@ import click
 from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
-from trainerd.history.timeline import Entry, timeline
+from trainerd.history.timeline import Entry, Mark, timeline
 from trainerd.text import figure, size
 
 _GAP = "  "
@@ -51,7 +51,7 @@ def table(entries: Sequence[Entry], width: int | None) -> str:
     """
     names = list(dict.fromkeys(name for entry in reversed(entries) for name in entry.metrics))
     left = [("step", "when", "size", "reason"), *map(_left, entries)]
-    right = [("marks",), *((", ".join(entry.marks),) for entry in entries)]
+    right = [("marks",), *((", ".join(_marks(entry)),) for entry in entries)]
     metrics = [[" ".join(name.split()), *(_metric(entry, name) for entry in entries)] for name in names]
     columns = [*zip(*left, strict=True)]
     used = sum(map(_width, columns)) + len(_GAP) * len(columns) + _width([text for (text,) in right])
@@ -68,6 +68,11 @@ def table(entries: Sequence[Entry], width: int | None) -> str:
 def _left(entry: Entry) -> tuple[str, str, str, str]:
     when = "" if entry.at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
     return f"{entry.step:,}", when, size(entry.bytes) if entry.at is not None else "", entry.reason
+
+
+def _marks(entry: Entry) -> list[str]:
+    """Its marks; an earlier line by its number."""
+    return [f"line {entry.line}" if mark is Mark.EARLIER_LINE else str(mark) for mark in entry.marks]
 
 
 def _metric(entry: Entry, name: str) -> str:

@@ -91,6 +91,12 @@ class Holding:
         with self._guard.holding(held):
             yield
 
+    def forget(self) -> None:
+        """The model is about to be restored: what is held is of no use any more."""
+        if self._of_steps is not None:
+            self._of_steps.release()
+        self._of_steps = None
+
     def _take_of_steps(self, what: str, patience: float) -> HeldState:
         begun, before = self._timer(), self._of_steps
         self._of_steps = held = self._take(what, ())

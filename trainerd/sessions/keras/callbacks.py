@@ -54,6 +54,7 @@ class Callbacks:
         self._look()
         self.settings = [[type(each).__name__, copy.deepcopy(plain(each))] for each in self._own]
         self._model = model
+        self._as_made = self.moment()
         self.wants_batches = any(map(_wants_batches, self._own))
 
     @property
@@ -84,6 +85,12 @@ class Callbacks:
         self._model.stop_training = False
         self.call("on_train_begin", step=0)
         self._look()
+
+    def begin_anew(self) -> None:
+        """The run goes back while it trains: put each back to how it was made. Files are closed."""
+        self.pause()
+        self.go_back(self._as_made)
+        self._known = [set() for _ in self._own]
 
     def go_on(self, epoch: int, rows: Mapping[str, int]) -> None:
         """Training goes on.

@@ -133,8 +133,10 @@ class KerasJobSession(FunctionSession):
             progress = Progress(**stored(prefix, _STATE)["progress"])
         except (KeyError, TypeError) as error:
             raise DataError(f"{prefix} does not fit the job: it is not of a KerasJob. Use another `logdir`.") from error
-        if not self._is_begun:
-            self._begin(progress)
+        if self._is_begun:
+            self._callbacks.begin_anew()
+        self._begin(progress)
+        self._row, self._before, self._remembered = {}, None, None
         super().restore(prefix)
         if not self._exact_input:
             self._progress.input_began = self.step

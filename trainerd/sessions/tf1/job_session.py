@@ -50,7 +50,7 @@ class GraphJobSession(GraphModel):
         self._names = list(job.metrics)
         self._loss = self._names.index("loss") if stop_on_nan and "loss" in self._names else None
         self._call: Callable[[], Any] | None = None
-        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+        self._coord = _coordinator()
         failed = "the job's graph cannot be trained"
         with user_code(lambda error: EntryError(f"{failed}:\n{job_traceback(error)}")), job.graph.as_default():
             saver = job.saver or defaults.saver()
@@ -127,7 +127,8 @@ class GraphJobSession(GraphModel):
         return Steps(before + 1, self._names, table, ended)
 
     def restore(self, prefix: Path) -> None:
-        """Make the session, restored from a checkpoint."""
+        """Make the session, restored from a checkpoint, in place of the one that there is."""
+        self._leave_session()
         try:
             self._make(prefix)
         except (ValueError, KeyError, tf.errors.OpError) as error:
@@ -201,6 +202,12 @@ class GraphJobSession(GraphModel):
                 failed_at=step + 1,
             ) from error
 
+    def _leave_session(self) -> None:
+        if self._session is not None:
+            self._coord.request_stop()
+            self._session.close()
+            self._session, self._coord = None, _coordinator()
+
     def _make(self, prefix: Path | None) -> None:
         """Make the session, once; restored from a checkpoint, or initialized."""
         if self._session is not None:
@@ -222,3 +229,8 @@ class GraphJobSession(GraphModel):
             tf1.train.start_queue_runners(sess=session, coord=self._coord)
         self.open(session, prefix)
         self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])
+
+
+def _coordinator() -> Any:
+    """A coordinator of queue runners, which keeps what they raise."""
+    return tf1.train.Coordinator(clean_stop_exception_types=[])

@@ -1,0 +1,319 @@
+"""Going back: what lay ahead stays reachable, whatever ends the process in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Cli
+from tests.unit.test_loop import Run, saved
+from trainerd.checkpoints import catalogue, latest, manifest
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.retention import Policy
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.errors import StorageError, UsageError
+from trainerd.history import lines, rollback
+from trainerd.history.rollback import Request, Target
+from trainerd.history.timeline import Mark, timeline
+from trainerd.loop.fake import FakeSnapshot
+from trainerd.loop.flag import Request as Raised
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State, read_state
+from trainerd.system import durable_files
+
+KEEPS = {"checkpoint": {"save_model_steps": 10, "keep_last": 100}}
+
+
+def write(rundir: RunDirectory, *steps: int, value: float = 1.0) -> None:
+    store = CheckpointStore(rundir, policy=Policy(100))
+    if before := catalogue.resume_order(rundir):
+        store.resumed(before[0])
+    for step in steps:
+        store.publish(FakeSnapshot(step, value), About("schedule"))
+
+
+def back(rundir: RunDirectory, step: int, line: int | None = None) -> None:
+    Request(Target(step, line)).write(rundir)
+    rollback.finish_at_start(rundir, CheckpointStore(rundir))
+
+
+def steps_of(rundir: RunDirectory) -> list[int]:
+    return sorted(rundir.steps())
+
+
+def value_at(rundir: RunDirectory, step: int) -> float:
+    return float(json.loads(rundir.prefix(step).with_name(f"model.ckpt-{step}.data-00000-of-00001").read_text()))
+
+
+def test_what_lay_ahead_is_a_line_and_can_be_gone_back_to(odd_rundir: RunDirectory) -> None:
+    write(odd_rundir, 10, 20, 30, 40)
+    odd_rundir.pin(40).touch()
+    back(odd_rundir, 20)
+    line = lines.checkpoints_of(odd_rundir, 1)
+    assert steps_of(odd_rundir) == [10, 20] and steps_of(line) == [30, 40] and line.pinned() == {40}
+    assert catalogue.resume_order(odd_rundir) == [20, 10] and not odd_rundir.rollback.exists()
+    write(odd_rundir, 30, 50, value=2.0)
+    back(odd_rundir, 40, 1)
+    assert steps_of(odd_rundir) == [10, 20, 30, 40] and value_at(odd_rundir, 30) == 1.0
+    assert steps_of(lines.checkpoints_of(odd_rundir, 2)) == [30, 50]
+    found = latest.newest_verified(odd_rundir, CheckpointStore(odd_rundir))
+    assert found is not None and found.step == 40
+    assert [(each.number, each.began_at, each.ended_at) for each in lines.lines(odd_rundir)] == [(1, 20, 40), (2, 20, 50)]
+
+
+def test_a_line_of_a_line_that_was_left_is_reached_over_their_common_past(rundir: RunDirectory) -> None:
+    write(rundir, 10, 20, 30, 40)
+    back(rundir, 30)  # line 1: 40
+    write(rundir, 50)
+    back(rundir, 10)  # line 2: 20, 30, 50
+    write(rundir, 15)
+    back(rundir, 40, 1)
+    assert steps_of(rundir) == [10, 40] and steps_of(lines.checkpoints_of(rundir, 3)) == [15]
+    assert [(entry.step, entry.line) for entry in timeline(rundir)] == [
+        (10, None), (15, 3), (20, 2), (30, 2), (40, None), (50, 2),
+    ]  # fmt: skip
+
+
+def test_lines_are_shown_and_no_retention_touches_them(rundir: RunDirectory) -> None:
+    write(rundir, 10, 20, 30)
+    back(rundir, 10)
+    store = CheckpointStore(rundir, policy=Policy(1))
+    store.resumed(10)
+    store.publish(FakeSnapshot(40, 0.0), About("schedule"))
+    shown = [(each.step, each.line, each.marks) for each in timeline(rundir)]
+    assert shown[:2] == [(20, 1, (Mark.EARLIER_LINE,)), (30, 1, (Mark.EARLIER_LINE,))] and shown[2][0] == 40
+
+
+def test_a_step_that_is_not_there_names_the_nearest_and_changes_nothing(rundir: RunDirectory) -> None:
+    write(rundir, *range(10, 100, 10))
+    with pytest.raises(UsageError, match=r"no checkpoint of step 33. The nearest are 20, 30, 40, 50, 60\b|10, 20, 30"):
+        rollback.require_target(rundir, Target(33))
+    with pytest.raises(UsageError, match=r"no earlier line 2. Lines: none"):
+        rollback.require_target(rundir, Target(30, 2))
+    rundir.index(30).write_text("damaged")
+    with pytest.raises(UsageError, match="the checkpoint of step 30 is damaged"):
+        rollback.require_target(rundir, Target(30))
+    for content in ("33", "thirty", '{"target": 3}', "[" * 10_000):
+        rundir.rollback.write_text(content)
+        rollback.finish_at_start(rundir, CheckpointStore(rundir))
+        assert not rundir.rollback.exists() and steps_of(rundir) == list(range(10, 100, 10))
+
+
+def count_operations(monkeypatch: pytest.MonkeyPatch, strike: Callable[[int], None]) -> Callable[[], int]:
+    """Call `strike` before each change of a name and each fsync, with its number."""
+    count = 0
+
+    def counted(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            nonlocal count
+            strike(count)
+            count += 1
+            return function(*arguments, **options)
+
+        return call
+
+    for name in ("rename", "replace", "unlink", "mkdir"):
+        monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
+    monkeypatch.setattr(os, "fsync", counted(os.fsync))
+    return lambda: count
+
+
+@pytest.mark.parametrize("line", [None, 1])
+def test_a_kill_at_any_operation_leaves_what_was_or_what_is_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int | None
+) -> None:
+    def prepared(name: str) -> RunDirectory:
+        rundir = RunDirectory(tmp_path / name)
+        rundir.create()
+        write(rundir, 10, 20, 30)
+        if line is not None:
+            back(rundir, 10)
+            write(rundir, 20, 40, value=2.0)
+        return rundir
+
+    target = 20 if line is None else 30
+    ends = {(10, 20): 1.0} if line is None else {(10, 20, 30): 1.0}
+    was = {(10, 20, 30): 1.0} if line is None else {(10, 20, 40): 2.0}
+    with monkeypatch.context() as patch:
+        rundir = prepared("whole")
+        operations = count_operations(patch, lambda number: None)
+        back(rundir, target, line)
+        total = operations()
+    assert total > 10
+    done = set[tuple[int, ...]]()
+    for nth in range(total):
+        rundir = prepared(f"run {nth}")
+        child = os.fork()
+        if child == 0:
+            count_operations(monkeypatch, lambda number, nth=nth: number == nth and os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[misc]
+            back(rundir, target, line)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        store = CheckpointStore(rundir)
+        store.clean()
+        rollback.finish_at_start(rundir, store)
+        there = tuple(steps_of(rundir))
+        assert (there, value_at(rundir, 20)) in [*ends.items(), *was.items()]
+        for step in there:
+            manifest.verify(manifest.read(rundir.manifest(step)), rundir.path)
+        found = latest.newest_verified(rundir, store)
+        assert found is not None and found.step == (target if there in ends else there[-1])
+        every = sorted((entry.step, entry.line is None) for entry in timeline(rundir))
+        assert len(every) == (3 if line is None else 5)  # none is lost
+        assert not rundir.rollback.exists()
+        done.add(there)
+    assert done == {*ends, *was}
+
+
+# ---------------------------------------------------------------------- a run that trains
+
+
+def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50, **KEEPS})
+    run.services._restores = True
+    asked: list[int] = []
+
+    def ask(step: int) -> None:
+        if step == 36 and not asked:
+            asked.append(step)
+            Request(Target(20), "an id").write(rundir)
+            run.flag.raise_for(Raised.ROLLBACK)
+
+    run.session._on_step = ask
+    assert run.train().phase is Phase.FINISHED
+    assert run.session.value == 100.0, "as if it had never been at 36"
+    assert saved(rundir) == [(50, "finish"), (40, "schedule"), (30, "schedule"), (20, "schedule"), (10, "schedule")]
+    line = lines.checkpoints_of(rundir, 1)
+    assert [(step, manifest.read(line.manifest(step)).reason) for step in line.steps()] == [
+        (36, "rollback"),
+        (30, "schedule"),
+    ]
+    answers = [state.answer for state in run.states if state.answer is not None]
+    assert answers and (answers[0].ids, answers[0].step, answers[0].error) == (["an id"], 20, None)
+    assert run.events.begun_at == 20
+
+
+def test_a_run_that_cannot_go_back_says_so_and_trains_on(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50, **KEEPS})
+    run.services._restores = True
+
+    def ask() -> None:
+        rundir.rollback.write_text("33")
+        run.flag.raise_for(Raised.ROLLBACK)
+
+    run.at_step(36, ask)
+    assert run.train().phase is Phase.FINISHED
+    assert [step for step, _ in saved(rundir)] == [50, 40, 30, 20, 10] and lines.lines(rundir) == []
+    assert any("did not go back" in warning and "33" in warning for warning in run.states[-1].warnings)
+    assert not rundir.rollback.exists()
+
+
+def test_a_session_that_cannot_be_restored_in_place_pauses_and_its_next_start_goes_back(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50, **KEEPS})
+
+    def ask() -> None:
+        rundir.rollback.write_text("20\n")
+        run.flag.raise_for(Raised.ROLLBACK)
+
+    run.at_step(36, ask)
+    outcome = run.train()
+    assert outcome.phase is Phase.PAUSED and "goes back to step 20" in outcome.why
+    again = Run(rundir, {"max_steps": 25, **KEEPS})
+    again.train()
+    assert saved(rundir)[0] == (25, "finish") and steps_of(lines.checkpoints_of(rundir, 1)) == [30, 36]
+
+
+def test_a_state_that_cannot_be_saved_is_not_left(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(rundir, {"max_steps": 50, **KEEPS})
+    run.services._restores = True
+
+    def ask() -> None:
+        rundir.rollback.write_text("20")
+        run.flag.raise_for(Raised.ROLLBACK)
+        real = durable_files.free_bytes
+        monkeypatch.setattr(run.services.store.space, "_free", lambda path: 0)
+        run.reporter._observers.append(lambda state: monkeypatch.setattr(run.services.store.space, "_free", real) if state.warnings else None)
+
+    run.at_step(36, ask)
+    assert run.train().phase is Phase.FINISHED
+    assert lines.lines(rundir) == [] and steps_of(rundir)[-1] == 50
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def test_the_command_goes_back_and_says_where_the_next_start_goes_on(cli: Cli, tmp_path: Path) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    write(rundir, 10, 20, 30)
+    State(phase=Phase.FINISHED, step=30, error="x").write(rundir.state)
+    code, printed = cli("rollback", "20", "--logdir", "run")
+    assert code == 0 and "went back to step 20" in printed
+    state = read_state(rundir.state)
+    assert state is not None and (state.phase, state.step, state.error) == (Phase.PAUSED, 20, None)
+    code, printed = cli("rollback", "30", "--line", "1", "--logdir", "run")
+    assert code == 0 and steps_of(rundir) == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["15"], "The nearest are 10, 20"),
+        (["twenty"], "neither a step nor `best` or `minimum`"),
+        (["best"], "the config names no `best`"),
+        (["best", "--metric", "acc"], "no checkpoint has a number for 'acc'. Metrics: loss"),
+        (["minimum"], "no minimum of the loss has a checkpoint yet"),
+        (["10", "--metric", "loss"], "--metric goes with `best`"),
+        (["10", "--line", "4"], "no earlier line 4"),
+    ],
+)
+def test_the_command_says_what_is_wrong(cli: Cli, tmp_path: Path, arguments: list[str], says: str) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    store = CheckpointStore(rundir)
+    for step in (10, 20):
+        store.publish(FakeSnapshot(step, 1.0), About("schedule", {"loss": 1.0 / step}))
+    code, printed = cli("rollback", *arguments, "--logdir", "run")
+    assert code == 64 and says in printed and steps_of(rundir) == [10, 20]
+
+
+@pytest.mark.parametrize(("metric", "step"), [("loss", 20), ("accuracy", 10), ("max loss", 10), ("min accuracy", 20)])
+def test_the_best_is_by_the_metric_that_is_named(cli: Cli, tmp_path: Path, metric: str, step: int) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    store = CheckpointStore(rundir)
+    for at, loss in ((10, 3.0), (20, 1.0), (30, 2.0)):
+        store.publish(FakeSnapshot(at, 1.0), About("schedule", {"loss": loss, "accuracy": loss}))
+    code, printed = cli("rollback", "best", "--metric", metric, "--logdir", "run")
+    assert code == 0 and f"went back to step {step}." in printed
+
+
+def test_a_second_rollback_waits_for_no_first(cli: Cli, tmp_path: Path) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    write(rundir, 10, 20)
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        rundir.rollback.write_text("10")
+        code, printed = cli("rollback", "10", "--logdir", "run")
+    assert code == 75 and "another rollback is under way" in printed
+
+
+def test_a_storage_error_in_the_middle_is_finished_by_the_next_start(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(rundir, 10, 20, 30)
+    store = CheckpointStore(rundir)
+    monkeypatch.setattr(store, "name", lambda step: (_ for _ in ()).throw(StorageError("full")))
+    Request(Target(10)).write(rundir)
+    with pytest.raises(StorageError):
+        rollback.finish_at_start(rundir, store)
+    assert rundir.rollback.exists()
+    rollback.finish_at_start(rundir, CheckpointStore(rundir))
+    assert steps_of(rundir) == [10] and not rundir.rollback.exists()

@@ -1,0 +1,84 @@
+"""`trainerd rollback`: go back to an earlier checkpoint."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import click
+
+from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.cli import options, requests
+from trainerd.cli.say import say
+from trainerd.errors import InUseError, UsageError
+from trainerd.history import rollback
+from trainerd.history.choice import choose
+from trainerd.history.rollback import Request, Target
+from trainerd.rundir import lock, request_files
+from trainerd.rundir.lock import Holder, read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
+
+
+@click.command("rollback")
+@click.argument("where", metavar="STEP|best|minimum")
+@click.option("--metric", help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.")
+@click.option("--line", type=click.IntRange(min=1), help="An earlier line of the run, which STEP is of.")
+@options.config_option
+@options.logdir_option
+def command(where: str, metric: str | None, line: int | None, config_path: Path | None, logdir: Path | None) -> None:
+    """Go back to the checkpoint of a step: a run that trains goes on from there, and so does the next start of another.
+
+    Nothing is deleted: what lay ahead is an earlier line of the run from then on.
+    """
+    rundir = options.find_rundir(config_path, logdir)
+    target = Target(choose(rundir, where, metric, line), line)
+    rollback.require_target(rundir, target)
+    holder = read_holder(rundir)
+    if holder is None:
+        _go_back(rundir, target)
+        say(f"went back to {target}. `{options.command_line('start', config_path, logdir)}` goes on there.")
+        return
+    _ask(rundir, target, holder)
+    if holder.is_alive():
+        say(f"went back to {target}; training goes on from there")
+    else:
+        say(f"paused. `{options.command_line('start', config_path, logdir)}` goes on from {target}.")
+
+
+def _go_back(rundir: RunDirectory, target: Target) -> None:
+    """Go back in a run directory in which nothing trains."""
+    with lock.hold(rundir):
+        store = CheckpointStore(rundir)
+        store.clean()
+        rollback.finish_at_start(rundir, store)
+        rollback.require_target(rundir, target)
+        Request(target).write(rundir)
+        rollback.finish_at_start(rundir, store)
+        _tell_status(rundir)
+
+
+def _tell_status(rundir: RunDirectory) -> None:
+    """Have `trainerd status` show where the next start goes on."""
+    state, found = read_state(rundir.state), catalogue.newest(rundir)
+    if state is not None and found is not None:
+        phase = Phase.PAUSED if state.phase is Phase.FINISHED else state.phase
+        at = catalogue.as_last(rundir, found)
+        state.at_checkpoint(at, found.metrics, phase).write(rundir.state)
+
+
+def _ask(rundir: RunDirectory, target: Target, holder: Holder) -> None:
+    """Ask the process that trains to go back, and wait until it has.
+
+    Raises:
+      InUseError: another rollback is under way.
+      UsageError: the process has refused it.
+    """
+    if request_files.is_asked(rundir.rollback):
+        raise InUseError(f"another rollback is under way: {rundir.rollback} is there. Try again when it is gone.")
+    request = Request(target, uuid.uuid4().hex)
+    answer = requests.ask(rundir, holder, request.id, lambda: request.write(rundir), rundir.rollback)
+    if answer.step is None:
+        raise UsageError(str(answer.error))
+

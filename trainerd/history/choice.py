@@ -1,0 +1,79 @@
+"""Which checkpoint a person means by a step, `best` or `minimum`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainerd.config.metric_goals import Best
+from trainerd.errors import UsageError
+from trainerd.history.lines import checkpoints_of
+from trainerd.history.timeline import Entry, Mark, best_of, timeline
+from trainerd.rundir.paths import RunDirectory
+
+BEST, MINIMUM = "best", "minimum"
+
+
+def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: int | None = None) -> int:
+    """The step of a checkpoint.
+
+    Args:
+      rundir: the run directory.
+      where: a step, `best` or `minimum`.
+      metric: for `best`: a metric's name, of which less is better unless its name says otherwise; or "min NAME" or
+        "max NAME". None for the config's `best`.
+      line: an earlier line of the run. None: the present one.
+
+    Raises:
+      UsageError: it is none of these, or there is no such checkpoint.
+    """
+    if where.isascii() and where.isdigit():
+        if metric is not None:
+            raise UsageError("--metric goes with `best`, and a step is given.")
+        return int(where)
+    if where not in (BEST, MINIMUM):
+        raise UsageError(f"{where!r} is neither a step nor `best` or `minimum`.")
+    place = rundir if line is None else checkpoints_of(rundir, line)
+    entries = [entry for entry in timeline(place) if entry.line is None and not _is_unusable(entry)]
+    found = _minimum(entries) if where == MINIMUM else _best(entries, metric)
+    if found is None:
+        raise UsageError(_none(where, metric, entries))
+    return found.step
+
+
+def goal(said: str) -> Best:
+    """The goal that a person names for `--metric`: "min NAME", "max NAME", or a name alone.
+
+    More is better of a name that ends in one of the field's words for it; else less is.
+    """
+    try:
+        return Best.parse(said)
+    except ValueError:
+        return Best(said, is_least=not said.lower().endswith(_MORE_IS_BETTER))
+
+
+_MORE_IS_BETTER = ("accuracy", "acc", "auc", "precision", "recall", "f1", "f1_score", "iou", "bleu", "reward", "map")
+
+
+def _is_unusable(entry: Entry) -> bool:
+    return Mark.DAMAGED in entry.marks or Mark.QUARANTINED in entry.marks
+
+
+def _best(entries: Sequence[Entry], metric: str | None) -> Entry | None:
+    if metric is None:
+        return next((entry for entry in entries if Mark.BEST in entry.marks), None)
+    return best_of(entries, goal(metric))
+
+
+def _minimum(entries: Sequence[Entry]) -> Entry | None:
+    """The lowest of the minima."""
+    found = [(entry.minimum, entry.step, entry) for entry in entries if entry.minimum is not None]
+    return min(found, key=lambda one: one[:2])[2] if found else None
+
+
+def _none(where: str, metric: str | None, entries: Sequence[Entry]) -> str:
+    if where == MINIMUM:
+        return "no minimum of the loss has a checkpoint yet: the loss has not turned up after a valley."
+    if metric is None:
+        return "the config names no `best`, or no checkpoint has that metric. Name one with --metric."
+    names = sorted({name for entry in entries for name in entry.metrics})
+    return f"no checkpoint has a number for {goal(metric).metric!r}. Metrics: {', '.join(names) or 'none'}."

@@ -1,0 +1,74 @@
+"""The earlier lines of a run: what lay ahead each time that it went back. Nothing of them is deleted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import msgspec
+
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import read_regular
+
+_ABOUT = "line.json"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One earlier line.
+
+    Attributes:
+      number: its folder's name: 1 for the first time that the run went back.
+      began_at: the step of the run directory's checkpoint that its own follow.
+      ended_at: its newest step.
+      at: when the run went back, in seconds since 1970 (UTC).
+    """
+
+    number: int
+    began_at: int
+    ended_at: int
+    at: float
+
+    def write(self, rundir: RunDirectory) -> None:
+        """Make its folder, and say there what it is."""
+        folder = rundir.line(self.number)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / _ABOUT, json.dumps(asdict(self)).encode() + b"\n")
+
+
+def lines(rundir: RunDirectory) -> list[Line]:
+    """The earlier lines of a run, the oldest first. A folder that says nothing of itself is none.
+
+    Raises:
+      StorageError: they cannot be read.
+    """
+    found = []
+    for number in _numbers(rundir):
+        try:
+            with storage(f"read {rundir.line(number) / _ABOUT}", missing_ok=True):
+                found.append(msgspec.json.decode(read_regular(rundir.line(number) / _ABOUT), type=Line))
+        except msgspec.DecodeError:
+            continue
+    return found
+
+
+def checkpoints_of(rundir: RunDirectory, line: int) -> RunDirectory:
+    """The folder of an earlier line, as a run directory whose checkpoints can be read."""
+    return RunDirectory(rundir.line(line), rundir.basename)
+
+
+def next_number(rundir: RunDirectory) -> int:
+    """The number of the next line."""
+    return max(_numbers(rundir), default=0) + 1
+
+
+def _numbers(rundir: RunDirectory) -> list[int]:
+    with storage(f"look into {rundir.lines}", missing_ok=True):
+        folders = [] if rundir.lines.is_symlink() else rundir.lines.iterdir()
+        return sorted(int(each.name) for each in folders if _is_line(each.name))
+    return []
+
+
+def _is_line(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and not name.startswith("0")
