@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from trainerd.checkpoints import evaluations, retention
 from trainerd.checkpoints import manifest as manifests
-from trainerd.checkpoints import retention
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.errors import DataError
@@ -31,6 +31,7 @@ class Deleter:
       enter: called with the stage before a checkpoint is deleted.
 
     Attributes:
+      stays: steps that are not deleted for now, beside the pinned ones.
       looked_at: how many manifests were read and how many checkpoints deleted so far.
     """
 
@@ -40,6 +41,7 @@ class Deleter:
         self._rundir = rundir
         self._enter = enter
         self._manifests: dict[int, Manifest] = {}
+        self.stays: set[int] = set()
 
     def remember(self, manifest: Manifest) -> None:
         """A checkpoint was published."""
@@ -60,8 +62,18 @@ class Deleter:
         steps, pinned = self._rundir.steps_and_pins()
         steps = [step for step in steps if not (upcoming and step == current)]
         found = {step: manifest for step in steps if (manifest := self.manifest(step)) is not None}
-        points = [Point(step, m.trained_secs, m.metrics, m.before) for step, m in found.items()]
-        pinned |= set(stays)
+        evaluated = self._rundir.evaluated() if self.policy.best is not None else set()
+        points = [
+            Point(
+                step,
+                m.trained_secs,
+                evaluations.figures(self._rundir, m) if step in evaluated else m.metrics,
+                m.before,
+                m.minimum,
+            )
+            for step, m in found.items()
+        ]
+        pinned |= set(stays) | self.stays
         points += [Point(current, before=before)] * upcoming
         return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
 
@@ -101,6 +113,8 @@ class Deleter:
             names = manifests.read(aside).files
             for name in () if self._rundir.manifest(step).exists() else names:
                 (self._rundir.path / name).unlink(missing_ok=True)
+        if not self._rundir.manifest(step).exists():
+            self._rundir.evaluations(step).unlink(missing_ok=True)
         aside.unlink(missing_ok=True)
         log.debug("deleted the checkpoint of step %d", step, extra={"event": "delete", "step": step})
         return True
@@ -176,6 +190,8 @@ class Deleter:
     def take_back(self, step: int, folder: Path) -> None:
         """Move all files of a checkpoint from a folder into the run directory; see `CheckpointStore.take_back`."""
         manifest = folder / self._rundir.manifest(step).name
+        for each in (folder.parent, folder):
+            _require_no_link(each)
         self._manifests.pop(step, None)
         found = sorted(folder.glob(f"{self._rundir.prefix(step).name}.*"))
         self._move_into([path for path in found if path != manifest], self._rundir.path)

@@ -12,6 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from trainerd.checkpoints import lineage
+from trainerd.checkpoints.lineage import Change
 from trainerd.config.fingerprint import Fingerprint
 from trainerd.errors import DataError, StorageError
 from trainerd.system.durable_files import is_damage, storage_error, xxh128
@@ -21,6 +25,8 @@ log = logging.getLogger(__name__)
 
 FORMAT = 3
 _LIMIT = 16 * MIB  # a manifest has a line for each file and for each figure
+MINIMUM = "minimum"  # the reason of a checkpoint of a minimum of the loss
+LOWEST = "lowest"  # and of the lowest boundary of a valley from which the loss has not turned up yet
 FINISH = "finish"  # the reason of a checkpoint with which a session has come to its own end
 
 
@@ -60,6 +66,8 @@ class About:
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     unfinished: Sequence[str] = ()
     minimum: Minimum | None = None
+    valleys: Mapping[str, Any] = field(default_factory=dict)
+    lineage: Sequence[Change] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,9 @@ class Manifest:
       before: the step of the checkpoint before it; None if there was none, or that is not known. What lies between
         the two was left behind when the run went back.
       unfinished: the services that were due at that boundary, and that the next start does first.
-      minimum: what it is a minimum of; None if it is none.
+      minimum: the smoothed loss, if no boundary of its valley that was looked at before was lower; else None.
+      valleys: what was known of the valleys of the loss; see `trainerd.loop.minima.valleys`.
+      lineage: what was done to the run until then, and what is to be done to it later.
     """
 
     step: int
@@ -90,6 +100,8 @@ class Manifest:
     before: int | None = None
     unfinished: tuple[str, ...] = ()
     minimum: Minimum | None = None
+    valleys: Mapping[str, Any] = field(default_factory=dict)
+    lineage: tuple[Change, ...] = ()
 
     @property
     def size(self) -> int:
@@ -125,7 +137,7 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
       StorageError: it cannot be read now.
     """
     try:
-        content = json.loads(read_regular(path, _LIMIT))
+        content = msgspec.json.decode(read_regular(path, _LIMIT))
         stated = content.pop("checksum")
         if checked and _checksum(content) != stated:
             raise DamagedError(f"{path.name}: its checksum does not match")
@@ -145,14 +157,16 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
             before=None if content.get("before") is None else int(content["before"]),
             unfinished=tuple(map(str, content.get("unfinished", ()))),
             minimum=None if content.get("minimum") is None else Minimum(**content["minimum"]),
+            valleys=dict(content.get("valleys", {})),
+            lineage=lineage.from_json(content.get("lineage", ())),
         )
     except OSError as error:
         raise _damage_or_trouble(error, path) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path.name}: not a manifest ({type(error).__name__})") from error
     if not path.name.endswith(f"-{manifest.step}.json"):
         raise DamagedError(f"{path.name}: it is the manifest of step {manifest.step}")
-    if any(Path(name).name != name for name in manifest.files):
+    if any("/" in name or name in ("", ".", "..") for name in manifest.files):
         raise DamagedError(f"{path.name}: names a file outside the run directory")
     return manifest
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from trainerd.checkpoints.manifest import Minimum
 from trainerd.config.metric_goals import Best
 
 _HOUR = 3600.0
@@ -14,13 +16,15 @@ _HOUR = 3600.0
 class Point:
     """What retention knows of one checkpoint.
 
-    Its step, the seconds trained up to it, its metrics, and the step of the one before it, where that is known.
+    Its step, the seconds trained up to it, its metrics, the step of the one before it, where that is known, and whether
+    it is the lowest of a valley of the loss so far.
     """
 
     step: int
     trained_secs: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
     before: int | None = None
+    minimum: Minimum | None = None
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,14 @@ class Policy:
       keep_every_hours: one of every so many hours of training, for good; 0: none.
       best: what the best checkpoint is; None: there is none.
       keep_best: how many of the best.
+      keep_minima: how many of the minima of the loss.
     """
 
     keep_last: int = 5
     keep_every_hours: float = 0.0
     best: Best | None = None
     keep_best: int = 1
+    keep_minima: int = 0
 
 
 def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: Collection[int] = ()) -> list[int]:
@@ -54,6 +60,7 @@ def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: 
     passed = sorted((point for point in points if point.step <= current), key=lambda point: point.step)
     line = [point for point in passed if point.step not in left]
     kept = {current} | set(pinned) | _newest(line, policy) | _spaced(line, policy) | _best(line, policy)
+    kept |= lowest_of_valleys(line, policy.keep_minima)
     return [point.step for point in passed if point.step not in kept]
 
 
@@ -69,6 +76,15 @@ def left_behind(points: Sequence[Point], current: int) -> set[int]:
         past.add(before)
         step = before
     return {other for other, its in befores.items() if step < other < current and other not in past and its is not None}
+
+
+def lowest_of_valleys(line: Sequence[Point], count: int) -> set[int]:
+    """The steps of the lowest minima of the loss, one of each valley."""
+    lowest: dict[int, tuple[float, int]] = {}
+    for point in line:
+        if (found := point.minimum) is not None:
+            lowest[found.valley] = min(lowest.get(found.valley, (math.inf, 0)), (found.loss, point.step))
+    return {step for _, step in sorted(lowest.values())[:count]}
 
 
 def _newest(line: Sequence[Point], policy: Policy) -> set[int]:

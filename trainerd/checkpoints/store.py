@@ -45,6 +45,8 @@ STAGES = ("room", "stage", "write", "fsync", "record", "describe", "retract", "r
 class CheckpointStore:
     """Writes the checkpoints of one run directory. One process at a time may hold one: the daemon's lock says so.
 
+    One class, since what is published, named, moved and deleted is decided from the same files.
+
     Args:
       rundir: where.
       policy: which checkpoints are kept; may be set again at any time.
@@ -101,6 +103,8 @@ class CheckpointStore:
     ) -> LastCheckpoint:
         """Make a checkpoint of a snapshot, and delete some of those that retention gives up: `tidy` deletes the rest.
 
+        A snapshot may be older than the last checkpoint: the run goes on from the latter all the same.
+
         Args:
           snapshot: the state.
           about: the other fields of its manifest.
@@ -129,8 +133,9 @@ class CheckpointStore:
             finally:
                 if lock.is_in_place(self._rundir):  # else it is another's
                     shutil.rmtree(staging, ignore_errors=True)
-            self._given_up = self._name(step)
-        self._before = step
+            newest = self._before if self._before is not None and step < self._before else step
+            self._given_up = self._name(newest)
+        self._before = newest
         saved = LastCheckpoint(
             step=step,
             path=str(self._rundir.prefix(step)),
@@ -206,6 +211,8 @@ class CheckpointStore:
             before=self._step_before(snapshot.step),
             unfinished=tuple(about.unfinished),
             minimum=about.minimum,
+            valleys=dict(about.valleys),
+            lineage=tuple(about.lineage),
         )
         self._enter("describe")
         write_durable(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())
@@ -308,6 +315,11 @@ class CheckpointStore:
             write_atomic(self._rundir.manifest(step), manifest.to_bytes())
         self._deleter.remember(manifest)
         log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})
+
+    def keep_for_now(self, step: int | None) -> None:
+        """Do not delete this checkpoint, until this is called with another one or with None."""
+        self._deleter.stays = set() if step is None else {step}
+        self._given_up = [each for each in self._given_up if each != step]
 
     def move(self, step: int, folder: Path) -> None:
         """Move a checkpoint into another folder: its manifest first. What a kill has left of a move is finished.

@@ -46,6 +46,15 @@ class CheckpointConfig:
     )
     best: str | None = _key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
     keep_best: Positive = _key(1, "checkpoints", "How many of the best are kept, where `best` is set.")
+    minima: bool = _key(True, "", "Whether the state at each minimum of the smoothed loss is kept.")
+    keep_minima: Positive = _key(3, "checkpoints", "How many of the lowest minima are kept.")
+    minima_overhead: Share = _key(0.01, "", "The share of the time that looking for minima may cost.")
+    minima_smoothing_steps: Annotated[int, Meta(ge=1, le=10**6)] = _key(
+        100, "steps", "The time constant of the exponential smoothing of the loss."
+    )
+    minima_prominence: Share = _key(
+        0.1, "", "How far the smoothed loss must rise above a minimum, as a share of the loss there."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +78,27 @@ class EvaluateConfig:
 
     evaluate_secs: Seconds = _key(600.0, "s", "Seconds between evaluations. 0: none on a clock.")
     evaluate_steps: Count = _key(0, "steps", "Steps between evaluations. 0: none by steps.")
+
+
+Action = Literal["stop", "rollback", "skip"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TroubleConfig:
+    """What is done when the loss is no number, or jumps."""
+
+    on_nan: Action = _key(
+        "stop",
+        "",
+        "If the loss is NaN or infinite: `stop`; `rollback` to the last checkpoint and lower the learning rates; or go "
+        "back and `skip` the batches.",
+    )
+    on_spike: Literal["ignore", "stop", "rollback", "skip"] = _key("ignore", "", "The same if the loss jumps.")
+    spike_deviations: Annotated[float, Meta(ge=1, le=1e6)] = _key(
+        20.0, "", "How many standard deviations above the smoothed loss a loss is a jump."
+    )
+    attempts: Positive = _key(3, "", "How often the run goes back to the same checkpoint before it stops.")
+    learning_rate_factor: Share = _key(0.5, "", "What the learning rates are multiplied by at each rollback.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +160,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     summary: SummaryConfig = field(default_factory=SummaryConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    trouble: TroubleConfig = field(default_factory=TroubleConfig)
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     log: LogConfig = field(default_factory=LogConfig)
     path: Path | None = None

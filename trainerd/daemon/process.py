@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, tensorflow_import
@@ -30,6 +31,7 @@ from trainerd.errors import (
     full_message,
     headline,
 )
+from trainerd.history import rollback
 from trainerd.job.definition import Program
 from trainerd.job.user_code import in_a_line
 from trainerd.loop.contract import Session
@@ -170,7 +172,12 @@ class TrainerProcess:
         return replace(state, max_steps=self._config.max_steps, failure=failures.before(self._rundir))
 
     def _begin(self) -> None:
-        """Report the start."""
+        """Report the start. A run that is to go back does so first: it may have been at its end."""
+        if request_files.is_asked(self._rundir.rollback) or self._rundir.rollback_moves.exists():
+            store = CheckpointStore(self._rundir)
+            store.clean()
+            rollback.finish_at_start(self._rundir, store)
+            self._reporter.state = self._as_it_was_left(self._reporter.state)
         self._reporter.update(phase=Phase.STARTING)
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
         self._claim.tell_of_leftovers()
@@ -199,7 +206,7 @@ class TrainerProcess:
             reporter=self._reporter,
             events=session.events(self._rundir.path),
             reload=self._reload,
-            restores=True,
+            steered=session,
         )
         assert self._watchdog is not None
         self._watchdog.save_progress = services.store.progress

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,14 @@ def stderr_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Import TensorFlow in the block, for a command: its remarks on the machine are not shown."""
+    hush_tensorflow()
+    with tempfile.TemporaryDirectory(prefix="trainerd-") as scratch, stderr_to(Path(scratch, "stderr")):
+        yield
 
 
 @contextlib.contextmanager

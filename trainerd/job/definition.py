@@ -33,6 +33,8 @@ class GraphJob:
       init_fn: called with the session after the variables have been initialized, if there is no checkpoint.
       evaluate: called with the session at a boundary on the evaluation schedule; returns a dict of name to number.
       config: a `tf.compat.v1.ConfigProto` for the session.
+      settable: name to variable of what `trainerd set` may set.
+      export: called with the session and a directory, writes the model for use elsewhere.
     """
 
     graph: Any
@@ -44,6 +46,8 @@ class GraphJob:
     init_fn: Callable[[Any], Any] | None = None
     evaluate: Callable[[Any], Mapping[str, Any]] | None = None
     config: Any = None
+    settable: Mapping[str, Any] = field(default_factory=dict)
+    export: Callable[[Any, Path], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class KerasJob:
       validation_freq: epochs from one validation to the next, or a list of the epochs that have one.
       batch_size: examples of a batch, if `data` is arrays.
       shuffle: whether arrays are shuffled, anew in each epoch.
+      test_data: what `model.predict` takes, for `trainerd predict`; None for none.
     """
 
     model: Any
@@ -74,6 +79,7 @@ class KerasJob:
     validation_freq: int | Collection[int] = 1
     batch_size: int = 32
     shuffle: bool = True
+    test_data: Any = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ class Job:
       summaries: called at a boundary on the summary schedule, with trainerd's writer as the default one:
         write `tf.summary.scalar(...)` and the like. `tf.summary.experimental.get_step()` is the global step.
       export: called with a directory, writes the model for use elsewhere.
+      predict: returns a dict of column name to values, for `trainerd predict`.
+      settable: name to `tf.Variable` of what `trainerd set` may set, beside the learning rates of Keras' optimizers.
     """
 
     train_step: Callable[..., Any]
@@ -100,3 +108,5 @@ class Job:
     evaluate: Callable[[], Mapping[str, Any]] | None = None
     summaries: Callable[[], None] | None = None
     export: Callable[[Path], None] | None = None
+    predict: Callable[[], Mapping[str, Any]] | None = None
+    settable: Mapping[str, Any] = field(default_factory=dict)

@@ -78,7 +78,7 @@ def _require_right_types(job: Job, entry: str) -> None:
             f'entry = {entry!r}: the job\'s state must be a dict of name to what is saved, such as {{"model": model}}, '
             f"and is {job.state!r}."
         )
-    for name in ("train_step", "evaluate", "summaries", "export"):
+    for name in ("train_step", "evaluate", "summaries", "export", "predict"):
         value = getattr(job, name)
         if not callable(value) and (value is not None or name == "train_step"):
             raise EntryError(f"entry = {entry!r}: the job's {name} must be a function, and is {value!r}.")

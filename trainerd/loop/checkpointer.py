@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.disk_space import NoRoomError
-from trainerd.checkpoints.manifest import About, Manifest
+from trainerd.checkpoints.lineage import Change
+from trainerd.checkpoints.manifest import LOWEST, MINIMUM, About, Manifest
 from trainerd.checkpoints.snapshot import Snapshot, UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.fingerprint import Fingerprint
+from trainerd.config.schema import CheckpointConfig
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.autosave import Cadence
 from trainerd.loop.contract import Savable
 from trainerd.loop.flag import Flag, Request
+from trainerd.loop.minima.candidate import Candidate
+from trainerd.loop.minima.minima import Minima
 from trainerd.loop.save import Save
 from trainerd.loop.schedule import Mark
 from trainerd.rundir import lock
@@ -30,6 +34,7 @@ from trainerd.system.threads import Background
 log = logging.getLogger(__name__)
 
 POLL_SECS = 0.5
+_OTHER = -1  # in place of the changes of a session
 _FAILED = "the last save failed"
 _HANGS = "a save hangs"
 
@@ -54,6 +59,8 @@ class Checkpointer:
       hang_secs: seconds without progress after which a save counts as hung. May be set at any time.
       cadence: learns what each save costs.
       fingerprint: what the run is trained with, for the manifests.
+      lineage: what was done to the run so far; see `Manifest`.
+      minima: keeps the state at the minima of the loss.
       retry_at: when a failed save is tried again, in seconds of the timer; infinity if none is.
     """
 
@@ -73,6 +80,8 @@ class Checkpointer:
         self.retry_at = math.inf
         self.cadence = Cadence(0.01, Mark(0, timer()))
         self.fingerprint: Fingerprint = {}
+        self.lineage: tuple[Change, ...] = ()
+        self.minima = Minima(CheckpointConfig(), timer=timer)
         self._rundir = rundir
         self._reporter = reporter
         self._flag = flag
@@ -113,8 +122,20 @@ class Checkpointer:
         self._last = catalogue.as_last(self._rundir, found)
         self._changes = found.step
         self._is_unfinished = bool(found.unfinished)
+        self.lineage = found.lineage
         self._trained_before = found.trained_secs
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
+
+    def changed(self, lineage: Sequence[Change], *, at: int) -> None:
+        """The run was changed at this boundary: its state is not the one that was saved, or is held as a minimum.
+
+        Args:
+          lineage: all that was done to it so far.
+          at: the step.
+        """
+        self.minima.forget(at)
+        self.lineage = tuple(lineage)
+        self._changes = _OTHER
 
     def begin(self, mark: Mark) -> None:
         """Training begins at this boundary."""
@@ -164,15 +185,63 @@ class Checkpointer:
             self._leave_out(step, ids or [])
             return
         self._left_out = None
+        self._look(session)
         mark = Mark(step, self._training_time())
         changes, snapshot, now = session.changes, session.snapshot(), self._timer()
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(mark)
         self._reporter.update(saving=step)
-        trained = self._trained_before + now - self._began_at
-        about = About(reason, self._reporter.state.metrics, trained, self.fingerprint, unfinished)
-        self._now = save = Save(step, reason, ids or [], changes, unfinished, moved_at=now)
-        self._writer.submit(lambda: self._write(save, snapshot, about))
+        about = About(
+            reason,
+            self._reporter.state.metrics,
+            self._trained_secs(),
+            self.fingerprint,
+            unfinished,
+            self.minima.minimum_at(step),
+            self.minima.described(),
+            self.lineage,
+        )
+        save = Save(step, reason, ids or [], changes, unfinished, moved_at=now)
+        self._submit(save, snapshot, about, self.minima.to_save_with(step))
+
+    def _submit(self, save: Save, snapshot: Snapshot, about: About, lowest: Candidate | None = None) -> None:
+        """Have the writer's thread make a checkpoint, and one of the lowest boundary of the valley after it."""
+        self._now = save
+        held = lowest.take() if lowest is not None else None
+
+        def write() -> None:
+            is_saved = self._write(save, snapshot, about)
+            if lowest is not None and held is not None:
+                self._write_lowest(lowest, held, is_saved=is_saved)
+            self._end(save)
+
+        self._writer.submit(write)
+
+    def look_for_minimum(self, model: Savable) -> None:
+        """Look at the loss of this boundary. Save a minimum that is known now, if no other save is under way."""
+        self._look(model)
+        self._save_minimum()
+
+    def _save_minimum(self) -> None:
+        found = self.minima.confirmed
+        if found is None or self.is_busy:
+            return
+        self.minima.confirmed = None
+        if (snapshot := found.take()) is not None:
+            save = Save(found.step, MINIMUM, [], found.changes, moved_at=self._timer())
+            self._submit(save, snapshot, self._about_minimum(found, MINIMUM))
+
+    def _look(self, model: Savable) -> None:
+        self.minima.look(model, self._reporter.state.metrics, self._trained_secs(), self.lineage)
+
+    def _about_minimum(self, found: Candidate, reason: str) -> About:
+        return About(
+            reason, found.metrics, found.trained_secs, self.fingerprint, (), found.minimum, found.valleys, found.lineage
+        )
+
+    def _trained_secs(self) -> float:
+        """For how long the run has trained, in all its starts."""
+        return self._trained_before + self._timer() - self._began_at
 
     def _is_saved(self, session: Savable, unfinished: Sequence[str]) -> bool:
         """Whether the last checkpoint is of this state, and its services are done if none is unfinished."""
@@ -249,13 +318,15 @@ class Checkpointer:
                 waiting, self._next = self._next, None
                 self.start(session, reason, [*(waiting.ids if waiting else ()), *ids], unfinished)
                 self.wait()
+            failed = self._now.error if self._now is not None and self._now.reason != MINIMUM else None
+            self._save_minimum()
+            self.wait()
             if self._left_out is not None:
                 raise self._left_out
-        save = self._now
-        if save is not None and isinstance(save.error, UnsoundError):
-            raise self._job_error(save)
-        if save is not None and save.error is not None:
-            raise save.error
+        if isinstance(failed, UnsoundError):
+            self._require_sound()
+        elif failed is not None:
+            raise failed
 
     @contextlib.contextmanager
     def _as_last(self) -> Iterator[None]:
@@ -306,7 +377,8 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ on the writer's thread
 
-    def _write(self, save: Save, snapshot: Snapshot, about: About) -> None:
+    def _write(self, save: Save, snapshot: Snapshot, about: About) -> bool:
+        """Write a checkpoint. Returns whether it is on disk; why it is not is told."""
         try:
             self._publish(save, snapshot, about)
         except UnsoundError as error:
@@ -320,11 +392,25 @@ class Checkpointer:
             self._fail(save, StorageError(f"the save of step {save.step} failed: {type(error).__name__}: {error}"))
         finally:
             snapshot.release()
-            try:
-                self._reporter.update(saving=None)
-            finally:  # whatever becomes of who is told: the loop may wait for this
-                save.done.set()
-                self._flag.raise_for(Request.TICK)
+        return save.error is None
+
+    def _write_lowest(self, lowest: Candidate, snapshot: Snapshot, *, is_saved: bool) -> None:
+        """Write the lowest boundary of a valley beside a later checkpoint, whose loss has not turned up yet."""
+        if not is_saved:
+            lowest.give_back(snapshot)
+            return
+        about = self._about_minimum(lowest, LOWEST)
+        save = Save(lowest.step, about.reason, [])
+        if not self._write(save, snapshot, about):
+            log.warning("the lowest loss of the valley, at step %d, is not kept", lowest.step)
+
+    def _end(self, save: Save) -> None:
+        """A save is over. Checkpoints that retention gives up are deleted until another one waits."""
+        try:
+            self._reporter.update(saving=None)
+        finally:  # whatever becomes of who is told: the loop may wait for this
+            save.done.set()
+            self._flag.raise_for(Request.TICK)
         while not (self._is_closing or self.is_busy) and self.store.tidy():
             pass  # until another save waits
 
@@ -338,7 +424,9 @@ class Checkpointer:
             self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))  # it was moved meanwhile
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
-        self._last, self._changes, self._is_unfinished = saved, save.changes, bool(save.unfinished)
+        if self._last is None or saved.step >= self._last.step:  # else it is a minimum, which is known late
+            self._last, self._changes, self._is_unfinished = saved, save.changes, bool(save.unfinished)
+        self.minima.forget(saved.step)
         self._backoff.succeeded()
         self._needs = 0
         self._reporter.unwarn(_FAILED)
@@ -350,7 +438,7 @@ class Checkpointer:
             saved.path,
             extra={"event": "checkpoint", "step": saved.step, "reason": saved.reason},
         )
-        self._reporter.hold(last_checkpoint=saved, saving=None, failure=None)
+        self._reporter.hold(last_checkpoint=self._last, saving=None, failure=None)
         self.answer(save.ids, saved.step, None)
 
     def _fail(self, save: Save, error: StorageError) -> None:

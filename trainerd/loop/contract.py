@@ -64,6 +64,27 @@ class Steps:
         return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}
 
 
+@dataclass(frozen=True)
+class Exportable:
+    """What of a job can be packaged for use elsewhere.
+
+    Attributes:
+      model: its Keras model; None if it has none, or several.
+      export: writes the model into a folder that does not exist yet; None if the job has no such function.
+      examples: gives so many batches of what the model takes, of data that it is measured with.
+      validation: (inputs, targets, sample weights or None) to evaluate the model with; None if there are none.
+      validation_steps: batches of them that are evaluated; None for all.
+      predict: gives predictions, column name to values; None if the job has none.
+    """
+
+    model: Any = None
+    export: Callable[[Path], Any] | None = None
+    examples: Callable[[int], list[Any]] = lambda count: []
+    validation: Any = None
+    validation_steps: int | None = None
+    predict: Callable[[], Mapping[str, Any]] | None = None
+
+
 class Savable(Protocol):
     """A state that a checkpoint can be made of."""
 
@@ -160,6 +181,43 @@ class Session(Model, Protocol):
         Raises:
           JobError: a step failed.
         """
+        ...
+
+    def numbers(self) -> Mapping[str, float | str]:
+        """The numbers that can be set while it trains, by name; or why one of them cannot be."""
+        ...
+
+    def assign(self, name: str, value: float) -> None:
+        """Set one of its numbers at this boundary."""
+        ...
+
+    def skip(self, count: int) -> int:
+        """Read so many batches without a step. Returns how many there were."""
+        ...
+
+    @property
+    def can_score(self) -> bool:
+        """Whether `score` gives figures."""
+        ...
+
+    def load(self, prefix: Path) -> None:
+        """Read a checkpoint into the model, to evaluate or to export it: no step follows.
+
+        Raises:
+          DataError: it does not fit the job.
+        """
+        ...
+
+    def score(self) -> dict[str, float]:
+        """The figures of the job's evaluation, or of its validation, for the model as it is.
+
+        Raises:
+          JobError: the job's own code failed.
+        """
+        ...
+
+    def exportable(self) -> Exportable:
+        """What of the job can be packaged."""
         ...
 
     def end(self, *, finished: bool) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.errors import DataError
-from trainerd.loop.contract import Steps, StopFlag
+from trainerd.loop.contract import Exportable, Steps, StopFlag
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class FakeSnapshot:
 class FakeSession:
     """Adds 2 to a number at each step, like the seed's counter.
 
+    One class, since the loop's contract asks for most of its methods.
+
     Args:
       on_step: called with the global step before each step; what it raises, `run_until` raises.
       ends_at: the step after which the input has no more batches.
@@ -70,6 +72,7 @@ class FakeSession:
         self._loss = loss
         self._fingerprint = fingerprint or {}
         self._raised = threading.Event()
+        self.skipped: list[tuple[int, int]] = []
 
     is_whole = True
     has_epochs = False
@@ -127,6 +130,37 @@ class FakeSession:
     def evaluate(self) -> dict[str, float]:
         """The figures for this step."""
         return self._figures(self.step) if self._figures else {}
+
+    def numbers(self) -> dict[str, float | str]:
+        """The number, and one that cannot be set."""
+        return {"value": self.value, "scheduled": "it follows a schedule"}
+
+    def assign(self, name: str, value: float) -> None:
+        """Set the number."""
+        assert name == "value"
+        self.value = value
+
+    def skip(self, count: int) -> int:
+        """Note it."""
+        self.skipped.append((self.step, count))
+        return count
+
+    @property
+    def can_score(self) -> bool:
+        """Whether it was made with figures."""
+        return self._figures is not None
+
+    def load(self, prefix: Path) -> None:
+        """As `restore`."""
+        self.restore(prefix)
+
+    def score(self) -> dict[str, float]:
+        """As `evaluate`."""
+        return self.evaluate()
+
+    def exportable(self) -> Exportable:
+        """Nothing."""
+        return Exportable()
 
     def weights(self) -> Mapping[str, Any]:
         """The number."""

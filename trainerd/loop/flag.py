@@ -12,6 +12,7 @@ class Request(enum.Enum):
 
     PAUSE = "pause"  # save and exit
     SAVE = "save"  # save and go on
+    SET = "set"  # set a number
     ROLLBACK = "rollback"  # go back to an earlier checkpoint
     RELOAD = "reload"  # read the config again
     TICK = "tick"  # a service is due

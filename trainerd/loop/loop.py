@@ -30,7 +30,7 @@ class Loop:
         self._session = session
         self._flag = flag
         self._reporter = reporter
-        self._is_recording = False
+        self._is_recording = self._is_announced = False
 
     def train(self) -> Outcome:
         """Run the loop until the run is paused or finished, and save.
@@ -60,16 +60,17 @@ class Loop:
         if services.owed:  # what another process has left undone at this boundary is done before the first step
             self._record_from(before)
         outcome = services.at_boundary(Steps.unmeasured(before, 0))
-        while outcome is None and session.step == before:
-            outcome = self._first_step(before)
+        while outcome is None and not self._is_announced:
+            outcome = self._first_step()
         while outcome is None:
             with services.stepping():
                 steps = session.run_until(services.limit())
             outcome = services.at_boundary(steps)
         return outcome
 
-    def _first_step(self, before: int) -> Outcome | None:
+    def _first_step(self) -> Outcome | None:
         """Run the first step alone: it compiles. Where the flag is raised, no step is run."""
+        before = self._session.step
         with self._services.stepping():
             steps = self._session.run_until(before + 1)
         if self._session.step == before:
@@ -79,6 +80,7 @@ class Loop:
 
     def _announce(self, step: int) -> None:
         """This run really trains. Its figures are there for those who are told."""
+        self._is_announced = True
         self._reporter.hold(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", step, extra={"event": "training"})
         self._reporter.update()

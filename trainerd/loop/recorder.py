@@ -101,6 +101,19 @@ class Recorder:
         self._written_step = step
         self._guard(lambda: self._events.scalars(values, step, at))
 
+    def mark(self, what: str, step: int, value: float | None = None) -> None:
+        """Mark a step in TensorBoard: a point of a curve of its own, at the height of the loss.
+
+        Args:
+          what: the name of the curve, such as "minimum".
+          step: which step.
+          value: the height. Default: the last loss. A run whose loss is not known has no marks.
+        """
+        height = self._last.get("loss") if value is None else value
+        if height is None:
+            return
+        self._guard(lambda: self._events.scalars({f"history/{what}": height}, step, self._clock()))
+
     def count_steps(self) -> None:
         """Write the rate, under the tag that TensorFlow's step counter uses."""
         rate, step = self._rate.per_sec(), self._reporter.state.step

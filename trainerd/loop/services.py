@@ -16,11 +16,12 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
 from trainerd.config.schema import Config
-from trainerd.errors import JobError, StorageError, TrainerdError, UsageError
-from trainerd.history import rollback
+from trainerd.errors import JobError, StorageError
 from trainerd.loop import outcome, resume
 from trainerd.loop.checkpointer import Checkpointer
-from trainerd.loop.contract import Events, Model, Steps
+from trainerd.loop.contract import Events, Model, Session, Steps
+from trainerd.loop.course.course import Course
+from trainerd.loop.course.trouble import BadTurn, bad_turn
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.guard.guard import Guard, HeldState
 from trainerd.loop.guard.holding import Holding
@@ -38,7 +39,7 @@ from trainerd.system.threads import Background
 log = logging.getLogger(__name__)
 
 REPORT_SECS = 1.0
-_NOT_BACK = "the run did not go back"
+_GOING_BACK = {"rollback", "skip"}
 
 
 class Services:
@@ -55,8 +56,7 @@ class Services:
       events: writes the event files for TensorBoard.
       reload: reads the config again; returns None if it is wrong.
       saves: whether checkpoints are made.
-      restores: whether the session can be restored while it trains. If not, a run that is to go back is paused, and its
-        next start goes back.
+      steered: the session, if it can be restored while it trains.
       writer: the thread that writes checkpoints.
       timer: seconds on a clock that is never set.
 
@@ -65,6 +65,8 @@ class Services:
       checkpointer: makes the checkpoints.
       recorder: keeps the figures.
       ticker: raises the flag by the clock and for request files. The loop starts and stops it.
+      minima: keeps the state at the minima of the loss.
+      course: goes back, sets numbers, skips batches.
       holding: holds the state while something takes long; None if a pause waits until that ends.
     """
 
@@ -79,7 +81,7 @@ class Services:
         events: Events,
         reload: Callable[[], Config | None] = lambda: None,
         saves: bool = True,
-        restores: bool = False,
+        steered: Session | None = None,
         writer: Background | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -89,6 +91,9 @@ class Services:
         self.checkpointer = Checkpointer(
             rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recorder.took
         )
+        self.minima = self.checkpointer.minima
+        self.minima.told = lambda step, loss: self.recorder.mark("minimum", step, loss)
+        self.course = Course(rundir, self.store, self.checkpointer, reporter, session, steered, self._go_on_from)
         self.ticker = Ticker(flag, rundir, timer=timer)
         self.holding: Holding | None = None
         self._session = session
@@ -98,8 +103,8 @@ class Services:
         self._flag = flag
         self._reload = reload
         self._saves = saves
-        self._restores = restores
         self._is_over = False  # whether the end that the config sets was told
+        self._marked = 0  # the last checkpoint that is marked in TensorBoard
         self._timer = timer
         self._services: list[Service] = []
         self._owed: tuple[str, ...] = ()  # the services that the process before left undone where this one begins
@@ -165,8 +170,10 @@ class Services:
     def resumed(self, found: Manifest) -> None:
         """The session has been restored from this checkpoint."""
         self.store.resumed(found.step)
-        self._owed = found.unfinished
+        self._owed, self._marked = found.unfinished, found.step
         self.checkpointer.resumed(found)
+        self.minima.resumed(found)
+        self.course.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
 
     # ------------------------------------------------------------------ a boundary
@@ -187,7 +194,10 @@ class Services:
           JobError: the loss is no number, or the job's own code failed.
           StorageError: the run directory is gone.
         """
-        self._record(steps)
+        if (bad := self._record(steps)) is not None:
+            self.course.turn_back(bad, self.config.trouble)
+            return None
+        self.course.do_due(steps.last_step)
         recorded()
         if steps.then is not None:
             self._between(steps.last_step, steps.then)
@@ -195,20 +205,26 @@ class Services:
         self._run_due(steps.last_step, is_over=over is not None)
         return over or self._reached(steps.last_step) or self._serve(self._flag.take())
 
-    def _record(self, steps: Steps) -> None:
-        """Keep the figures of the steps; stop if the loss is no number."""
+    def _record(self, steps: Steps) -> BadTurn | None:
+        """Keep the figures of the steps. Returns what went wrong in them, if the run is to go back for that.
+
+        Raises:
+          JobError: the loss went wrong, and the run is to stop.
+        """
+        known, smoothing = self.minima.valleys, self.config.checkpoint.minima_smoothing_steps
         self.recorder.steps(steps)
-        loss = steps.last().get("loss", 0.0)
-        if self.config.stop_on_nan and not math.isfinite(loss):
-            step = steps.last_step
-            with contextlib.suppress(StorageError):
-                self.checkpointer.wait()  # for the message: what is under way is from before this
-            raise JobError(
-                f"the loss became {loss} in step {step}, and nothing was saved after that. Look at the learning "
-                f"rate and the data. The next start resumes from {self.checkpointer.resume_point}.",
-                step=step,
-                sound=False,
-            )
+        self.minima.steps(steps)
+        bad = bad_turn(steps, known, self.config.trouble, smoothing, stops_on_nan=self.config.stop_on_nan)
+        if bad is None or bad.action != "stop":
+            return bad
+        with contextlib.suppress(StorageError):
+            self.checkpointer.wait()  # for the message: what is under way is from before this
+        raise JobError(
+            f"{bad.what}, and nothing was saved after that. Look at the learning rate and the data. The next start "
+            f"resumes from {self.checkpointer.resume_point}.",
+            step=bad.last,
+            sound=False,
+        )
 
     def _reached(self, step: int) -> Outcome | None:
         if self._is_over:
@@ -220,6 +236,9 @@ class Services:
     def _serve(self, taken: set[Request]) -> Outcome | None:
         """Serve what the flag was raised for. Returns the outcome if that ends the run."""
         self.checkpointer.settle(self._session)
+        if self.checkpointer.saved_step > self._marked:
+            self._marked = self.checkpointer.saved_step
+            self.recorder.mark("checkpoint", self._marked)
         if self._rundir.path != self._was_at:
             self._was_at = self._rundir.path
             self.recorder.moved(self._was_at)
@@ -231,60 +250,27 @@ class Services:
             if (ids := self._accept_pause()) and self._saves:
                 self.checkpointer.start(self._session, "pause", ids, self.owed)
             return outcome.PAUSED
-        if Request.ROLLBACK in taken and self._saves and (paused := self._roll_back()) is not None:
+        if Request.SET in taken and self._saves:
+            self.course.set_numbers()
+        if Request.ROLLBACK in taken and self._saves and (paused := self.course.go_back()) is not None:
             return paused
         if Request.SAVE in taken and self._saves:
             self.checkpointer.start(self._session, "request", request_files.consume_save(self._rundir), self.owed)
-        self.ticker.set_due(min(self.checkpointer.retry_at, *(service.next_time for service in self._services)))
+        waits = self.checkpointer.retry_at, self.minima.due_at
+        self.ticker.set_due(min(*waits, *(service.next_time for service in self._services)))
         return None
 
-    def _roll_back(self) -> Outcome | None:
-        """Go back to an earlier checkpoint. The state of this boundary is saved first, and is reachable afterwards.
-
-        If that is not possible, training goes on where it is, and `status` shows why.
-
-        Returns:
-          The outcome of a run whose next start goes back; None if the run goes on.
-
-        Raises:
-          DataError: the checkpoint does not fit the job.
-          JobError: the state of this boundary must not be saved.
-          StorageError: the rollback was begun and could not be finished: the next start finishes it.
-        """
-        ids = list[str]()
-        try:
-            request = rollback.read_request(self._rundir)
-            if request is None:
-                return None
-            ids = [request.id] * bool(request.id)
-            rollback.require_target(self._rundir, request.target)
-            self.checkpointer.finish(self._session, "rollback", is_last=False)
-            if not self._restores:
-                self.checkpointer.answer(ids, request.target.step, None)
-                return outcome.going_back(str(request.target))
-            request = rollback.decide(self._rundir, request, time.time())
-        except (UsageError, StorageError) as error:
-            self._refuse_rollback(ids, error)
-            return None
-        found = rollback.carry_out(self._rundir, self.store, request)
+    def _go_on_from(self, found: Manifest) -> None:
+        """Restore the session from a checkpoint, while it trains, and begin everything anew from there."""
         if self.holding is not None:
             self.holding.forget()
         with self._reporter.phase(Phase.RESTORING):
             self._session.restore(self._rundir.prefix(found.step))
         self.resumed(found)
         self.recorder.begin(self._session, found.step)
-        self._reporter.unwarn(_NOT_BACK)
+        self.recorder.mark("rollback", found.step + 1, found.metrics.get("loss"))
         self._is_over = False
         self.start()
-        self.checkpointer.answer(ids, found.step, None)
-        return None
-
-    def _refuse_rollback(self, ids: list[str], error: TrainerdError) -> None:
-        rollback.withdraw(self._rundir)
-        log.error("the run did not go back: %s", error, extra={"event": "rollback-refused"})
-        self._reporter.unwarn(_NOT_BACK)
-        self._reporter.warn(f"{_NOT_BACK}: {error}")
-        self.checkpointer.answer(ids, None, str(error))
 
     def _accept_pause(self) -> list[str]:
         """Remove the request for a pause. Returns the ids of the commands that wait for the checkpoint."""
@@ -395,6 +381,9 @@ class Services:
         }
         mark = Mark(session.step, self._timer())
         self.checkpointer.begin(mark)
+        trouble = self.config.trouble
+        if self._saves and not self.checkpointer.saved_step and {trouble.on_nan, trouble.on_spike} & _GOING_BACK:
+            self.checkpointer.start(session, "start")  # for the run to go back to
         self._services = [
             Service(name, action, Schedule(), mark, is_owed=name in self._owed) for name, action in actions.items()
         ]
@@ -420,6 +409,7 @@ class Services:
             service.schedule = schedules.get(service.name, service.schedule)
         self._reporter.hold(save_model_secs=self._save_secs() or None)
         self.store.policy = _policy(config)
+        self.minima.config = config.checkpoint
         self.checkpointer.hang_secs = config.watchdog.save_secs or math.inf
         self.recorder.metrics_steps = config.summary.metrics_steps
 
@@ -437,6 +427,8 @@ class Services:
             self._unfinished = tuple(each.name for each in due[number:])
             service.run(mark)
         self._unfinished = ()
+        if mark.now >= self.minima.due_at and not is_over and self._saves:
+            self.checkpointer.look_for_minimum(self._session)
         if mark.now >= self.checkpointer.retry_at and not is_over:
             self.checkpointer.start(self._session, "retry")
 
@@ -485,10 +477,12 @@ class Services:
     def limit(self) -> int:
         """The step at which the loop must come to a boundary even if the flag is not raised."""
         limits = [service.next_step for service in self._services]
-        limit = min([*limits, self.config.max_steps or math.inf])
+        limits += [self.course.next_change or math.inf, self.config.max_steps or math.inf]
+        limit = min(limits)
         return int(limit) if limit < math.inf else 2**62
 
 
 def _policy(config: Config) -> Policy:
     keep = config.checkpoint
-    return Policy(keep.keep_last, keep.keep_every_hours, config.parsed_best(), keep.keep_best)
+    minima = keep.keep_minima if keep.minima else 0
+    return Policy(keep.keep_last, keep.keep_every_hours, config.parsed_best(), keep.keep_best, minima)

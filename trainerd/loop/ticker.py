@@ -70,6 +70,8 @@ class Ticker:
             self._flag.raise_for(Request.PAUSE)
         if request_files.is_asked(self._rundir.save):
             self._flag.raise_for(Request.SAVE)
+        if request_files.is_asked(self._rundir.set_request):
+            self._flag.raise_for(Request.SET)
         if request_files.is_asked(self._rundir.rollback):
             self._flag.raise_for(Request.ROLLBACK)
         left = self._due - self._timer()

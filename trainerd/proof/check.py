@@ -63,6 +63,8 @@ def measured(session: Session, *, refuse: bool) -> Iterator[dict[str, float]]:
         with unchanged(EVALUATION, session, refuse=refuse):
             figures = session.evaluate()
         yield figures
+    elif session.can_score:  # a Keras model is validated at the end of an epoch
+        yield session.score()
 
 
 def _steps(session: Session) -> Generator[str, None, dict[str, float]]:

@@ -15,10 +15,11 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainerd.checkpoints.lineage import Change
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import Config
@@ -37,8 +38,12 @@ _SPAWN = multiprocessing.get_context("spawn")  # a new interpreter
 _numbers = itertools.count(1)
 
 
-def begin(config: Config) -> list[str]:
+def begin(config: Config, lineage: Sequence[Change] = ()) -> list[str]:
     """Make the checkpoint at which every run of a proof begins: the state before the first step.
+
+    Args:
+      config: the job.
+      lineage: what is to be done to every run on its way.
 
     Returns:
       The warnings: of what no checkpoint holds, and of an evaluation that changes the state.
@@ -49,11 +54,11 @@ def begin(config: Config) -> list[str]:
     rundir = RunDirectory(config.rundir)
     rundir.create()
     warnings = rundir.path / "warnings"
-    in_a_process(functools.partial(_begin, config, warnings), rundir.path / "output", config.folder)
+    in_a_process(functools.partial(_begin, config, warnings, lineage), rundir.path / "output", config.folder)
     return warnings.read_text(encoding="utf-8").splitlines()
 
 
-def _begin(config: Config, warnings: Path) -> None:
+def _begin(config: Config, warnings: Path, lineage: Sequence[Change]) -> None:
     handler = logging.FileHandler(warnings, encoding="utf-8")
     handler.setLevel(logging.WARNING)
     logging.getLogger("trainerd").addHandler(handler)
@@ -62,7 +67,7 @@ def _begin(config: Config, warnings: Path) -> None:
 
     session = open_untraced(config)
     store = CheckpointStore(RunDirectory(config.rundir))
-    store.publish(session.snapshot(), About("begin", fingerprint=session.fingerprint()))
+    store.publish(session.snapshot(), About("begin", fingerprint=session.fingerprint(), lineage=lineage))
     session.bind(Flag())
     session.run_until(session.step + 1)
     for _ in measured(session, refuse=config.deterministic):

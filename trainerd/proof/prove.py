@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainerd import text
 from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.lineage import SET, SKIP, Change
 from trainerd.config.fingerprint import Fingerprint, builds_otherwise, differences
 from trainerd.config.schema import CheckpointConfig, Config, EvaluateConfig
 from trainerd.errors import ProofError
@@ -57,9 +58,11 @@ class Proof:
         Raises:
           ProofError: the runs differ; with the first difference.
         """
-        self._warnings = begin(self._config("begin"))
+        lineage = self._lineage()
+        self._warnings = begin(self._config("begin"), lineage)
         yield from (f"warning: {text}" for text in self._warnings)
         yield "began: the state before the first step is saved, and both runs start from it"
+        yield from (f"done again in both: {change}" for change in lineage)
         yield self._without_a_stop("whole")
         yield from self._interrupted("broken")
         if not self._done:
@@ -81,6 +84,12 @@ class Proof:
         )
         yield "The same, bit for bit."
 
+    def _lineage(self) -> list[Change]:
+        """What was done to the user's own run at steps that the proof has: it is done to both runs."""
+        newest = catalogue.newest(RunDirectory(self._original.rundir))
+        known = newest.lineage if newest is not None else ()
+        return [each for each in known if each.kind in (SET, SKIP) and each.step < self._steps]
+
     # ------------------------------------------------------------------ runs
 
     def _path(self, name: str) -> Path:
@@ -94,7 +103,7 @@ class Proof:
             logdir=str(self._path(name)),
             max_steps=self._steps,
             target=None,
-            checkpoint=CheckpointConfig(save_model_secs=0.0, save_model_steps=every, keep_last=2),
+            checkpoint=CheckpointConfig(save_model_secs=0.0, save_model_steps=every, keep_last=2, minima=False),
             evaluate=EvaluateConfig(evaluate_secs=0.0, evaluate_steps=self._original.evaluate.evaluate_steps),
         )
 

@@ -52,6 +52,7 @@ class Claim:
         moved: Callable[[], None] = lambda: None,
     ) -> None:
         request_files.consume_save(rundir)
+        request_files.consume(rundir.set_request)
         self._rundir = rundir
         self.was_paused = request_files.consume(rundir.pause)
         holder = held.name_holder(os.getpid())

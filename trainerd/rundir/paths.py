@@ -90,9 +90,19 @@ class RunDirectory:
         return self.path / "save"
 
     @property
+    def set_request(self) -> Path:
+        """Names numbers, such as the learning rate, that the job is to take at the next boundary."""
+        return self.path / "set"
+
+    @property
     def rollback(self) -> Path:
         """Says to which step the run goes back: at the next boundary, or at the next start."""
         return self.path / "rollback"
+
+    @property
+    def rollback_moves(self) -> Path:
+        """What a rollback that is under way moves."""
+        return self.path / ".rollback.json"
 
     @property
     def accept_changes(self) -> Path:
@@ -120,6 +130,11 @@ class RunDirectory:
         return self.path / "replaced"
 
     @property
+    def origin(self) -> Path:
+        """Says which run this one was forked from."""
+        return self.path / "fork.json"
+
+    @property
     def lines(self) -> Path:
         """The folder of the earlier lines of the run: what lay ahead each time that it went back."""
         return self.path / "lines"
@@ -144,6 +159,14 @@ class RunDirectory:
     def manifest(self, step: int) -> Path:
         """The file that makes the checkpoint of a step exist."""
         return self.path / f"{self.basename}-{step}.json"
+
+    def evaluations(self, step: int) -> Path:
+        """The results of evaluations of the checkpoint of a step."""
+        return self.path / f"{self.basename}-{step}.evaluations.json"
+
+    def evaluated(self) -> set[int]:
+        """The steps that have results of evaluations."""
+        return set(self._steps_of(r"evaluations\.json"))
 
     def pin(self, step: int) -> Path:
         """While this file is there the checkpoint of a step is not deleted."""

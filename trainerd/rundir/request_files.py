@@ -37,20 +37,25 @@ def consume(path: Path) -> bool:
 
 def consume_save(rundir: RunDirectory) -> list[str]:
     """Remove the `save` file. Returns the ids in it, one a line, for the answer."""
-    if not is_asked(rundir.save):
+    return [word for line in consume_lines(rundir.save) for word in line.split()]
+
+
+def consume_lines(path: Path) -> list[str]:
+    """Remove a request file that may have lines. Returns those that are not empty."""
+    if not is_asked(path):
         return []
-    taken = rundir.save.with_name(".save.taken")
+    taken = path.with_name(f".{path.name}.taken")
     try:
         # Renamed first: who writes to it from now on makes a new one, and is not overlooked.
-        rundir.save.rename(taken)
+        path.rename(taken)
         with taken.open(encoding="utf-8", errors="replace") as file:
-            ids = file.read(_LIMIT).split()
+            lines = [line.strip() for line in file.read(_LIMIT).splitlines() if line.strip()]
         taken.unlink()
     except FileNotFoundError:
         return []
     except OSError as error:
         log.warning("cannot read or remove %s: %s. Remove it by hand.", taken, error.strerror)
         with contextlib.suppress(OSError):
-            rundir.save.unlink()
+            path.unlink()
         return []
-    return ids
+    return lines

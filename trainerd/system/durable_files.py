@@ -97,7 +97,7 @@ def write_durable(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
+def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: bool = False) -> None:
     """Replace a file's content as a whole.
 
     Args:
@@ -105,6 +105,7 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
       content: its new bytes.
       durable: whether the content must be on disk when this returns. Without it a power cut may bring the old
         content back, and a reader still never sees a part.
+      for_all: whether other users may read it, whatever the umask.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -113,6 +114,8 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
         else:
             with open_new(temporary) as file:
                 file.write(content)
+        if for_all:
+            temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.config.schema import Config
 from trainerd.job.definition import Job
-from trainerd.loop.contract import Session, Steps, StopFlag
+from trainerd.loop.contract import Exportable, Session, Steps, StopFlag
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.proof.trace import BATCH, Trace
@@ -55,6 +55,8 @@ def _digest(batch: Any) -> dict[str, tf.Tensor]:
 
 class TracedSession:
     """A session as the Supervisor knows it, around another one.
+
+    One class, since the loop's contract asks for most of its methods.
 
     Args:
       session: what is trained.
@@ -148,6 +150,35 @@ class TracedSession:
     def evaluate(self) -> dict[str, float]:
         """The job's own figures."""
         return self._session.evaluate()
+
+    def numbers(self) -> Mapping[str, float | str]:
+        """What the session says."""
+        return self._session.numbers()
+
+    def assign(self, name: str, value: float) -> None:
+        """Set one of the session's numbers."""
+        self._session.assign(name, value)
+
+    def skip(self, count: int) -> int:
+        """Read batches without a step."""
+        return self._session.skip(count)
+
+    @property
+    def can_score(self) -> bool:
+        """What the session says."""
+        return self._session.can_score
+
+    def load(self, prefix: Path) -> None:
+        """Read a checkpoint, with no step to follow."""
+        self._session.load(prefix)
+
+    def score(self) -> dict[str, float]:
+        """The job's own figures."""
+        return self._session.score()
+
+    def exportable(self) -> Exportable:
+        """What the session says."""
+        return self._session.exportable()
 
     def weights(self) -> Mapping[str, Any]:
         """The trainable variables' values."""

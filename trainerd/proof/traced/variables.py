@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +15,66 @@ from trainerd.sessions.tf1.positions import POSITION
 
 _TABLE = "/.ATTRIBUTES/table-"  # then "keys" or "values"
 _NOT_VARIABLES = ("iterator/", POSITION, "_CHECKPOINTABLE")
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A variable that differs between two checkpoints.
+
+    Attributes:
+      name: its name in the checkpoints.
+      why: how it differs, in words.
+    """
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name.removesuffix(_VALUE)}: {self.why}"
+
+
+class Comparison:
+    """Compares the variables of two checkpoints.
+
+    The positions of datasets are not looked at: the same one may be written in other bytes.
+
+    Args:
+      one, other: the prefixes of the checkpoints.
+
+    Attributes:
+      count: how many variables they have, those of one alone too.
+    """
+
+    def __init__(self, one: Path, other: Path) -> None:
+        self._readers = [tf.train.load_checkpoint(str(path)) for path in (one, other)]
+        self._names = [
+            {name for name in reader.get_variable_to_shape_map() if not name.startswith(_NOT_VARIABLES)}
+            for reader in self._readers
+        ]
+        self.count = len(self._names[0] | self._names[1])
+
+    def differences(self) -> Iterator[Difference]:
+        """The variables that differ, by their names."""
+        for name in sorted(self._names[0] | self._names[1]):
+            where = [name in names for names in self._names]
+            if not all(where):
+                yield Difference(name, f"only in the {'first' if where[0] else 'second'}")
+                continue
+            one, other = (_value(reader, name) for reader in self._readers)
+            if why := _difference(one, other):
+                yield Difference(name, why)
 
 
 def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
-    """Compare two checkpoints.
-
-    The positions of datasets are not looked at: the same one may be written in other bytes. The batches were compared,
-    or what was made of them.
+    """Compare two checkpoints; see `Comparison`.
 
     Returns:
       How many variables were compared, and the first, by name, whose bytes are not the same; None if all are.
     """
-    readers = [tf.train.load_checkpoint(str(path)) for path in (one, other)]
-    names = [
-        {name for name in reader.get_variable_to_shape_map() if not name.startswith(_NOT_VARIABLES)}
-        for reader in readers
-    ]
-    for name in sorted(names[0] | names[1]):
-        if name not in names[0] & names[1]:
-            return len(names[0]), name
-        values = [_value(reader, name) for reader in readers]
-        if not _are_same(*values):
-            return len(names[0]), name
-    return len(names[0]), None
+    comparison = Comparison(one, other)
+    first = next(comparison.differences(), None)
+    return comparison.count, first.name if first is not None else None
 
 
 def _value(reader: Any, name: str) -> NDArray[Any]:
@@ -49,8 +88,26 @@ def _value(reader: Any, name: str) -> NDArray[Any]:
     return value[sorted(range(len(rows)), key=lambda index: rows[index])]
 
 
-def _are_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two values are the same, bit for bit. An array of texts holds where they are, and not they themselves."""
+def _difference(one: NDArray[Any], other: NDArray[Any]) -> str:
+    """How two values differ; empty if they are the same, bit for bit."""
     if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return bool(one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes())
+        return f"{one.dtype}{list(one.shape)} and {other.dtype}{list(other.shape)}"
+    if one.dtype == object:  # an array of texts holds where they are, and not they themselves
+        return "" if one.tolist() == other.tolist() else "other texts"
+    ours, theirs = (np.frombuffer(each.tobytes(), np.uint8) for each in (one, other))
+    differing = int((ours != theirs).sum())
+    if not differing:
+        return ""
+    said = f"{differing:,} of {ours.size:,} bytes differ"
+    if np.issubdtype(one.dtype, np.number) and not np.issubdtype(one.dtype, np.complexfloating):
+        said += f", by {_furthest(one, other):.3g} at most"
+    return said
+
+
+def _furthest(one: NDArray[Any], other: NDArray[Any]) -> float:
+    """The largest difference of two elements; infinity if one is NaN and the other is not."""
+    ones, others = one.astype(np.float64), other.astype(np.float64)
+    if (np.isnan(ones) != np.isnan(others)).any():
+        return float("inf")
+    with np.errstate(invalid="ignore"):
+        return float(np.nanmax(np.abs(ones - others), initial=0.0))

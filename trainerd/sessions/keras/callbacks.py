@@ -161,7 +161,7 @@ class Callbacks:
         for each, (values, names) in zip(self._own, moment.states, strict=True):
             for name in memory_of(each).keys() - names:
                 delattr(each, name)
-            vars(each).update(values)
+            vars(each).update(taken(each, values))  # a copy: the callback changes it, and may be put back once more
 
     def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
         """Warn once of attributes that could be saved when training began, and cannot be now. Keras's own need no

@@ -21,13 +21,13 @@ from trainerd.checkpoints.contents.tensor_values import Values
 from trainerd.errors import DataError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
-from trainerd.loop.contract import Steps
+from trainerd.loop.contract import Exportable, Steps
 from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, without_files
 from trainerd.sessions.keras.job_checks import checked, data_of
 from trainerd.sessions.keras.progress import Progress, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
-from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +140,44 @@ class KerasJobSession(FunctionSession):
         super().restore(prefix)
         if not self._exact_input:
             self._progress.input_began = self.step
+
+    def skip(self, count: int) -> int:
+        """Read so many batches of the epoch: its data end sooner by as many steps."""
+        done = super().skip(count)
+        self._progress.input_began -= done
+        return done
+
+    @property
+    def can_score(self) -> bool:
+        """Whether the job has data to validate with."""
+        return self._keras.validation_data is not None
+
+    def score(self) -> dict[str, float]:
+        """Validate the model."""
+        found = self._validate()
+        return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+    def exportable(self) -> Exportable:
+        """The model, with the data that it is validated and tested with."""
+        job = self._keras
+        validation = None
+        if job.validation_data is not None:
+            validation = keras.utils.unpack_x_y_sample_weight(job.validation_data)
+        return Exportable(
+            model=self._model,
+            examples=lambda count: examples_of(self._data, count),
+            validation=validation,
+            validation_steps=job.validation_steps,
+            predict=None if job.test_data is None else self._predict,
+        )
+
+    def _predict(self) -> dict[str, Any]:
+        """The model's predictions of its test data: a column for each number."""
+        found = np.asarray(self._model.predict(self._keras.test_data, verbose=0))
+        rows = found.reshape(len(found), -1)
+        if rows.shape[1] == 1:
+            return {"prediction": rows[:, 0]}
+        return {f"prediction_{column}": rows[:, column] for column in range(rows.shape[1])}
 
     def end(self, *, finished: bool) -> None:
         """Tell the callbacks that training has ended. They are not told of a pause."""

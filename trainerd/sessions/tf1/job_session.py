@@ -15,7 +15,7 @@ from trainerd.checkpoints.contents.random_ops import require_kept
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import GraphJob
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
-from trainerd.loop.contract import Steps, StopFlag
+from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.callables import prepared
 from trainerd.sessions.tf1.events import GraphEvents
@@ -32,6 +32,8 @@ class GraphJobSession(GraphModel):
     """A `trainerd.GraphJob`, ready to be trained.
 
     The session is made when it is first needed, since it is then known whether there is a checkpoint to restore.
+
+    One class, since the loop's contract asks for most of its methods.
 
     Args:
       job: what to train.
@@ -64,6 +66,9 @@ class GraphJobSession(GraphModel):
                 "the job's graph needs variables, and among them a global step that its train_op counts: "
                 "tf.train.get_or_create_global_step(), passed to the optimizer as `global_step`."
             )
+        for name, variable in job.settable.items():
+            if not hasattr(variable, "load") or variable.shape.rank != 0:
+                raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
         require_kept(job.graph, refuse=repeats)
         job.graph.finalize()
 
@@ -154,6 +159,44 @@ class GraphJobSession(GraphModel):
             return {}
         with called_at_boundary("the job's evaluate", self.step):
             return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
+
+    def numbers(self) -> dict[str, float | str]:
+        """The variables that the job names."""
+        return {name: float(self.run(variable)) for name, variable in self._job.settable.items()}
+
+    def assign(self, name: str, value: float) -> None:
+        """Set a variable of the job."""
+        self._job.settable[name].load(value, self._session)
+
+    def skip(self, count: int) -> int:
+        """Nothing: a graph reads its batches in the step itself.
+
+        Raises:
+          JobError: always.
+        """
+        raise JobError(
+            'a GraphJob cannot skip batches, since its step reads them: set on_nan = "rollback"',
+            step=self.step,
+            sound=False,
+        )
+
+    @property
+    def can_score(self) -> bool:
+        """Whether the job has an `evaluate`."""
+        return self.has_evaluation
+
+    def load(self, prefix: Path) -> None:
+        """Make the session, restored from a checkpoint."""
+        self.restore(prefix)
+
+    def score(self) -> dict[str, float]:
+        """Call the job's `evaluate`."""
+        return self.evaluate()
+
+    def exportable(self) -> Exportable:
+        """The job's `export`."""
+        export = self._job.export
+        return Exportable(export=None if export is None else lambda folder: export(self._session, folder))
 
     def end(self, *, finished: bool) -> None:
         """Stop the graph's queue runners."""

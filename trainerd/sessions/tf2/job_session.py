@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.graph_digest import digest_of
@@ -25,10 +27,12 @@ from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
-from trainerd.loop.contract import Steps, StopFlag
+from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.input import pipeline
+from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.tf2.numbers import Numbers
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
 from trainerd.version import __version__
@@ -75,6 +79,7 @@ class FunctionSession:
         self._step = self._trace()
         self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at=["loss"] if stop_on_nan else [])
         require_kept(self._step.graph, refuse=repeats)
+        self._has_read = False  # since it was made or restored
         self._exact_input = exact_input and self._iterator is not None
         if self._exact_input:
             warn_of_lost_order(job.dataset, begins_again=self.has_epochs)
@@ -84,6 +89,7 @@ class FunctionSession:
         self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
         require_held(self._step.graph, held, refuse=repeats)
+        self._numbers = Numbers(job.state, job.settable)
         self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
         self._snapshotter.prepare()
 
@@ -117,7 +123,7 @@ class FunctionSession:
     def run_until(self, limit: int) -> Steps:
         """Run steps in the graph until the flag is raised, or another of the contract's reasons."""
         before = self.step
-        ended = False
+        ended, self._has_read = False, True
         try:
             self._loop.run(limit - before)
         except tf.errors.OutOfRangeError as error:
@@ -161,6 +167,9 @@ class FunctionSession:
             ) from error
         if self._exact_input:
             restore_order(self._job.dataset, self._iterator, self._passes)
+        elif self._has_read and self._iterator is not None:
+            begin_again(self._job.dataset, self._iterator)
+        self._has_read = False
         self._loop.settle()
 
     def fingerprint(self) -> dict[str, str]:
@@ -182,6 +191,45 @@ class FunctionSession:
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             message = f"evaluate must return a dict of name to number, and returned {figures!r}"
             raise JobError(message, step=self.step, sound=True) from error
+
+    def numbers(self) -> Mapping[str, float | str]:
+        """The learning rates, and the variables that the job names."""
+        return self._numbers.read()
+
+    def assign(self, name: str, value: float) -> None:
+        """Set a learning rate, or a variable of the job."""
+        self._numbers.assign(name, value)
+
+    def skip(self, count: int) -> int:
+        """Read so many batches from the dataset."""
+        if self._iterator is None:
+            return 0
+        done = sum(1 for _ in itertools.islice(self._iterator, count))
+        self._loop.settle()
+        return done
+
+    @property
+    def can_score(self) -> bool:
+        """Whether the job has an `evaluate`."""
+        return self.has_evaluation
+
+    def load(self, prefix: Path) -> None:
+        """Read a checkpoint; nothing else is told of it."""
+        FunctionSession.restore(self, prefix)
+
+    def score(self) -> dict[str, float]:
+        """Call the job's `evaluate`."""
+        return self.evaluate()
+
+    def exportable(self) -> Exportable:
+        """The job's `export` and `predict`, and its Keras model."""
+        models = [part for part in self._job.state.values() if isinstance(part, keras.Model)]
+        return Exportable(
+            model=models[0] if len(models) == 1 else None,
+            export=self._job.export,
+            examples=lambda count: examples_of(self._job.dataset, count),
+            predict=self._job.predict,
+        )
 
     def weights(self) -> Mapping[str, Any]:
         """The values of the trainable variables. On a CPU they share the variables' memory until a step writes."""
@@ -257,6 +305,13 @@ class FunctionSession:
     def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:
         with called_at_boundary(f"the job's {name}", self.step):
             return function()
+
+
+def examples_of(dataset: Any, count: int) -> list[Any]:
+    """The inputs of so many batches of a dataset whose elements are inputs, or tuples that begin with them."""
+    if dataset is None:
+        return []
+    return [element[0] if isinstance(element, tuple) else element for element in dataset.take(count)]
 
 
 def _iterate(dataset: Any) -> Any:

@@ -1,0 +1,114 @@
+"""The results of evaluations of old checkpoints: a file beside each manifest. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.errors import StorageError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import read_regular
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation.
+
+    Attributes:
+      metrics: its figures by name. NaN and infinity are null in the file.
+      at: when it was made, in seconds since 1970 (UTC).
+      seconds: how long it took.
+    """
+
+    metrics: dict[str, float | None]
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """All evaluations of one checkpoint.
+
+    Attributes:
+      index: the checksum of the checkpoint's index: another checkpoint of the same step has none of these results.
+      by_entry: the last evaluation by each entry; "" for the job's own.
+    """
+
+    index: str
+    by_entry: dict[str, Evaluation] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures of all, by the names under which listings show them."""
+        found = {}
+        for entry, evaluation in self.by_entry.items():
+            for name, value in evaluation.metrics.items():
+                found[f"{entry} {name}" if entry else name] = math.nan if value is None else value
+        return found
+
+
+def read(rundir: RunDirectory, checkpoint: Manifest) -> Evaluations:
+    """The evaluations of a checkpoint. A file that is damaged, or of another checkpoint of this step, has none.
+
+    Raises:
+      StorageError: the file cannot be read.
+    """
+    none = Evaluations(_index(rundir, checkpoint))
+    path = rundir.evaluations(checkpoint.step)
+    try:
+        with storage(f"read {path}", missing_ok=True):
+            found = msgspec.json.decode(read_regular(path), type=Evaluations)
+            return found if found.index == none.index else none
+    except msgspec.DecodeError:
+        return none
+    return none
+
+
+def figures(rundir: RunDirectory, checkpoint: Manifest) -> dict[str, float]:
+    """The metrics of a checkpoint, with the figures of its evaluations in place of older ones of the same name."""
+    try:
+        return checkpoint.metrics | read(rundir, checkpoint).figures
+    except StorageError as error:  # what was saved is not to depend on it
+        log.warning("%s", error, extra={"event": "evaluations"})
+        return checkpoint.metrics
+
+
+def record(
+    rundir: RunDirectory, checkpoint: Manifest, entry: str, metrics: Mapping[str, float], at: float, seconds: float
+) -> None:
+    """Put the result of an evaluation on disk.
+
+    Args:
+      rundir: the run directory.
+      checkpoint: what was evaluated.
+      entry: what evaluated it; "" for the job's own entry.
+      metrics: the figures.
+      at: when, in seconds since 1970 (UTC).
+      seconds: how long it took.
+
+    Raises:
+      StorageError: it cannot be written.
+    """
+    plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    before = read(rundir, checkpoint)
+    after = replace(before, by_entry=before.by_entry | {entry: Evaluation(plain, at, seconds)})
+    path = rundir.evaluations(checkpoint.step)
+    with storage(f"write {path}"):
+        write_atomic(path, json.dumps(asdict(after), indent=1, allow_nan=False).encode() + b"\n", for_all=True)
+    if not rundir.manifest(checkpoint.step).exists():  # it was deleted meanwhile, and this must not stay
+        Path(path).unlink(missing_ok=True)
+
+
+def _index(rundir: RunDirectory, checkpoint: Manifest) -> str:
+    record = checkpoint.files.get(rundir.index(checkpoint.step).name)
+    return record.xxh128 if record is not None else ""

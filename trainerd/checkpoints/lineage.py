@@ -1,0 +1,56 @@
+"""What was done to a run on its way to a checkpoint, beside training: each manifest has all of it.
+
+To do the same at the same steps gives the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SET, SKIP, BACK = "set", "skip", "back"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that was done at a boundary.
+
+    Attributes:
+      kind: SET: a number was set; SKIP: batches were read without a step; BACK: the run went back to this boundary.
+      step: the boundary.
+      name: what was set; empty for others.
+      value: what it was set to; how many batches were skipped; the step that went wrong.
+      why: for a person.
+    """
+
+    kind: str
+    step: int
+    value: float
+    name: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        """The change in a line."""
+        if self.kind == SET:
+            said = f"{self.name} set to {self.value:g}"
+        elif self.kind == SKIP:
+            count = int(self.value)
+            said = f"{count} {'batch' if count == 1 else 'batches'} skipped"
+        else:
+            said = f"went back from step {int(self.value)}"
+        return f"step {self.step}: {said}" + (f" ({self.why})" if self.why else "")
+
+
+def as_json(lineage: Iterable[Change]) -> list[dict[str, Any]]:
+    """The changes as JSON's types."""
+    return [asdict(change) for change in lineage]
+
+
+def from_json(found: Sequence[Any]) -> tuple[Change, ...]:
+    """Read what `as_json` made.
+
+    Raises:
+      TypeError: it is something else.
+    """
+    return tuple(Change(**each) for each in found)

@@ -1,0 +1,236 @@
+"""Changes the course of a run at a boundary: goes back to a checkpoint, sets a number, skips batches."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from trainerd.checkpoints import latest
+from trainerd.checkpoints.lineage import BACK, SET, SKIP, Change
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.config.schema import TroubleConfig
+from trainerd.errors import JobError, StorageError, TrainerdError, UsageError
+from trainerd.history import rollback
+from trainerd.loop import outcome
+from trainerd.loop.checkpointer import Checkpointer
+from trainerd.loop.contract import Model, Session
+from trainerd.loop.course.trouble import BadTurn, with_skip
+from trainerd.loop.outcome import Outcome
+from trainerd.rundir import set_requests
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.set_requests import SetRequest
+
+log = logging.getLogger(__name__)
+
+LEARNING_RATE = "learning_rate"
+_NOT_BACK = "the run did not go back"
+_NOT_SET = "not set"
+
+
+class GoesOn(Protocol):
+    """Restores the session from a checkpoint, and has everything go on from there."""
+
+    def __call__(self, found: Manifest) -> None:
+        """Go on from this checkpoint."""
+
+
+class Course:
+    """Changes the course of one run.
+
+    Args:
+      rundir: the run directory.
+      store: its checkpoints.
+      checkpointer: makes them.
+      reporter: told of what cannot be done.
+      model: what is trained.
+      session: the same; None if it cannot be restored while it trains. Then a run that is to go back is paused, and its
+        next start goes back.
+      go_on_from: see `GoesOn`.
+
+    Attributes:
+      next_change: the step of the boundary at which something is to be done next; None if nothing is.
+    """
+
+    def __init__(
+        self,
+        rundir: RunDirectory,
+        store: CheckpointStore,
+        checkpointer: Checkpointer,
+        reporter: Reporter,
+        model: Model,
+        session: Session | None,
+        go_on_from: GoesOn,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._rundir = rundir
+        self._store = store
+        self._checkpointer = checkpointer
+        self._reporter = reporter
+        self._model = model
+        self._session = session
+        self._go_on_from = go_on_from
+        self._clock = clock
+        self._ahead: list[Change] = []
+
+    @property
+    def next_change(self) -> int | None:
+        """See the class."""
+        return min((each.step for each in self._ahead), default=None)
+
+    def resumed(self, found: Manifest) -> None:
+        """The run goes on from this checkpoint: what lies ahead in its lineage is still to be done."""
+        self._ahead = [each for each in found.lineage if each.kind != BACK and each.step > found.step]
+
+    # ------------------------------------------------------------------ what a person asks for
+
+    def go_back(self) -> Outcome | None:
+        """Go back to an earlier checkpoint, as the file `rollback` asks. The state of this boundary is saved first.
+
+        If that is not possible, training goes on where it is, and `status` shows why.
+
+        Returns:
+          The outcome of a run whose next start goes back; None if the run goes on.
+
+        Raises:
+          DataError: the checkpoint does not fit the job.
+          JobError: the state of this boundary must not be saved.
+          StorageError: the rollback was begun and could not be finished: the next start finishes it.
+        """
+        ids = list[str]()
+        try:
+            request = rollback.read_request(self._rundir)
+            if request is None:
+                return None
+            ids = [request.id] * bool(request.id)
+            rollback.require_target(self._rundir, request.target)
+            self._store.keep_for_now(request.target.step if request.target.line is None else None)
+            self._checkpointer.finish(self._model, "rollback", is_last=False)
+            if self._session is None:
+                log.info("the next start goes back to %s", request.target, extra={"event": "rollback"})
+                self._checkpointer.answer(ids, request.target.step, None)
+                return outcome.going_back(str(request.target))
+            decided = rollback.decide(self._rundir, request.target, self._clock())
+        except (UsageError, StorageError) as error:
+            self._store.keep_for_now(None)
+            rollback.withdraw(self._rundir)
+            self._refuse(_NOT_BACK, ids, error)
+            return None
+        self._go_on_from(rollback.carry_out(self._rundir, self._store, decided))
+        self._store.keep_for_now(None)
+        self._reporter.unwarn(_NOT_BACK)
+        self._checkpointer.answer(ids, request.target.step, None)
+        return None
+
+    def set_numbers(self) -> None:
+        """Set the numbers that the file `set` names, and make a checkpoint of that."""
+        for request in set_requests.take(self._rundir):
+            ids = [request.id] * bool(request.id)
+            try:
+                changes = [self._set(name, value, request) for name, value in request.values.items()]
+            except UsageError as error:
+                self._refuse(_NOT_SET, ids, error)
+                continue
+            self._reporter.unwarn(_NOT_SET)
+            self._checkpointer.changed([*self._checkpointer.lineage, *changes], at=self._model.step)
+            self._checkpointer.make_way()
+            self._checkpointer.start(self._model, "set", ids)
+
+    def _set(self, name: str, value: float, request: SetRequest) -> Change:
+        """Set one number.
+
+        Raises:
+          UsageError: it cannot be set.
+        """
+        if self._session is None:
+            raise UsageError("a program that writes its own loop has no numbers that trainerd can set.")
+        there = self._session.numbers()
+        for wanted in request.values:  # all of them, or none
+            if wanted not in there:
+                raise UsageError(f"the job has no number {wanted!r} to set. {_known(list(there))}")
+            if isinstance(there[wanted], str):
+                raise UsageError(f"{wanted} cannot be set: {there[wanted]}.")
+        self._session.assign(name, value)
+        now, step = self._session.numbers()[name], self._session.step
+        log.info(
+            "after step %d %s is %s; it was %s", step, name, now, there[name], extra={"event": "set", "step": step}
+        )
+        return Change(SET, step, value, name)
+
+    def _refuse(self, what: str, ids: list[str], error: TrainerdError) -> None:
+        log.error("%s: %s", what, error, extra={"event": "refused"})
+        self._reporter.unwarn(what)
+        if not ids:  # else who asked is told
+            self._reporter.warn(f"{what}: {error}")
+        self._checkpointer.answer(ids, None, str(error))
+
+    # ------------------------------------------------------------------ what trouble asks for
+
+    def do_due(self, step: int) -> None:
+        """Do what lies ahead in the lineage for this boundary, before anything else is done there."""
+        due = [each for each in self._ahead if each.step == step]
+        if not due or self._session is None:
+            return
+        self._ahead = [each for each in self._ahead if each.step != step]
+        for each in due:
+            if each.kind == SKIP:
+                self._session.skip(int(each.value))
+            elif each.name not in self._session.numbers():
+                log.warning("the job has no number %r any more: it is not set", each.name, extra={"event": "changed"})
+                continue
+            else:
+                self._session.assign(each.name, each.value)
+            log.warning("%s", each, extra={"event": "changed", "step": step})
+
+    def turn_back(self, bad: BadTurn, config: TroubleConfig) -> None:
+        """Go back to the last sound checkpoint, and do something else from there than before.
+
+        Raises:
+          JobError: there is nothing to go back to, or it was tried too often.
+        """
+        if self._session is None:
+            raise _stopped(bad, "")
+        self._checkpointer.make_way()
+        found = latest.newest_verified(self._rundir, self._store)
+        if found is None:
+            raise _stopped(bad, ", and there is no checkpoint to go back to (see `save_model_steps`)")
+        tried = sum(each.kind == BACK and each.step == found.step for each in found.lineage)
+        if tried >= config.attempts:
+            why = f", after the run had gone back to step {found.step} {tried} times. To try from an earlier one: "
+            raise _stopped(bad, f"{why}`trainerd rollback STEP`")
+        log.warning("%s; going back to step %d", bad.what, found.step, extra={"event": "trouble", "step": bad.last})
+        self._go_on_from(found)
+        lineage = [*found.lineage, Change(BACK, found.step, bad.first, why=bad.what)]
+        if bad.action == "skip":
+            lineage = with_skip(lineage, bad, found.step)  # the last one is new, and may be of this very boundary
+            self._ahead = [each for each in lineage[:-1] if each.kind != BACK and each.step > found.step] + lineage[-1:]
+            self.do_due(found.step)
+        else:
+            lineage += self._lower_learning_rates(found.step, config.learning_rate_factor)
+        self._checkpointer.changed(lineage, at=found.step)
+        self._checkpointer.finish(self._model, "trouble", is_last=False)
+
+    def _lower_learning_rates(self, step: int, factor: float) -> list[Change]:
+        assert self._session is not None
+        changes = []
+        for name, now in self._session.numbers().items():
+            if name.rpartition(".")[2] == LEARNING_RATE and not isinstance(now, str):
+                self._session.assign(name, now * factor)
+                changes.append(Change(SET, step, now * factor, name))
+        if not changes:
+            log.warning("the job has no learning rate that can be set: it goes on with the same numbers")
+        return changes
+
+
+def _stopped(bad: BadTurn, why: str) -> JobError:
+    return JobError(f"{bad.what}{why}. Look at the learning rate and the data.", step=bad.last, sound=False)
+
+
+def _known(names: Sequence[str]) -> str:
+    if not names:
+        return "Name variables in `settable` of the job."
+    return f"It has {', '.join(sorted(names))}."

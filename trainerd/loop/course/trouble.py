@@ -1,0 +1,89 @@
+"""Finds the step at which a run went wrong: a loss that is no number, or that is far above what it was. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainerd.checkpoints.lineage import SKIP, Change
+from trainerd.config.schema import TroubleConfig
+from trainerd.loop.contract import Steps
+from trainerd.loop.minima.valleys import WARM_UP, Valleys
+
+LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class BadTurn:
+    """A run that went wrong.
+
+    Attributes:
+      first: the first bad step.
+      last: the last bad step.
+      what: what was seen, for a message.
+      action: what is to be done: "stop", "rollback" or "skip".
+    """
+
+    first: int
+    last: int
+    what: str
+    action: str
+
+
+def bad_turn(
+    steps: Steps, before: Valleys, config: TroubleConfig, smoothing: int, *, stops_on_nan: bool
+) -> BadTurn | None:
+    """What went wrong in these steps; None if nothing did.
+
+    Args:
+      steps: what was run since the boundary before.
+      before: what was known of the loss there.
+      config: what counts as a spike, and what is to be done.
+      smoothing: the time constant with which the loss is smoothed, in steps.
+      stops_on_nan: whether a loss that is no number is trouble.
+    """
+    if LOSS not in steps.names or not len(steps.rows):
+        return None
+    import numpy as np  # which the daemon's parent does without
+
+    losses = steps.rows[:, list(steps.names).index(LOSS)]
+    if stops_on_nan and not math.isfinite(losses[-1]):
+        first = steps.first + int(np.argmin(np.isfinite(losses)))
+        return BadTurn(first, steps.last_step, f"the loss became {losses[-1]} in step {first}", config.on_nan)
+    if config.on_spike == "ignore" or before.count < WARM_UP * smoothing:
+        return None
+    high = before.average + config.spike_deviations * before.deviation + 1e-12 * abs(before.average)
+    bad = np.flatnonzero(losses > high)
+    if not len(bad):
+        return None
+    first, last = steps.first + int(bad[0]), steps.first + int(bad[-1])
+    what = f"the loss jumped to {losses[bad[0]]:.4g} in step {first}, and was {before.average:.4g} before, smoothed"
+    return BadTurn(first, last, what, config.on_spike)
+
+
+def with_skip(lineage: Sequence[Change], bad: BadTurn, start: int) -> list[Change]:
+    """A lineage in which the batches of a bad turn are skipped.
+
+    A skip that did not help, since the step right after it is bad too, is made larger: by the bad batches, and by one
+    before it.
+
+    Args:
+      lineage: what was done so far, with the skips that lie ahead.
+      bad: the steps whose batches are skipped.
+      start: the step that the run has gone back to.
+    """
+    count, boundary = bad.last - bad.first + 1, bad.first - 1
+    if did_not_help := _skipped_at(lineage, boundary):
+        earlier = max(start, boundary - 1)
+        count += boundary - earlier + did_not_help
+        if earlier < boundary:
+            count += _skipped_at(lineage, earlier)
+        lineage = [each for each in lineage if each.kind != SKIP or each.step not in (earlier, boundary)]
+        boundary = earlier
+    return [*lineage, Change(SKIP, boundary, count, why=bad.what)]
+
+
+def _skipped_at(lineage: Sequence[Change], step: int) -> int:
+    """How many batches are skipped at a boundary."""
+    return sum(int(each.value) for each in lineage if each.kind == SKIP and each.step == step)

@@ -1,0 +1,1 @@
+"""The minima of the loss: how they are found, and how their state is kept."""

@@ -1,0 +1,158 @@
+"""Keeps the state at the minima of the loss: a snapshot of the lowest boundary of a valley, until the loss turns up."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from trainerd.checkpoints.lineage import Change
+from trainerd.checkpoints.manifest import Manifest, Minimum
+from trainerd.config.schema import CheckpointConfig
+from trainerd.loop.contract import Savable, Steps
+from trainerd.loop.guard.guard import HeldState
+from trainerd.loop.guard.holding import COPIED_PER_SEC
+from trainerd.loop.minima.candidate import Candidate
+from trainerd.loop.minima.valleys import Valleys, Verdict
+
+log = logging.getLogger(__name__)
+
+LOSS = "loss"
+MIN_SECS = 0.5  # between two looks: each brings the loop to a boundary, which takes a millisecond
+
+
+class Minima:
+    """Follows the loss of every step, and holds the state of the lowest boundary that was looked at.
+
+    A snapshot has later steps copy what they write to. So boundaries are looked at as often as `overhead` allows, and
+    not at every step. Memory holds one snapshot at most, beside the one that is being written.
+
+    Args:
+      config: how the loss is followed; may be set at any time.
+      timer: seconds on a clock that is never set.
+
+    Attributes:
+      config: see the arguments.
+      valleys: what is known of the loss.
+      told: called with the step and the smoothed loss of each minimum.
+      next_at: when the loss is looked at next, in seconds of the timer.
+      confirmed: a minimum that waits to be saved; None if none does.
+    """
+
+    def __init__(self, config: CheckpointConfig, *, timer: Callable[[], float] = time.monotonic) -> None:
+        self.config = config
+        self.told: Callable[[int, float], None] = lambda step, loss: None
+        self.next_at = 0.0
+        self.valleys = Valleys()
+        self.confirmed: Candidate | None = None
+        self._timer = timer
+        self._candidate: Candidate | None = None
+        self._is_new = False  # whether losses came since the last look
+
+    @property
+    def due_at(self) -> float:
+        """When the loop is to come to a boundary for a look, in seconds of the timer; infinity for never."""
+        return self.next_at if self.is_on else math.inf
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a loss to look at."""
+        return self.config.minima and self.valleys.count > 0
+
+    def resumed(self, found: Manifest) -> None:
+        """The run goes on from this checkpoint. That of a valley's lowest boundary is on disk: see `to_save_with`."""
+        for each in self._held:
+            each.drop()
+        self._candidate = self.confirmed = None
+        try:
+            self.valleys = msgspec.convert(found.valleys, Valleys) if found.valleys else Valleys()
+        except msgspec.ValidationError:  # of another version
+            self.valleys = Valleys()
+        self.next_at = 0.0
+
+    def steps(self, steps: Steps) -> None:
+        """Follow the losses of these steps."""
+        if self.config.minima and LOSS in steps.names and len(steps.rows):
+            losses = steps.rows[:, list(steps.names).index(LOSS)]
+            self.valleys = self.valleys.seen(losses, self.config.minima_smoothing_steps)
+            self._is_new = True
+
+    def look(
+        self, model: Savable, metrics: Mapping[str, float], trained_secs: float, lineage: Sequence[Change] = ()
+    ) -> None:
+        """Look at the loss at this boundary. Take the state if it is the lowest; a minimum then waits to be saved.
+
+        Args:
+          model: the model.
+          metrics: the figures of this boundary.
+          trained_secs: for how long the run has trained.
+          lineage: what was done to the run.
+        """
+        began = self._timer()
+        self.next_at = began + MIN_SECS
+        if not self.is_on or not self._is_new or not model.is_whole or isinstance(model, HeldState):
+            return
+        self._is_new, before = False, self.valleys
+        self.valleys, verdict = self.valleys.looked_at(
+            model.step,
+            smoothing=self.config.minima_smoothing_steps,
+            prominence=self.config.minima_prominence,
+        )
+        if verdict is Verdict.LOWEST:
+            self._candidate = candidate = self._taken(model, metrics, trained_secs, lineage)
+            cost = self._timer() - began + candidate.size / COPIED_PER_SEC
+            self.next_at = began + max(MIN_SECS, cost / self.config.minima_overhead)
+        elif verdict is Verdict.CONFIRMED:
+            self._confirm(before)
+
+    def to_save_with(self, step: int) -> Candidate | None:
+        """The candidate that a checkpoint of this step needs on disk: the next start has no snapshot of it."""
+        found = self._candidate
+        return found if found is not None and found.is_in_memory and found.step != step else None
+
+    def minimum_at(self, step: int) -> Minimum | None:
+        """What a checkpoint of this step is the lowest of so far; None if it is not."""
+        return self._candidate.minimum if self._candidate is not None and self._candidate.step == step else None
+
+    def forget(self, step: int) -> None:
+        """The state of this step is on disk, or is another one now. May be called on the thread that writes."""
+        for each in self._held:
+            if each.step == step:
+                each.drop()
+
+    def described(self) -> Mapping[str, Any]:
+        """What is known of the loss, for a manifest."""
+        return asdict(self.valleys) if self.is_on else {}
+
+    @property
+    def _held(self) -> list[Candidate]:
+        return [each for each in (self._candidate, self.confirmed) if each is not None]
+
+    def _taken(
+        self, model: Savable, metrics: Mapping[str, float], trained_secs: float, lineage: Sequence[Change]
+    ) -> Candidate:
+        if self._candidate is not None:
+            self._candidate.drop()
+        minimum, valleys = Minimum(self.valleys.average, self.valleys.valley), self.described()
+        figures = dict(metrics)
+        return Candidate(model.step, model.changes, minimum, figures, trained_secs, valleys, lineage, model.snapshot())
+
+    def _confirm(self, valleys: Valleys) -> None:
+        assert valleys.lowest is not None
+        log.info(
+            "the loss has turned up: its minimum was %.4g, smoothed, at step %d",
+            valleys.lowest,
+            valleys.lowest_step,
+            extra={"event": "minimum", "step": valleys.lowest_step},
+        )
+        self.told(valleys.lowest_step, valleys.lowest)
+        found, self._candidate = self._candidate, None
+        if found is not None and found.is_in_memory:  # else it is on disk
+            if self.confirmed is not None:
+                self.confirmed.drop()
+            self.confirmed = found
