@@ -88,6 +88,13 @@ class ProofError(TrainerdError):
     summary = "a run that was interrupted was not the run that was not"
 
 
+class ReleaseError(TrainerdError):
+    """`trainerd export` could not make a release that gives what the checkpoint gives."""
+
+    exit_code = 70
+    summary = "a release did not give what its checkpoint gives"
+
+
 class StorageError(TrainerdError):
     """The run directory cannot be read or written."""
 

@@ -9,22 +9,36 @@ import click
 
 from trainerd.version import __version__
 
+# The folders of the commands, each with its heading.
+GROUPS = {
+    "training": "Training",
+    "history": "The history of a run",
+    "jobs": "Jobs and releases",
+}
+# The name of each command to its folder and what it does.
 COMMANDS = {
-    "run": "Train in the foreground.",
-    "start": "Train as a daemon.",
-    "status": "Show how a run is doing.",
-    "save": "Write a checkpoint now and go on training.",
-    "pause": "Write a checkpoint and stop.",
-    "checkpoints": "Show the checkpoints of a run.",
-    "rollback": "Go back to an earlier checkpoint.",
-    "pin": "Keep a checkpoint, whatever retention says.",
-    "unpin": "Let retention decide about a checkpoint again.",
-    "logs": "Show the log of a run.",
-    "tensorboard": "Look at a run in TensorBoard.",
-    "init": "Write a config and a small job to start from.",
-    "check": "Try a job: two steps, one save and one restore.",
-    "prove": "Prove that a run that is interrupted is the run that is not.",
-    "install": "Install a systemd unit.",
+    "run": ("training", "Train in the foreground."),
+    "start": ("training", "Train as a daemon."),
+    "status": ("training", "Show how a run is doing."),
+    "save": ("training", "Write a checkpoint now and go on training."),
+    "pause": ("training", "Write a checkpoint and stop."),
+    "set": ("training", "Set a number, such as the learning rate, while the run trains."),
+    "logs": ("training", "Show the log of a run."),
+    "tensorboard": ("training", "Look at a run in TensorBoard."),
+    "checkpoints": ("history", "Show the checkpoints of a run."),
+    "history": ("history", "Draw the loss of a run, with what happened."),
+    "evaluate": ("history", "Evaluate old checkpoints."),
+    "rollback": ("history", "Go back to an earlier checkpoint."),
+    "fork": ("history", "Make a new run that begins at a checkpoint."),
+    "diff": ("history", "Compare two checkpoints, or two runs."),
+    "pin": ("history", "Keep a checkpoint, whatever retention says."),
+    "unpin": ("history", "Let retention decide about a checkpoint again."),
+    "init": ("jobs", "Write a config and a small job to start from."),
+    "check": ("jobs", "Try a job: two steps, one save and one restore."),
+    "prove": ("jobs", "Prove that a run that is interrupted is the run that is not."),
+    "export": ("jobs", "Package a checkpoint for use elsewhere."),
+    "predict": ("jobs", "Write the predictions of a checkpoint."),
+    "install": ("jobs", "Install a systemd unit."),
 }
 
 
@@ -37,7 +51,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"trainerd.cli.commands.{cmd_name}").command
+        command = importlib.import_module(f"trainerd.cli.commands.{COMMANDS[cmd_name][0]}.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -51,8 +65,9 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for group, heading in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, text) for name, (folder, text) in COMMANDS.items() if folder == group])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -61,6 +61,11 @@ def load_config(config_path: Path | None) -> Config:
     return _digits() if path is None else configs.load(path)
 
 
+def config_text(config_path: Path | None) -> str:
+    """The text of the config that `load_config` reads."""
+    return (_find_config(config_path) or _DIGITS).read_text(encoding="utf-8-sig")
+
+
 def _find_config(config_path: Path | None) -> Path | None:
     if config_path is not None:
         return config_path / configs.NAME if config_path.is_dir() else config_path

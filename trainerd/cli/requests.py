@@ -41,7 +41,7 @@ def ask_for_save(rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float
       NotRunningError: the process ended before it answered.
     """
     request = uuid.uuid4().hex
-    return ask(rundir, holder, request, lambda: append(rundir.save, request + "\n"), rundir.save, sleep=sleep)
+    return ask(rundir, holder, request, lambda: append(rundir.save, request + "\n"), rundir.save, "saved", sleep=sleep)
 
 
 def ask(
@@ -50,6 +50,7 @@ def ask(
     request: str,
     write: Callable[[], None],
     path: Path,
+    done: str,
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer:
@@ -61,6 +62,7 @@ def ask(
       request: the id of the request, which is in the file.
       write: writes the file.
       path: the file.
+      done: what the process has done then, for a message.
       sleep: waits so many seconds.
 
     Raises:
@@ -74,7 +76,7 @@ def ask(
         if state is not None and state.answer is not None and request in state.answer.ids:
             return state.answer
         if not alive:
-            raise NotRunningError(f"process {holder.pid} ended before it answered. `trainerd status` says why.")
+            raise NotRunningError(f"process {holder.pid} ended before it {done}. `trainerd status` says why.")
         # Another request's answer can take the place of ours in state.json before we have read it: ask again.
         is_served = state is not None and state.phase in _SERVED
         gone_for = 0.0 if is_served or path.exists() else gone_for + POLL_SECS

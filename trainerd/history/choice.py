@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from trainerd.config.metric_goals import Best
 from trainerd.errors import UsageError
 from trainerd.history.lines import checkpoints_of
-from trainerd.history.timeline import Entry, Mark, best_of, timeline
+from trainerd.history.timeline import Entry, Mark, best_of, configured_best, timeline
 from trainerd.rundir.paths import RunDirectory
 
 BEST, MINIMUM = "best", "minimum"
+_DIGITS = 19  # no step has so many
 
 
 def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: int | None = None) -> int:
@@ -26,15 +27,15 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
     Raises:
       UsageError: it is none of these, or there is no such checkpoint.
     """
-    if where.isascii() and where.isdigit():
-        if metric is not None:
-            raise UsageError("--metric goes with `best`, and a step is given.")
+    if metric is not None and where != BEST:
+        raise UsageError(f"--metric goes with `best`, and {where!r} is given.")
+    if where.isascii() and where.isdigit() and len(where) < _DIGITS:
         return int(where)
     if where not in (BEST, MINIMUM):
         raise UsageError(f"{where!r} is neither a step nor `best` or `minimum`.")
     place = rundir if line is None else checkpoints_of(rundir, line)
     entries = [entry for entry in timeline(place) if entry.line is None and not _is_unusable(entry)]
-    found = _minimum(entries) if where == MINIMUM else _best(entries, metric)
+    found = _minimum(entries) if where == MINIMUM else _best(place, entries, metric)
     if found is None:
         raise UsageError(_none(where, metric, entries))
     return found.step
@@ -58,10 +59,9 @@ def _is_unusable(entry: Entry) -> bool:
     return Mark.DAMAGED in entry.marks or Mark.QUARANTINED in entry.marks
 
 
-def _best(entries: Sequence[Entry], metric: str | None) -> Entry | None:
-    if metric is None:
-        return next((entry for entry in entries if Mark.BEST in entry.marks), None)
-    return best_of(entries, goal(metric))
+def _best(place: RunDirectory, entries: Sequence[Entry], metric: str | None) -> Entry | None:
+    wanted = configured_best(place) if metric is None else goal(metric)
+    return None if wanted is None else best_of(entries, wanted)
 
 
 def _minimum(entries: Sequence[Entry]) -> Entry | None:

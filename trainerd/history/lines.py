@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import msgspec
 
 from trainerd.rundir.paths import RunDirectory
-from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
 
 _ABOUT = "line.json"
@@ -23,17 +25,28 @@ class Line:
       began_at: the step of the run directory's checkpoint that its own follow.
       ended_at: its newest step.
       at: when the run went back, in seconds since 1970 (UTC).
+      target: the step that it went to.
+      target_line: the earlier line that this step was of; None for the line that was left.
     """
 
     number: int
     began_at: int
     ended_at: int
     at: float
+    target: int | None = None
+    target_line: int | None = None
 
     def write(self, rundir: RunDirectory) -> None:
-        """Make its folder, and say there what it is."""
+        """Make its folder, and say there what it is.
+
+        Raises:
+          OSError: it cannot be made, or is a link.
+        """
         folder = rundir.line(self.number)
-        folder.mkdir(parents=True, exist_ok=True)
+        for each in (rundir.lines, folder):
+            each.mkdir(exist_ok=True)
+            require_no_link(each)
+            fsync_directory(each.parent)
         write_atomic(folder / _ABOUT, json.dumps(asdict(self)).encode() + b"\n")
 
 
@@ -45,12 +58,24 @@ def lines(rundir: RunDirectory) -> list[Line]:
     """
     found = []
     for number in _numbers(rundir):
+        if rundir.line(number).is_symlink():  # which may lead to another run's folder
+            continue
         try:
             with storage(f"read {rundir.line(number) / _ABOUT}", missing_ok=True):
                 found.append(msgspec.json.decode(read_regular(rundir.line(number) / _ABOUT), type=Line))
         except msgspec.DecodeError:
             continue
     return found
+
+
+def require_no_link(folder: Path) -> None:
+    """Require that a folder is no link, which may lead anywhere.
+
+    Raises:
+      OSError: it is one.
+    """
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link to another folder", str(folder))
 
 
 def checkpoints_of(rundir: RunDirectory, line: int) -> RunDirectory:

@@ -1,8 +1,7 @@
 """Goes back to an earlier checkpoint. Nothing is deleted: what lies ahead becomes an earlier line of the run.
 
-The file `rollback` is both the request and the record of what is under way. It is written before the first checkpoint
-is moved, and removed after the last, so that a process that is killed in between leaves a rollback that the next start
-finishes.
+The file `rollback` asks for it. What is moved is decided and written into `.rollback.json` before the first checkpoint
+is moved, and that file is removed after the last: if the process is killed in between, the next start finishes it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import msgspec
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.errors import UsageError
+from trainerd.errors import DataError, StorageError, UsageError
 from trainerd.history.lines import Line, checkpoints_of, lines, next_number
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
@@ -66,12 +65,10 @@ class Request:
     Attributes:
       target: where the run goes back to.
       id: of the command that waits for an answer; empty if none does.
-      moves: what is moved; None until that is decided.
     """
 
     target: Target
     id: str = ""
-    moves: Moves | None = None
 
     def write(self, rundir: RunDirectory) -> None:
         """Put it on disk.
@@ -80,7 +77,24 @@ class Request:
           StorageError: it cannot be written.
         """
         with storage(f"write {rundir.rollback}"):
-            write_atomic(rundir.rollback, json.dumps(asdict(self)).encode() + b"\n")
+            write_atomic(rundir.rollback, json.dumps(asdict(self)).encode() + b"\n", for_all=True)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A rollback that is under way; the content of `.rollback.json`.
+
+    Attributes:
+      target: where the run goes back to.
+      moves: what is moved.
+    """
+
+    target: Target
+    moves: Moves
+
+    def write(self, rundir: RunDirectory) -> None:
+        """Put it on disk."""
+        write_atomic(rundir.rollback_moves, json.dumps(asdict(self)).encode() + b"\n")
 
 
 def read_request(rundir: RunDirectory) -> Request | None:
@@ -120,16 +134,26 @@ def require_target(rundir: RunDirectory, target: Target) -> Manifest:
     place = rundir if target.line is None else checkpoints_of(rundir, target.line)
     steps = place.steps()
     if target.line is not None and target.line not in [line.number for line in lines(rundir)]:
-        there = ", ".join(str(line.number) for line in lines(rundir)) or "none"
+        there = ", ".join(str(line.number) for line in lines(rundir) if checkpoints_of(rundir, line.number).steps())
+        there = there or "none"
         raise UsageError(f"{rundir.path} has no earlier line {target.line}. Lines: {there}.")
     if target.step not in steps:
-        raise UsageError(f"{place.path} has no checkpoint of step {target.step}. {nearest(steps, target.step)}")
+        others = nearest(steps, target.step) + _elsewhere(rundir, target)
+        raise UsageError(f"{place.path} has no checkpoint of step {target.step}. {others}")
     try:
         found = manifests.read(place.manifest(target.step))
         manifests.verify(found, place.path)
     except DamagedError as error:
         raise UsageError(f"the checkpoint of {target} is damaged: {error}") from error
     return found
+
+
+def _elsewhere(rundir: RunDirectory, target: Target) -> str:
+    """Which earlier lines have a checkpoint of this step, as a sentence."""
+    found = [line.number for line in lines(rundir) if target.step in checkpoints_of(rundir, line.number).steps()]
+    if not found or target.line is not None:
+        return ""
+    return f" An earlier line has one: --line {found[-1]}."
 
 
 def nearest(steps: Sequence[int], step: int, count: int = 5) -> str:
@@ -140,29 +164,35 @@ def nearest(steps: Sequence[int], step: int, count: int = 5) -> str:
     return f"The nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(str, near))}."
 
 
-def decide(rundir: RunDirectory, request: Request, now: float) -> Request:
+def decide(rundir: RunDirectory, target: Target, now: float) -> Decided:
     """Decide what a rollback moves, and put that on disk: from now on it is carried out, by this process or the next.
 
     Args:
       rundir: the run directory, whose lock the caller holds.
-      request: whose target was verified.
+      target: its checkpoint was verified.
       now: seconds since 1970 (UTC).
 
     Raises:
+      UsageError: the checkpoint is gone.
       StorageError: it cannot be written; nothing has changed.
     """
-    decided = replace(request, moves=_planned(rundir, request.target, now))
-    decided.write(rundir)
+    place = rundir if target.line is None else checkpoints_of(rundir, target.line)
+    if target.step not in place.steps():
+        raise UsageError(f"the checkpoint of {target} is gone.")
+    decided = Decided(target, _planned(rundir, target, now))
+    with storage(f"write {rundir.rollback_moves}"):
+        decided.write(rundir)
+    withdraw(rundir)
     return decided
 
 
-def carry_out(rundir: RunDirectory, store: CheckpointStore, request: Request) -> Manifest:
+def carry_out(rundir: RunDirectory, store: CheckpointStore, decided: Decided) -> Manifest:
     """Move what a rollback moves, and have the next start resume from its target.
 
     Args:
       rundir: the run directory, whose lock the caller holds.
       store: moves the checkpoints.
-      request: as `decide` returned it, or as a killed process left it.
+      decided: as `decide` returned it, or as a killed process left it.
 
     Returns:
       The manifest of the checkpoint that the run goes on from.
@@ -170,29 +200,54 @@ def carry_out(rundir: RunDirectory, store: CheckpointStore, request: Request) ->
     Raises:
       StorageError: it could not be finished; another call goes on with it.
     """
-    target, moves = request.target, request.moves
-    assert moves is not None
+    target, moves = decided.target, decided.moves
     ahead = rundir.line(moves.line.number)
     with storage(f"go back to {target} in {rundir.path}"):
-        if moves.ahead:
+        if moves.ahead or moves.back:
             moves.line.write(rundir)
+        if moves.ahead:
             for step in moves.ahead:
                 store.move(step, ahead)
             moves = replace(moves, ahead=())  # what comes back may have the same steps
-            replace(request, moves=moves).write(rundir)
+            Decided(target, moves).write(rundir)
         for step in moves.back:
             assert target.line is not None
             store.take_back(step, rundir.line(target.line))
+        try:
+            found = manifests.read(rundir.manifest(target.step))
+        except DamagedError as error:
+            raise StorageError(f"the checkpoint of {target} was damaged while the run went back: {error}") from error
         store.name(target.step)
-        withdraw(rundir)
-        found = manifests.read(rundir.manifest(target.step))
+        rundir.rollback_moves.unlink(missing_ok=True)
+        fsync_directory(rundir.path)
     where = f"; what lay ahead is in {ahead}" if ahead.exists() else ""
     log.info("went back to %s%s", target, where, extra={"event": "rollback", "step": target.step})
     return found
 
 
+def _under_way(rundir: RunDirectory) -> Decided | None:
+    """The rollback that a killed process has left; None if there is none.
+
+    Raises:
+      DataError: what it was is not known.
+      StorageError: it cannot be read.
+    """
+    with storage(f"read {rundir.rollback_moves}", missing_ok=True):
+        content = read_regular(rundir.rollback_moves)
+        try:
+            return msgspec.json.decode(content, type=Decided)
+        except msgspec.DecodeError as error:
+            raise DataError(
+                f"{rundir.rollback_moves} is damaged, and a rollback was under way: look into {rundir.lines}, and "
+                "delete that file."
+            ) from error
+    return None
+
+
 def finish_at_start(rundir: RunDirectory, store: CheckpointStore, *, clock: Callable[[], float] = time.time) -> None:
-    """At a start: do what the file `rollback` asks for. What cannot be done is logged, and the run goes on where it was.
+    """Finish a rollback that a kill has cut short, and do what the file `rollback` asks for, before a start.
+
+    What cannot be done is logged, and the run stays as it is.
 
     Args:
       rundir: the run directory, whose lock the caller holds.
@@ -202,17 +257,19 @@ def finish_at_start(rundir: RunDirectory, store: CheckpointStore, *, clock: Call
     Raises:
       StorageError: it could not be finished; the next start goes on with it.
     """
+    if (left := _under_way(rundir)) is not None:
+        carry_out(rundir, store, left)
     try:
         request = read_request(rundir)
-        if request is not None and request.moves is None:
-            require_target(rundir, request.target)
-            request = decide(rundir, request, clock())
+        if request is None:
+            return
+        require_target(rundir, request.target)
+        decided = decide(rundir, request.target, clock())
     except UsageError as error:
         withdraw(rundir)
         log.warning("the run does not go back: %s", error, extra={"event": "rollback-refused"})
         return
-    if request is not None:
-        carry_out(rundir, store, request)
+    carry_out(rundir, store, decided)
 
 
 def _planned(rundir: RunDirectory, target: Target, now: float) -> Moves:
@@ -228,5 +285,5 @@ def _planned(rundir: RunDirectory, target: Target, now: float) -> Moves:
         own = checkpoints_of(rundir, target.line).steps()
         back = tuple(step for step in sorted(own) if kept < step <= target.step)
     ahead = tuple(sorted(step for step in steps if step > kept))
-    line = Line(next_number(rundir), kept, max(steps, default=kept), now)
+    line = Line(next_number(rundir), kept, max(steps, default=kept), now, target.step, target.line)
     return Moves(line, ahead, back)

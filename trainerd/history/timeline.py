@@ -9,9 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from trainerd.checkpoints import evaluations
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.catalogue import Catalogue
-from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.checkpoints.manifest import MINIMUM, DamagedError, Manifest
 from trainerd.config.metric_goals import Best
 from trainerd.history.lines import checkpoints_of, lines
 from trainerd.rundir.paths import RunDirectory
@@ -27,9 +28,13 @@ class Mark(StrEnum):
     RESUMES_HERE = "resumes here"
     LEFT_BEHIND = "left behind"
     MINIMUM = "minimum"
+    LOWEST = "lowest so far"
     EARLIER_LINE = "earlier line"
     QUARANTINED = "quarantined"
     DAMAGED = "damaged"
+
+
+_OF_LINES = {Mark.MINIMUM, Mark.PINNED, Mark.DAMAGED}  # what a checkpoint of an earlier line still is
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Entry:
       at: when its snapshot was taken, in seconds since 1970 (UTC); None if its manifest is damaged.
       reason: why it was written; empty if its manifest is damaged.
       bytes: the size of its files.
-      metrics: the last value of each metric at its boundary.
+      metrics: the last value of each metric at its boundary, and the figures of its evaluations.
       marks: what else it is.
       line: the number of the earlier line that it is of; None for the present one.
       minimum: the smoothed loss, if it was kept as a minimum of that; else None.
@@ -73,30 +78,55 @@ def timeline(rundir: RunDirectory) -> list[Entry]:
       DataError: a manifest is of another version of trainerd.
       StorageError: the run directory cannot be read.
     """
-    catalogue, pinned = Catalogue.read(rundir), rundir.pinned()
-    read = {step: _read(rundir.manifest(step)) for step in catalogue.steps}
-    resumes_at = next((step for step in catalogue.resume_order if read[step] is not None), None)
-    latest = next((step for step in catalogue.steps if read[step] is not None), None)
-    best = set(_best(each for each in read.values() if each is not None))
-    found = []
-    for step, manifest in read.items():
-        is_mark = {
-            Mark.LATEST: step == latest,
-            Mark.BEST: step in best,
-            Mark.MINIMUM: manifest is not None and manifest.minimum is not None,
-            Mark.PINNED: step in pinned,
-            Mark.RESUMES_HERE: step == resumes_at,
-            Mark.LEFT_BEHIND: resumes_at is not None and step > resumes_at and manifest is not None,
-            Mark.DAMAGED: manifest is None,
-        }
-        found.append(_entry(step, rundir.prefix(step), manifest, *(mark for mark, holds in is_mark.items() if holds)))
-    return sorted([*found, *_of_lines(rundir), *_quarantined(rundir)], key=lambda entry: entry.step)
+    return sorted([*_present(rundir), *_of_lines(rundir), *_quarantined(rundir)], key=lambda entry: entry.step)
+
+
+def present_line(rundir: RunDirectory) -> list[Entry]:
+    """The checkpoints from which the run can go on; see `timeline`."""
+    return sorted(_present(rundir), key=lambda entry: entry.step)
 
 
 def best_of(entries: Iterable[Entry], goal: Best) -> Entry | None:
     """The checkpoint that is best by a goal; of equals the oldest. None if none has a number for its metric."""
     ranked = [(badness, each.step, each) for each in entries if (badness := goal.badness(each.metrics)) is not None]
     return min(ranked, key=lambda one: one[:2])[2] if ranked else None
+
+
+def configured_best(rundir: RunDirectory) -> Best | None:
+    """What the best checkpoint is, by the config that the newest one was trained with; None if it does not say."""
+    newest = next((found for step in rundir.steps() if (found := _read(rundir.manifest(step))) is not None), None)
+    try:
+        return Best.parse(newest.fingerprint["config.checkpoint.best"]) if newest is not None else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _present(rundir: RunDirectory) -> list[Entry]:
+    catalogue, pinned, evaluated = Catalogue.read(rundir), rundir.pinned(), rundir.evaluated()
+    read = {step: _read(rundir.manifest(step)) for step in catalogue.steps}
+    sound = {step: manifest for step, manifest in read.items() if manifest is not None}
+    resumes_at = next((step for step in catalogue.resume_order if step in sound), None)
+    metrics = {
+        step: evaluations.figures(rundir, manifest) if step in evaluated else manifest.metrics
+        for step, manifest in sound.items()
+    }
+    best, minima, latest = set(_best(sound, metrics)), _minima(sound.values()), max(sound, default=None)
+    lowest = _lowest_so_far(sound.values())
+    found = []
+    for step, manifest in read.items():
+        is_mark = {
+            Mark.LATEST: step == latest,
+            Mark.BEST: step in best,
+            Mark.MINIMUM: step in minima,
+            Mark.LOWEST: step == lowest,
+            Mark.PINNED: step in pinned,
+            Mark.RESUMES_HERE: step == resumes_at,
+            Mark.LEFT_BEHIND: resumes_at is not None and step > resumes_at and manifest is not None,
+            Mark.DAMAGED: manifest is None,
+        }
+        marks = tuple(mark for mark, holds in is_mark.items() if holds)
+        found.append(_entry(step, rundir.prefix(step), manifest, marks, metrics.get(step), minima.get(step)))
+    return found
 
 
 def _read(path: Path) -> Manifest | None:
@@ -107,36 +137,67 @@ def _read(path: Path) -> Manifest | None:
         return None
 
 
-def _entry(step: int, path: Path, manifest: Manifest | None, *marks: Mark) -> Entry:
+def _entry(
+    step: int,
+    path: Path,
+    manifest: Manifest | None,
+    marks: tuple[Mark, ...],
+    metrics: Mapping[str, float] | None = None,
+    minimum: float | None = None,
+) -> Entry:
     if manifest is None:
         return Entry(step, path, None, "", 0, {}, marks)
-    lowest = manifest.minimum.loss if manifest.minimum is not None else None
-    return Entry(
-        step, path, manifest.at, manifest.reason, manifest.size, manifest.metrics, marks, minimum=lowest
-    )
+    shown = manifest.metrics if metrics is None else metrics
+    return Entry(step, path, manifest.at, manifest.reason, manifest.size, shown, marks, minimum=minimum)
 
 
-def _best(found: Iterable[Manifest]) -> list[int]:
+def _best(found: Mapping[int, Manifest], metrics: Mapping[int, Mapping[str, float]]) -> list[int]:
     """The steps of the best checkpoints, by the config that the newest was trained with."""
-    points = sorted(found, key=lambda manifest: manifest.step)
-    config = points[-1].fingerprint if points else {}
+    config = found[max(found)].fingerprint if found else {}
     try:
         best = Best.parse(config["config.checkpoint.best"])
         count = int(config["config.checkpoint.keep_best"])
     except (KeyError, ValueError):
         return []
-    ranked = [(badness, each.step) for each in points if (badness := best.badness(each.metrics)) is not None]
+    ranked = [(badness, step) for step in sorted(found) if (badness := best.badness(metrics[step])) is not None]
     firsts = dict(sorted(ranked, reverse=True))  # of equals the oldest, as retention
     return [firsts[badness] for badness in sorted(firsts)[:count]]
+
+
+def _minima(found: Iterable[Manifest]) -> dict[int, float]:
+    """The steps of the minima of the loss, with the smoothed loss there.
+
+    The lowest boundary of a valley was its minimum if the loss has turned up since: then a later checkpoint is of the
+    next valley, or the minimum was saved for that reason.
+    """
+    manifests = list(found)
+    present = max((int(each.valleys.get("valley", 0)) for each in manifests), default=0)
+    lowest: dict[int, Manifest] = {}
+    for each in sorted(manifests, key=lambda each: (each.minimum.loss if each.minimum else 0.0, each.step)):
+        if each.minimum is not None:
+            lowest.setdefault(each.minimum.valley, each)
+    over = [each for valley, each in lowest.items() if valley < present or each.reason == MINIMUM]
+    return {each.step: each.minimum.loss for each in over if each.minimum is not None}
+
+
+def _lowest_so_far(found: Iterable[Manifest]) -> int | None:
+    """The step of the lowest boundary of the valley from which the loss has not turned up; None if there is none."""
+    manifests = list(found)
+    present = max((int(each.valleys.get("valley", 0)) for each in manifests), default=0)
+    lowest = [
+        (each.minimum.loss, each.step)
+        for each in manifests
+        if each.minimum is not None and each.minimum.valley == present and each.reason != MINIMUM
+    ]
+    return min(lowest)[1] if lowest else None
 
 
 def _of_lines(rundir: RunDirectory) -> list[Entry]:
     """The checkpoints of the earlier lines."""
     return [
-        replace(_entry(step, each.prefix(step), _read(each.manifest(step)), Mark.EARLIER_LINE), line=line.number)
+        replace(entry, line=line.number, marks=(*(set(entry.marks) & _OF_LINES), Mark.EARLIER_LINE))
         for line in lines(rundir)
-        for each in [checkpoints_of(rundir, line.number)]
-        for step in each.steps()
+        for entry in _present(checkpoints_of(rundir, line.number))
     ]
 
 
@@ -146,7 +207,7 @@ def _quarantined(rundir: RunDirectory) -> list[Entry]:
         folders = [rundir.quarantine, *(each for each in rundir.quarantine.iterdir() if each.name.isdecimal())]
         inside = [RunDirectory(folder, rundir.basename) for folder in folders if not folder.is_symlink()]
         return [
-            _entry(step, each.prefix(step), _read(each.manifest(step)), Mark.QUARANTINED)
+            _entry(step, each.prefix(step), _read(each.manifest(step)), (Mark.QUARANTINED,))
             for each in inside
             for step in each.steps()
         ]

@@ -12,7 +12,7 @@ from trainerd.config import parse as configs
 from trainerd.errors import UsageError
 from trainerd.system.durable_files import storage
 
-_STARTER = Path(__file__).resolve().parents[2] / "examples" / "starter"
+_STARTER = Path(__file__).resolve().parents[3] / "examples" / "starter"
 _NAMES = (configs.NAME, "job.py")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TextIO
 
@@ -54,11 +53,7 @@ def _check(config_path: Path | None) -> None:
     say(f"config: {config.path or 'the digits job that ships'}: no mistakes")
     say(f"logdir: {config.rundir}")
     os.chdir(config.folder)
-    tensorflow_import.hush_tensorflow()
-    with (
-        tempfile.TemporaryDirectory(prefix="trainerd-check-") as scratch,
-        tensorflow_import.stderr_to(Path(scratch, "stderr")),
-    ):
+    with tensorflow_import.quiet():
         from trainerd.sessions import load
     session = load.open_session(config)
     say(f"job: {config.entry}: builds and traces")

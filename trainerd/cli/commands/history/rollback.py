@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from trainerd.rundir.state import Phase, read_state
 
 @click.command("rollback")
 @click.argument("where", metavar="STEP|best|minimum")
-@click.option("--metric", help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.")
+@click.option(
+    "--metric", help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`."
+)
 @click.option("--line", type=click.IntRange(min=1), help="An earlier line of the run, which STEP is of.")
 @options.config_option
 @options.logdir_option
@@ -36,15 +39,25 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
     target = Target(choose(rundir, where, metric, line), line)
     rollback.require_target(rundir, target)
     holder = read_holder(rundir)
+    if request_files.is_asked(rundir.rollback):
+        raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
+    start = options.command_line("start", config_path, logdir)
+    if holder is None and rundir.path.stat().st_uid != os.geteuid():  # what is moved must stay the trainer's own
+        Request(target).write(rundir)
+        say(f"the next start goes back to {target}.")
+        return
     if holder is None:
         _go_back(rundir, target)
-        say(f"went back to {target}. `{options.command_line('start', config_path, logdir)}` goes on there.")
+        say(f"went back to {target}. `{start}` goes on there.")
         return
     _ask(rundir, target, holder)
-    if holder.is_alive():
+    if not request_files.is_asked(
+        rundir.rollback
+    ):  # it was served; else the process ends, and the next start serves it
         say(f"went back to {target}; training goes on from there")
     else:
-        say(f"paused. `{options.command_line('start', config_path, logdir)}` goes on from {target}.")
+        requests.wait_for_end(holder)
+        say(f"paused. `{start}` goes on from {target}.")
 
 
 def _go_back(rundir: RunDirectory, target: Target) -> None:
@@ -72,13 +85,9 @@ def _ask(rundir: RunDirectory, target: Target, holder: Holder) -> None:
     """Ask the process that trains to go back, and wait until it has.
 
     Raises:
-      InUseError: another rollback is under way.
       UsageError: the process has refused it.
     """
-    if request_files.is_asked(rundir.rollback):
-        raise InUseError(f"another rollback is under way: {rundir.rollback} is there. Try again when it is gone.")
     request = Request(target, uuid.uuid4().hex)
-    answer = requests.ask(rundir, holder, request.id, lambda: request.write(rundir), rundir.rollback)
+    answer = requests.ask(rundir, holder, request.id, lambda: request.write(rundir), rundir.rollback, "went back")
     if answer.step is None:
         raise UsageError(str(answer.error))
-

@@ -1,0 +1,45 @@
+"""The checkpoint that a person names for a command that reads one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.errors import NotRunningError, UsageError
+from trainerd.history.choice import BEST, MINIMUM, choose
+from trainerd.history.rollback import Target, require_target
+from trainerd.rundir.paths import RunDirectory
+
+
+def words_of(words: Sequence[str], last: str) -> tuple[str | None, str]:
+    """The words of a command that may begin with a checkpoint: that, or None, and the last one.
+
+    Raises:
+      UsageError: there are more.
+    """
+    if len(words) > 2:
+        raise UsageError(f"{' '.join(words)!r} is more than a checkpoint and {last}.")
+    if len(words) == 1 and (words[0] in (BEST, MINIMUM) or words[0].isdigit()):
+        raise UsageError(f"{words[0]!r} names a checkpoint; name {last} after it.")
+    return (words[0] if len(words) == 2 else None), words[-1]
+
+
+def checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> Manifest:
+    """The checkpoint that is meant; it is verified.
+
+    Args:
+      rundir: the run directory.
+      where: a step, `best` or `minimum`; None for the newest.
+      metric: the metric of `best`, which it implies.
+
+    Raises:
+      UsageError: there is no such checkpoint, or it does not verify.
+      NotRunningError: there is none at all.
+    """
+    if where is None and metric is None:
+        newest = catalogue.newest(rundir)
+        if newest is None:
+            raise NotRunningError(f"there are no checkpoints in {rundir.path} yet.")
+        return require_target(rundir, Target(newest.step))
+    return require_target(rundir, Target(choose(rundir, where or BEST, metric)))

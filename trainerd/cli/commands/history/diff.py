@@ -1,0 +1,140 @@
+"""`trainerd diff`: compare two checkpoints, or two runs at their common steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.config.fingerprint import differences
+from trainerd.daemon import tensorflow_import
+from trainerd.errors import DataError, UsageError
+from trainerd.history.rollback import nearest
+from trainerd.rundir.paths import RunDirectory
+
+_SHOWN = 10  # variables
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+      rundir: its run directory.
+      step: the checkpoint; None for all that both sides have.
+    """
+
+    rundir: RunDirectory
+    step: int | None
+
+
+@click.command("diff")
+@click.argument("one", metavar="A")
+@click.argument("other", metavar="B")
+@options.config_option
+@options.logdir_option
+def command(one: str, other: str, config_path: Path | None, logdir: Path | None) -> None:
+    """Compare two checkpoints, or two run directories at their common steps.
+
+    A and B are each a step of this run, the path of a checkpoint such as runs/a/model.ckpt-500, or a run directory. The
+    exit code is 0 if they are equal and 1 if they differ, as with diff(1).
+    """
+    sides = [_side(said, config_path, logdir) for said in (one, other)]
+    pairs = list(_pairs(*sides))
+    with tensorflow_import.quiet():
+        from trainerd.proof.traced import variables  # noqa: F401, which `_compare` uses
+    is_equal = True
+    for first, second in pairs:
+        lines = list(_compare(first, second))
+        is_equal = is_equal and not lines
+        head = f"step {first.step}" if first.step == second.step else f"steps {first.step} and {second.step}"
+        say("\n".join([f"{head}: {'differ' if lines else 'equal'}", *(f"  {line}" for line in lines)]))
+        if lines and len(pairs) > 1:
+            break  # what follows differs for the same reason
+    sys.exit(0 if is_equal else 1)
+
+
+def _side(said: str, config_path: Path | None, logdir: Path | None) -> Side:
+    """What a person means by A or B.
+
+    Raises:
+      UsageError: there is no such thing.
+    """
+    if said.isascii() and said.isdigit():
+        return Side(options.find_rundir(config_path, logdir), int(said))
+    path = Path(said).absolute()
+    if path.is_dir():
+        return Side(RunDirectory(path), None)
+    basename, _, step = path.name.removesuffix(".index").removesuffix(".json").rpartition("-")
+    if basename and step.isascii() and step.isdigit() and path.parent.is_dir():
+        return Side(RunDirectory(path.parent, basename), int(step))
+    raise UsageError(f"{said!r} is no step, no run directory, and no path of a checkpoint such as run/model.ckpt-500.")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint, and where it is."""
+
+    prefix: Path
+    manifest: Manifest
+
+    @property
+    def step(self) -> int:
+        """Its step."""
+        return self.manifest.step
+
+
+def _pairs(one: Side, other: Side) -> Iterator[tuple[Checkpoint, Checkpoint]]:
+    """The checkpoints to compare.
+
+    Raises:
+      UsageError: there are none.
+      DataError: one is damaged.
+    """
+    if one.step is None and other.step is None:
+        common = sorted(set(one.rundir.steps()) & set(other.rundir.steps()))
+        if not common:
+            raise UsageError(f"{one.rundir.path} and {other.rundir.path} have no checkpoint of the same step.")
+        yield from ((_read(one.rundir, step), _read(other.rundir, step)) for step in common)
+        return
+    steps = [side.step if side.step is not None else (one.step or other.step or 0) for side in (one, other)]
+    yield _read(one.rundir, steps[0]), _read(other.rundir, steps[1])
+
+
+def _read(rundir: RunDirectory, step: int) -> Checkpoint:
+    if step not in rundir.steps():
+        raise UsageError(f"{rundir.path} has no checkpoint of step {step}. {nearest(rundir.steps(), step)}")
+    try:
+        found = manifests.read(rundir.manifest(step))
+        manifests.verify(found, rundir.path)
+    except DamagedError as error:
+        raise DataError(f"the checkpoint of step {step} in {rundir.path} is damaged: {error}") from error
+    return Checkpoint(rundir.prefix(step), found)
+
+
+def _compare(one: Checkpoint, other: Checkpoint) -> Iterator[str]:
+    """What differs, a line each: variables, metrics, and what the two were trained with."""
+    from trainerd.proof.traced.variables import Comparison
+
+    comparison = Comparison(one.prefix, other.prefix)
+    found = list(comparison.differences())
+    if found:
+        yield f"{len(found)} of {comparison.count} variables differ; the first:"
+    yield from (f"  {each}" for each in found[:_SHOWN])
+    if one.step == other.step:
+        yield from _metrics(one.manifest.metrics, other.manifest.metrics)
+    yield from (str(each) for each in differences(one.manifest.fingerprint, other.manifest.fingerprint))
+
+
+def _metrics(one: Mapping[str, float], other: Mapping[str, float]) -> Iterator[str]:
+    for name in sorted({*one, *other}):
+        ours, theirs = one.get(name), other.get(name)
+        if ours != theirs and not (ours != ours and theirs != theirs):
+            yield f"metrics.{name}: {ours} → {theirs}"

@@ -1,0 +1,148 @@
+"""`trainerd evaluate`: evaluate old checkpoints."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import psutil
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.config.schema import Config
+from trainerd.daemon import tensorflow_import
+from trainerd.errors import JobError, NotRunningError, UsageError
+from trainerd.history.rollback import nearest
+from trainerd.history.timeline import Entry, Mark, present_line
+from trainerd.rundir.lock import read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.text import figure
+
+if TYPE_CHECKING:
+    from trainerd.release.evaluate import Result
+
+POLL_SECS = 1.0
+_NICE = 10
+
+
+@click.command("evaluate")
+@click.argument("steps", metavar="[STEP]...", type=click.IntRange(min=0), nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All checkpoints of the run's present line.")
+@click.option("--minima", is_flag=True, help="Those that were kept as minima of the loss.")
+@click.option("--since", type=click.IntRange(min=0), metavar="STEP", help="Those of STEP and later.")
+@click.option("--follow", is_flag=True, help="Go on with each new one as it appears, until the run is over.")
+@click.option("--again", is_flag=True, help="Also those that were evaluated before.")
+@click.option("--entry", metavar="MODULE:ATTRIBUTE", help="A job with the same state and other data.")
+@options.config_option
+@options.logdir_option
+def command(
+    steps: tuple[int, ...],
+    every: bool,
+    minima: bool,
+    since: int | None,
+    follow: bool,
+    again: bool,
+    entry: str | None,
+    config_path: Path | None,
+    logdir: Path | None,
+) -> None:
+    """Evaluate checkpoints with the job's evaluation, and keep the results beside them. Default: the newest.
+
+    It runs at low priority, beside a run that trains too. A command that was interrupted goes on where it was.
+    """
+    if bool(steps) + every + minima + (since is not None) > 1:
+        raise UsageError("choose one of STEP, --all, --minima and --since.")
+    config = options.overrides(logdir, None, False)(options.load_config(config_path))
+    rundir = options.find_rundir(config_path, logdir)
+
+    def chosen() -> list[int]:
+        return _chosen(rundir, steps, every=every or follow, minima=minima, since=since)
+
+    if not chosen() and not follow:
+        raise NotRunningError(f"there is no such checkpoint in {rundir.path}.")
+    _evaluate(
+        replace(config, entry=entry or config.entry), rundir, entry or "", again, _batches(rundir, chosen, follow)
+    )
+
+
+def _chosen(rundir: RunDirectory, steps: tuple[int, ...], *, every: bool, minima: bool, since: int | None) -> list[int]:
+    """The steps of the checkpoints that are to be evaluated, oldest first.
+
+    Raises:
+      UsageError: one that is named does not exist.
+    """
+    entries = [each for each in present_line(rundir) if Mark.DAMAGED not in each.marks]
+    there = [each.step for each in entries]
+    for step in steps:
+        if step not in there:
+            raise UsageError(f"{rundir.path} has no checkpoint of step {step}. {nearest(there, step)}")
+    if steps:
+        return list(steps)
+    return [each.step for each in entries if _is_chosen(each, entries, every=every, minima=minima, since=since)]
+
+
+def _is_chosen(entry: Entry, entries: list[Entry], *, every: bool, minima: bool, since: int | None) -> bool:
+    if minima:
+        return Mark.MINIMUM in entry.marks
+    if since is not None:
+        return entry.step >= since
+    return every or entry is entries[-1]
+
+
+def _batches(rundir: RunDirectory, chosen: Callable[[], list[int]], follow: bool) -> Iterator[list[int]]:
+    """The steps to evaluate, and those that appear later."""
+    seen = set[tuple[int, int]]()  # each step with its manifest: a run that goes back comes to the same step again
+    while True:
+        is_over = read_holder(rundir) is None
+        found = {(step, _written_at(rundir, step)): step for step in chosen()}
+        new = [step for key, step in found.items() if key not in seen]
+        seen.update(found)
+        yield new
+        if not follow or (is_over and not new):
+            return
+        time.sleep(0 if new else POLL_SECS)
+
+
+def _written_at(rundir: RunDirectory, step: int) -> int:
+    try:
+        return rundir.manifest(step).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _evaluate(config: Config, rundir: RunDirectory, entry: str, again: bool, batches: Iterator[list[int]]) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    _be_modest()
+    os.chdir(config.folder)
+    with tensorflow_import.quiet():
+        from trainerd.release.evaluate import Evaluator
+    evaluator = Evaluator(config, rundir, entry=entry, again=again)
+    failed = 0
+    with Progress(console=Console(stderr=True), transient=True, disable=not os.isatty(2)) as progress:
+        task = progress.add_task("evaluating", total=0)
+        for steps in batches:
+            progress.update(task, total=(progress.tasks[0].total or 0) + len(steps))
+            for result in evaluator.evaluate(steps):
+                failed += bool(result.error)
+                say(_line(result))
+                progress.advance(task)
+    if failed:
+        raise JobError(f"{failed} of the checkpoints could not be evaluated: see above.", step=0, sound=True)
+
+
+def _be_modest() -> None:
+    """A run that trains comes first."""
+    os.nice(_NICE)
+    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+def _line(result: Result) -> str:
+    figures = ", ".join(f"{name} {figure(value)}" for name, value in result.figures.items())
+    return f"step {result.step}: {result.error or ', '.join(filter(None, [figures, result.skipped]))}"

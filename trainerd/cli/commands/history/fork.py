@@ -1,0 +1,78 @@
+"""`trainerd fork`: a new run that begins at a checkpoint of another."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.config import edit
+from trainerd.config import parse as configs
+from trainerd.errors import UsageError
+from trainerd.history.choice import choose
+from trainerd.history.fork import fork, require_free
+from trainerd.history.rollback import Target
+from trainerd.system.durable_files import storage, write_atomic
+
+
+@click.command("fork")
+@click.argument("where", metavar="STEP|best|minimum")
+@click.argument("folder", metavar="NEWDIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the config, for the new run.")
+@click.option("--metric", help="The metric of `best`. Default: the config's `best`.")
+@click.option("--line", type=click.IntRange(min=1), help="An earlier line of the run, which STEP is of.")
+@options.config_option
+@options.logdir_option
+def command(
+    where: str,
+    folder: Path,
+    said: tuple[str, ...],
+    metric: str | None,
+    line: int | None,
+    config_path: Path | None,
+    logdir: Path | None,
+) -> None:
+    """Make NEWDIR a run directory that begins at a checkpoint. The run that it is of is not touched, and may train.
+
+    With --set, a config for it is written beside the config, with the name of NEWDIR.
+    """
+    rundir, folder = options.find_rundir(config_path, logdir), folder.absolute()
+    changes = edit.read_changes(said)
+    target = Target(choose(rundir, where, metric, line), line)
+    require_free(folder)
+    path, text = _config_of(folder, changes, config_path) if changes else (None, "")
+    fork(rundir, target, folder, changes)
+    if path is None:
+        say(f"forked {target}: `{options.command_line('run', config_path, folder)}` trains it.")
+        return
+    with storage(f"write {path}"):
+        write_atomic(path, text.encode())
+    say(f"forked {target}: `{options.command_line('run', _short(path))}` trains it.")
+
+
+def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) -> tuple[Path, str]:
+    """The path and the text of the config of a fork.
+
+    Raises:
+      ConfigError: a change makes it wrong.
+      UsageError: there is such a file, or a key that a fork decides itself.
+    """
+    if "logdir" in changes:
+        raise UsageError("--set logdir: NEWDIR is the run directory.")
+    found = options.load_config(config_path)
+    path = (found.path.parent if found.path is not None else Path.cwd()) / f"{folder.name}.toml"
+    if path.exists():
+        raise UsageError(f"{path} exists: name another NEWDIR, or move that file.")
+    logdir = os.path.relpath(folder, path.parent)
+    quoted = edit.read_changes([f"logdir={logdir}"])
+    text = edit.changed(options.config_text(config_path), changes | quoted)
+    configs.parse(tomllib.loads(text), path=path)
+    return path, text
+
+
+def _short(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,71 @@
+"""`trainerd history`: the loss over the steps of a run, with what happened."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.say import say
+from trainerd.errors import NotRunningError
+from trainerd.history import plots
+from trainerd.history.story import Kind, Story, story_of
+
+_WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
+
+
+@click.command("history")
+@click.option("--metric", "tag", default="loss", show_default=True, help="Whose curve is drawn.")
+@click.option("--smooth", type=click.FloatRange(min=1), default=20.0, show_default=True, help="In points of the curve.")
+@click.option("--log", is_flag=True, help="On a logarithmic scale.")
+@click.option("--image", type=click.Path(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
+@click.option("--json", "as_json", is_flag=True, help="Print the points and what happened, on one line.")
+@options.config_option
+@options.logdir_option
+def command(
+    tag: str,
+    smooth: float,
+    log: bool,
+    image: Path | None,
+    as_json: bool,
+    config_path: Path | None,
+    logdir: Path | None,
+) -> None:
+    """Draw the smoothed loss over the steps, with checkpoints, minima, evaluations, pauses, crashes and rollbacks."""
+    rundir = options.find_rundir(config_path, logdir)
+    story = story_of(rundir, tag, smooth)
+    if as_json:
+        say(json.dumps(_as_json(story)))
+        return
+    if not story.curve.steps:
+        raise NotRunningError(
+            f"{rundir.path} has no curve of {tag!r} yet. A run that trains writes a point every `metrics_secs`, 10 s, "
+            "and shows it some seconds later."
+        )
+    if image is not None:
+        plots.as_picture(story, image, log=log)
+        say(f"wrote {image}")
+        return
+    size = shutil.get_terminal_size((_WIDTH, _HEIGHT))
+    is_terminal = sys.stdout.isatty()
+    width, height = (size.columns, max(12, min(size.lines - 8, 40))) if is_terminal else (_WIDTH, _HEIGHT)
+    say(plots.in_terminal(story, width, height, log=log))
+    for moment in story.moments:
+        if moment.kind not in (Kind.CHECKPOINT, Kind.EVALUATION):
+            sign = plots.LOOKS[moment.kind][0]
+            say(f"{sign} step {moment.step:,}: {moment.kind}" + (f", {moment.said}" if moment.said else ""))
+
+
+def _as_json(story: Story) -> dict[str, object]:
+    points = zip(story.curve.steps, story.curve.values, story.smoothed, strict=True)
+    return {
+        "metric": story.tag,
+        "points": [[step, *(each if math.isfinite(each) else None for each in values)] for step, *values in points],
+        "moments": [{**asdict(moment), "kind": str(moment.kind)} for moment in story.moments],
+    }

@@ -1,0 +1,1 @@
+"""Commands about a job, before it is trained and after: one file each."""

@@ -1,0 +1,58 @@
+"""`trainerd export`: package a checkpoint for use elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from trainerd.cli import chosen, options
+from trainerd.cli.say import say
+from trainerd.daemon import tensorflow_import
+from trainerd.errors import UsageError
+
+_ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
+
+
+@click.command("export")
+@click.argument("words", metavar="[STEP|best|minimum] OUT", nargs=-1, required=True)
+@click.option("--best", "--metric", "metric", metavar="METRIC", help="The best checkpoint by this metric.")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["savedmodel", "keras", "weights"]),
+    multiple=True,
+    help="May be repeated. Default: a SavedModel, and a .keras file of a Keras model.",
+)
+@click.option("--archive", type=click.Choice([*_ARCHIVES]), help="Write OUT.tar.gz or OUT.zip, and no folder.")
+@options.config_option
+@options.logdir_option
+def command(
+    words: tuple[str, ...],
+    metric: str | None,
+    formats: tuple[str, ...],
+    archive: str | None,
+    config_path: Path | None,
+    logdir: Path | None,
+) -> None:
+    """Write the model of a checkpoint, its figures, and the checksums of all files into the new folder OUT.
+
+    A process that has nothing of trainerd loads it again, and must get from it what the checkpoint gives: else there is
+    no release. Default: the newest checkpoint.
+    """
+    where, out = chosen.words_of(words, "OUT")
+    folder = Path(out).absolute()
+    target = folder.with_name(folder.name + _ARCHIVES[archive]) if archive else folder
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} exists and is not empty: name a new folder.")
+    config = options.overrides(logdir, None, False)(options.load_config(config_path))
+    rundir = options.find_rundir(config_path, logdir)
+    found = chosen.checkpoint(rundir, where, metric)
+    os.chdir(config.folder)
+    with tensorflow_import.quiet():
+        from trainerd.release.export import Release, release
+    told = release(Release(config, rundir, found, formats), folder, target if archive else None)
+    say(f"released step {found.step}: {target}")
+    for form, compared in told.items():
+        say(f"  {form}: loaded again alone, and compared: {compared}")

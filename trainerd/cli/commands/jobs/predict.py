@@ -1,0 +1,38 @@
+"""`trainerd predict`: write the predictions of a checkpoint as a CSV file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from trainerd.cli import chosen, options
+from trainerd.cli.say import say
+from trainerd.daemon import tensorflow_import
+
+
+@click.command("predict")
+@click.argument("words", metavar="[STEP|best|minimum]", nargs=-1)
+@click.option("--best", "--metric", "metric", metavar="METRIC", help="The best checkpoint by this metric.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file, with a header."
+)
+@options.config_option
+@options.logdir_option
+def command(
+    words: tuple[str, ...], metric: str | None, output: Path, config_path: Path | None, logdir: Path | None
+) -> None:
+    """Write the job's predictions, such as a submission: one row for each example, with its id. Default: the newest
+    checkpoint.
+    """
+    where, _ = chosen.words_of((*words, ""), "STEP")
+    output = output.absolute()
+    config = options.overrides(logdir, None, False)(options.load_config(config_path))
+    rundir = options.find_rundir(config_path, logdir)
+    found = chosen.checkpoint(rundir, where, metric)
+    os.chdir(config.folder)
+    with tensorflow_import.quiet():
+        from trainerd.release.predict import predict
+    rows = predict(config, rundir, found, output)
+    say(f"wrote {rows:,} predictions of step {found.step}: {output}")

@@ -1,0 +1,44 @@
+"""`trainerd set`: change a number, such as the learning rate, while the run trains."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options, requests
+from trainerd.cli.say import say
+from trainerd.errors import NotRunningError, UsageError
+from trainerd.rundir import set_requests
+from trainerd.rundir.lock import read_holder
+from trainerd.rundir.set_requests import SetRequest
+
+
+@click.command("set")
+@click.argument("said", metavar="NAME=NUMBER...", nargs=-1, required=True)
+@options.config_option
+@options.logdir_option
+def command(said: tuple[str, ...], config_path: Path | None, logdir: Path | None) -> None:
+    """Set numbers such as learning_rate=1e-4 at the next boundary, and make a checkpoint of that.
+
+    They are kept over a pause. The lineage of each later checkpoint has them.
+    """
+    rundir = options.find_rundir(config_path, logdir)
+    values = set_requests.parse(" ".join(said))
+    if (holder := read_holder(rundir)) is None:
+        start = options.command_line("start", config_path, logdir)
+        raise NotRunningError(f"nothing trains in {rundir.path}. `{start}` starts it; set numbers then.")
+    request = SetRequest(values, uuid.uuid4().hex)
+    answer = requests.ask(
+        rundir,
+        holder,
+        request.id,
+        lambda: requests.append(rundir.set_request, request.to_line()),
+        rundir.set_request,
+        "set it",
+    )
+    if answer.step is None:
+        raise UsageError(str(answer.error))
+    told = ", ".join(f"{name} = {value:g}" for name, value in values.items())
+    say(f"after step {answer.step}: {told}")

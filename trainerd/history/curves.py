@@ -1,0 +1,170 @@
+"""The curves of a run, read from its event files. Needs no TensorFlow: the messages are TensorBoard's own."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainerd.history.lines import Line, lines
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import storage
+from trainerd.system.regular_files import MIB, open_to_read
+
+_HEADER = struct.Struct("<QI")  # a record: its length, a checksum of that, the data, a checksum of those
+_CHECKSUM = 4
+_EVALUATION = "val_"
+_LIMIT = 64 * MIB  # of one event; a picture has less
+_START = 1  # SessionLog.START
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A process began to write.
+
+    Attributes:
+      step: its steps come after this one.
+      at: when, in seconds since 1970 (UTC).
+      passed: the last step that was written before; what lies between is trained again.
+      went_back: whether the run went back there on request.
+    """
+
+    step: int
+    at: float
+    passed: int
+    went_back: bool = False
+
+
+@dataclass
+class Curve:
+    """One metric over the steps of a run's present line.
+
+    Attributes:
+      steps, values: its points, by step.
+      begins: where processes began, or the run went back.
+      evaluated: the steps at which the run was evaluated while it trained.
+    """
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    begins: list[Begin] = field(default_factory=list)
+    evaluated: set[int] = field(default_factory=set)
+
+    def smoothed(self, points: float) -> list[float]:
+        """The values, smoothed exponentially.
+
+        Args:
+          points: the time constant, in points.
+        """
+        share, average, weight = 1.0 / max(1.0, points), 0.0, 0.0
+        found = []
+        for value in self.values:
+            if math.isfinite(value):
+                average, weight = average + share * (value - average), weight + share * (1.0 - weight)
+            found.append(average / weight if weight else math.nan)
+        return found
+
+    def at(self, step: int, values: Sequence[float]) -> float:
+        """The value of a curve with these steps at the point nearest to a step."""
+        nearest = min(range(len(self.steps)), key=lambda index: abs(self.steps[index] - step))
+        return values[nearest]
+
+
+def read_curve(rundir: RunDirectory, tag: str) -> Curve:
+    """Read one metric's curve of a run's present line: points that were trained again, or are of earlier lines, are not
+    in it.
+
+    Raises:
+      StorageError: an event file cannot be read.
+    """
+    reader = _Reader(lines(rundir))
+    for path in sorted(rundir.path.glob("events.out.tfevents.*")):
+        with storage(f"read {path}"):
+            for event in _events(path):
+                reader.read(event, tag)
+    return reader.curve
+
+
+class _Reader:
+    """Follows the events of a run, in the order in which they were written.
+
+    Args:
+      left: the earlier lines, each of which was left at a time.
+    """
+
+    def __init__(self, left: Sequence[Line]) -> None:
+        self.curve = Curve()
+        self._last = 0
+        self._to_come = list(left)
+        self._tails: dict[int, list[tuple[int, float]]] = {}  # the points of each line beyond where it began
+
+    def read(self, event: Any, tag: str) -> None:
+        """Take over what an event tells."""
+        if event.session_log.status == _START:
+            self._begin(event.step - 1, event.wall_time)
+        for value in event.summary.value:
+            if value.tag.startswith(_EVALUATION):
+                self.curve.evaluated.add(event.step)
+            if value.tag == tag and (found := _number(value)) is not None:
+                self._forget(event.step)  # where the loader of TensorBoard would, too
+                self.curve.steps.append(event.step)
+                self.curve.values.append(found)
+        self._last = max(self._last, event.step)
+
+    def _begin(self, step: int, at: float) -> None:
+        went_back = False
+        while self._to_come and self._to_come[0].at <= at:
+            self._leave(self._to_come.pop(0))
+            went_back = True
+        self.curve.begins.append(Begin(step, at, self._last, went_back))
+        self._forget(step + 1)
+        self.curve.evaluated = {each for each in self.curve.evaluated if each <= step}
+        self._last = step
+
+    def _leave(self, line: Line) -> None:
+        """The run left its line, and went on on this one or on an earlier one."""
+        points = list(zip(self.curve.steps, self.curve.values, strict=True))
+        self._tails[line.number] = [point for point in points if point[0] > line.began_at]
+        kept = [point for point in points if point[0] <= line.began_at]
+        if line.target_line is not None and line.target is not None:
+            kept += [point for point in self._tails.get(line.target_line, []) if point[0] <= line.target]
+        self.curve.steps, self.curve.values = [step for step, _ in kept], [value for _, value in kept]
+
+    def _forget(self, step: int) -> None:
+        while self.curve.steps and self.curve.steps[-1] >= step:
+            self.curve.steps.pop()
+            self.curve.values.pop()
+
+
+def _number(value: Any) -> float | None:
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return float(value.simple_value)
+    if kind == "tensor" and value.tensor.float_val:
+        return float(value.tensor.float_val[0])
+    if kind == "tensor" and len(value.tensor.tensor_content) == 4 and not value.tensor.tensor_shape.dim:
+        return float(struct.unpack("<f", value.tensor.tensor_content)[0])
+    return None
+
+
+def _events(path: Path) -> Iterator[Any]:
+    """The events of a file, up to where a killed process or a full disk cut it off."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    with open_to_read(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        while len(header := file.read(_HEADER.size)) == _HEADER.size:
+            length = _HEADER.unpack(header)[0]
+            if length > min(size - file.tell() - _CHECKSUM, _LIMIT):
+                return
+            data = file.read(length)
+            file.seek(_CHECKSUM, 1)
+            try:
+                yield Event.FromString(data)
+            except DecodeError:
+                return

@@ -1,0 +1,126 @@
+"""Forks: a new run directory that begins at a checkpoint of another."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.checkpoint_state import StateFile
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.errors import StorageError, UsageError
+from trainerd.history.lines import checkpoints_of
+from trainerd.history.rollback import Target, require_target
+from trainerd.rundir.paths import RunDirectory, logdir_mistake
+from trainerd.system.durable_files import storage
+from trainerd.system.regular_files import read_regular
+from trainerd.system.staging import put_in_place, staged
+
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # of this file system, or to it
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a forked run comes from; the content of `fork.json`.
+
+    Attributes:
+      logdir: the run directory that it was forked from.
+      step: the step at which it begins.
+      line: the earlier line of that run, if the checkpoint was of one; else None.
+      at: when it was forked, in seconds since 1970 (UTC).
+      changes: the keys of the config that were set, with their values in TOML.
+    """
+
+    logdir: str
+    step: int
+    line: int | None
+    at: float
+    changes: dict[str, str] = field(default_factory=dict)
+
+
+def fork(
+    rundir: RunDirectory,
+    target: Target,
+    folder: Path,
+    changes: Mapping[str, str],
+    *,
+    clock: Callable[[], float] = time.time,
+) -> RunDirectory:
+    """Make a run directory that begins at a checkpoint. It is put in place as a whole, or not at all.
+
+    The files are hard links where the file system has them, since no checkpoint's file is ever written to again.
+
+    Args:
+      rundir: the run directory of the checkpoint.
+      target: the checkpoint.
+      folder: the new run directory, which must not exist or be empty.
+      changes: see `Origin`.
+      clock: seconds since 1970 (UTC).
+
+    Raises:
+      UsageError: there is no such checkpoint, or the folder is not empty.
+      StorageError: it could not be made.
+    """
+    if mistake := logdir_mistake(folder):
+        raise UsageError(mistake)
+    require_free(folder)
+    found = require_target(rundir, target)
+    source = rundir if target.line is None else checkpoints_of(rundir, target.line)
+    new = RunDirectory(folder, rundir.basename)
+    origin = Origin(str(rundir.path), target.step, target.line, clock(), dict(changes))
+    with storage(f"make {folder}"), staged(folder) as staging:
+        _fill(RunDirectory(staging, rundir.basename), source, found, origin)
+        put_in_place(staging, folder)
+    return new
+
+
+def require_free(folder: Path) -> None:
+    """See that nothing is in a folder.
+
+    Raises:
+      UsageError: something is.
+    """
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise UsageError(f"{folder} exists and is not empty: name a new folder.")
+
+
+def origin_of(rundir: RunDirectory) -> Origin | None:
+    """Where a run was forked from; None if it was not."""
+    try:
+        with storage(f"read {rundir.origin}", missing_ok=True):
+            return msgspec.json.decode(read_regular(rundir.origin), type=Origin)
+    except msgspec.DecodeError:
+        return None
+    return None
+
+
+def _fill(staging: RunDirectory, source: RunDirectory, found: Manifest, origin: Origin) -> None:
+    """Put the files of a checkpoint into a folder, its manifest and what it was forked from."""
+    for name in found.files:
+        if manifests.is_needed(name) or (source.path / name).exists():
+            _link(source.path / name, staging.path / name)
+    own = replace(found, before=None)
+    try:
+        manifests.verify(own, staging.path)
+    except DamagedError as error:  # retention has deleted it meanwhile
+        raise StorageError(f"the checkpoint of step {found.step} is not there any more: {error}") from error
+    staging.manifest(found.step).write_bytes(own.to_bytes())
+    staging.checkpoint_state.write_bytes(StateFile(found.step, (found.step,)).to_bytes(staging.basename))
+    staging.origin.write_bytes(json.dumps(asdict(origin), indent=1).encode() + b"\n")
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(source, target, follow_symlinks=False)

@@ -1,0 +1,120 @@
+"""The story of a run: its loss over the steps, with what happened at which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.lineage import BACK, Change
+from trainerd.history.curves import Begin, Curve, read_curve
+from trainerd.history.lines import Line, lines
+from trainerd.history.timeline import Entry, Mark, timeline
+from trainerd.rundir.paths import RunDirectory
+
+POINTS = 20.0  # with which a curve is smoothed, by default
+
+
+class Kind(StrEnum):
+    """What happened."""
+
+    CHECKPOINT = "checkpoint"
+    MINIMUM = "minimum"
+    BEST = "best"
+    EVALUATION = "evaluation"
+    PAUSE = "pause"
+    CRASH = "crash"
+    ROLLBACK = "rollback"
+    CHANGE = "change"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that happened at a step.
+
+    Attributes:
+      kind: what.
+      step: where.
+      said: more of it, for a person.
+    """
+
+    kind: Kind
+    step: int
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that a plot of a run shows.
+
+    Attributes:
+      tag: the metric.
+      curve: its points.
+      smoothed: its smoothed values, one for each point.
+      moments: what happened, by step.
+    """
+
+    tag: str
+    curve: Curve
+    smoothed: list[float]
+    moments: list[Moment]
+
+    def steps_of(self, kind: Kind) -> list[int]:
+        """The steps at which something of this kind happened."""
+        return [moment.step for moment in self.moments if moment.kind is kind]
+
+
+def story_of(rundir: RunDirectory, tag: str = "loss", points: float = POINTS) -> Story:
+    """Read the story of a run.
+
+    Args:
+      rundir: the run directory.
+      tag: the metric whose curve is shown.
+      points: the time constant of the smoothing, in points of the curve.
+
+    Raises:
+      StorageError: it cannot be read.
+    """
+    entries, curve = timeline(rundir), read_curve(rundir, tag)
+    moments = [moment for entry in entries if entry.line is None for moment in _of_checkpoint(entry)]
+    moments += [Moment(Kind.EVALUATION, step) for step in sorted(curve.evaluated | rundir.evaluated())]
+    lineage = _lineage(rundir)
+    moments += [Moment(Kind.CHANGE, change.step, str(change).partition(": ")[2]) for change in lineage]
+    turned_back = {change.step for change in lineage if change.kind == BACK}
+    moments += [_rollback(line) for line in lines(rundir)]
+    moments += [
+        _crash(begin)
+        for begin in curve.begins
+        if begin.passed > begin.step and not begin.went_back and begin.step not in turned_back
+    ]
+    return Story(tag, curve, curve.smoothed(points), sorted(moments, key=lambda moment: moment.step))
+
+
+def _of_checkpoint(entry: Entry) -> list[Moment]:
+    if Mark.QUARANTINED in entry.marks or Mark.DAMAGED in entry.marks:
+        return []
+    found = [Moment(Kind.CHECKPOINT, entry.step, entry.reason)]
+    if entry.minimum is not None:
+        found.append(Moment(Kind.MINIMUM, entry.step, f"loss {entry.minimum:.4g}"))
+    if Mark.BEST in entry.marks:
+        found.append(Moment(Kind.BEST, entry.step))
+    if entry.reason == "pause":
+        found.append(Moment(Kind.PAUSE, entry.step))
+    return found
+
+
+def _lineage(rundir: RunDirectory) -> Sequence[Change]:
+    """What was done to the run, by its newest checkpoint."""
+    newest = catalogue.newest(rundir)
+    return newest.lineage if newest is not None else ()
+
+
+def _rollback(line: Line) -> Moment:
+    step = line.began_at if line.target is None else line.target
+    onto = f" of line {line.target_line}" if line.target_line is not None else ""
+    return Moment(Kind.ROLLBACK, step, f"from step {line.ended_at} to step {step}{onto}")
+
+
+def _crash(begin: Begin) -> Moment:
+    return Moment(Kind.CRASH, begin.step, f"{begin.passed - begin.step} steps were trained again")

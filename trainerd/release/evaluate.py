@@ -1,0 +1,110 @@
+"""Evaluates old checkpoints with the job's own evaluation. Imports TensorFlow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from trainerd.checkpoints import evaluations
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.config.schema import Config
+from trainerd.errors import DataError, EntryError, JobError, full_message
+from trainerd.loop.recorder import as_validation
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions import load
+
+_HOW = """\
+  the job has no evaluation. Give it one:
+
+      def evaluate():
+          return {"accuracy": ...}          # of data that it was not trained with
+
+      return trainerd.Job(..., evaluate=evaluate)       # of a KerasJob: validation_data=..."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one checkpoint.
+
+    Attributes:
+      step: its step.
+      figures: what the evaluation gave; empty if it was not evaluated.
+      skipped: why it was not, if that is no error: it was evaluated before, or deleted meanwhile.
+      error: why it could not be evaluated.
+    """
+
+    step: int
+    figures: dict[str, float]
+    skipped: str = ""
+    error: str = ""
+
+
+class Evaluator:
+    """Evaluates checkpoints of one run directory.
+
+    Args:
+      config: the job. Its entry may be another than the one that was trained, with the same state and other data.
+      rundir: the run directory.
+      entry: under which name the results are kept; "" for the job's own.
+      again: whether checkpoints with a result are evaluated once more.
+      clock: seconds since 1970 (UTC).
+      timer: seconds on a clock that is never set.
+
+    Raises:
+      EntryError: the job cannot be had, or has no evaluation.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rundir: RunDirectory,
+        *,
+        entry: str = "",
+        again: bool = False,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = load.open_session(replace(config, input_position="restart"))
+        if not self._session.can_score:
+            raise EntryError(f"entry = {config.entry!r}:\n{_HOW}")
+        self._rundir = rundir
+        self._entry = entry
+        self._again = again
+        self._clock = clock
+        self._timer = timer
+
+    def evaluate(self, steps: Iterable[int]) -> Iterator[Result]:
+        """Evaluate these checkpoints, and put each result on disk as soon as it is known.
+
+        Yields:
+          The result of each.
+
+        Raises:
+          StorageError: a result cannot be written.
+        """
+        for step in steps:
+            yield self._one(step)
+
+    def _one(self, step: int) -> Result:
+        path = self._rundir.manifest(step)
+        try:
+            found = manifests.read(path)
+            before = evaluations.read(self._rundir, found).by_entry.get(self._entry)
+            if before is not None and not self._again:
+                return Result(step, evaluations.read(self._rundir, found).figures, skipped="evaluated before")
+            manifests.verify(found, self._rundir.path)
+            return Result(step, self._scored(found))
+        except (DamagedError, DataError, JobError) as error:
+            if not path.exists():
+                return Result(step, {}, skipped="deleted by retention meanwhile")
+            said = full_message(error) if isinstance(error, DataError | JobError) else str(error)
+            return Result(step, {}, error=said)
+
+    def _scored(self, found: Manifest) -> dict[str, float]:
+        begun, at = self._timer(), self._clock()
+        self._session.load(self._rundir.prefix(found.step))
+        figures = as_validation(self._session.score())
+        evaluations.record(self._rundir, found, self._entry, figures, at, self._timer() - begun)
+        return figures

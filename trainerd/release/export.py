@@ -1,0 +1,140 @@
+"""Packages a checkpoint for use elsewhere: its model, a card, checksums. Imports TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.checkpoints import evaluations
+from trainerd.checkpoints.manifest import FileRecord, Manifest
+from trainerd.config.schema import Config
+from trainerd.errors import EntryError, ReleaseError
+from trainerd.job.user_code import job_traceback, user_code
+from trainerd.loop.contract import Exportable
+from trainerd.loop.recorder import as_validation
+from trainerd.release import card
+from trainerd.release.archive import archive
+from trainerd.release.verify import References, references_of, verify
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions import load
+from trainerd.system.durable_files import storage
+from trainerd.system.staging import put_in_place, staged
+
+SAVEDMODEL, KERAS, WEIGHTS = "savedmodel", "keras", "weights"
+NAMES = {SAVEDMODEL: "savedmodel", KERAS: "model.keras", WEIGHTS: "model.weights.h5"}
+_HOW = """\
+  the job has nothing to export: neither one Keras model in its state nor an `export`. Give it one:
+
+      def export(directory):
+          tf.saved_model.save(module, str(directory))       # or model.export(str(directory))
+
+      return trainerd.Job(..., export=export)"""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is put together.
+
+    Attributes:
+      config: the config of the job.
+      rundir: the run directory.
+      checkpoint: what is packaged.
+      formats: which of `NAMES`; empty for all that the job can be written as, but `weights`.
+    """
+
+    config: Config
+    rundir: RunDirectory
+    checkpoint: Manifest
+    formats: Sequence[str] = ()
+
+
+def release(wanted: Release, folder: Path, packed: Path | None = None) -> Mapping[str, str]:
+    """Write a release, verify it, and put it in place as a whole or not at all.
+
+    Args:
+      wanted: what is put together.
+      folder: where; it does not exist, or is empty.
+      packed: an archive that is written in place of the folder; None for the folder.
+
+    Returns:
+      What was compared, by format.
+
+    Raises:
+      EntryError: the job has nothing to export.
+      ReleaseError: what was written does not give what the checkpoint gives.
+      StorageError: it cannot be written.
+    """
+    session = load.open_session(replace(wanted.config, input_position="restart"))
+    session.load(wanted.rundir.prefix(wanted.checkpoint.step))
+    exportable = session.exportable()
+    formats = _formats(wanted, exportable)
+    figures = session.score() if session.can_score else {}
+    with storage(f"write the release in {folder}"), staged(folder) as staging:
+        for form in formats:
+            _write(exportable, form, staging / NAMES[form])
+        compared = _verified(wanted, exportable, figures, staging, formats)
+        _describe(wanted, as_validation(figures), compared, staging)
+        if packed is not None:
+            archive(staging, packed)
+        else:
+            put_in_place(staging, folder)
+    return compared
+
+
+def _formats(release: Release, exportable: Exportable) -> list[str]:
+    has_model, has_export = exportable.model is not None, exportable.export is not None
+    possible = [*([SAVEDMODEL] if has_model or has_export else []), *([KERAS, WEIGHTS] if has_model else [])]
+    wanted = list(release.formats) or [form for form in possible if form != WEIGHTS]
+    if not possible:
+        raise EntryError(f"entry = {release.config.entry!r}:\n{_HOW}")
+    if missing := [form for form in wanted if form not in possible]:
+        raise ReleaseError(f"--format {missing[0]} needs one Keras model in the job's state, and there is none.")
+    return wanted
+
+
+def _write(exportable: Exportable, form: str, path: Path) -> None:
+    with user_code(lambda error: ReleaseError(f"the job could not be exported as {form}:\n{job_traceback(error)}")):
+        if form == SAVEDMODEL and exportable.export is not None:
+            exportable.export(path)
+            if not path.is_dir() or not any(path.iterdir()):
+                raise ReleaseError(f"the job's `export` wrote nothing into {path.name}.")
+        elif form == SAVEDMODEL:
+            exportable.model.export(str(path), verbose=False)
+        elif form == KERAS:
+            exportable.model.save(str(path))
+        else:
+            exportable.model.save_weights(str(path))
+
+
+def _verified(
+    release: Release, exportable: Exportable, figures: Mapping[str, float], staging: Path, formats: Sequence[str]
+) -> dict[str, str]:
+    with tempfile.TemporaryDirectory(prefix="trainerd-release-") as scratch:
+        state = _variables(release.rundir.prefix(release.checkpoint.step))
+        references: References = references_of(exportable, state, figures, Path(scratch))
+        return {form: verify(staging / NAMES[form], form, references, Path(scratch)) for form in formats}
+
+
+def _variables(prefix: Path) -> dict[str, bytes]:
+    """The bytes of every variable of a checkpoint."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    types: Mapping[str, Any] = reader.get_variable_to_dtype_map()
+    names = [name for name, kind in types.items() if kind.is_numpy_compatible and kind != tf.string]
+    return {name: reader.get_tensor(name).tobytes() for name in names}
+
+
+def _describe(release: Release, figures: Mapping[str, float], compared: Mapping[str, str], staging: Path) -> None:
+    """Write README.md with its picture, and release.json with the checksums of everything else."""
+    metrics = evaluations.figures(release.rundir, release.checkpoint)
+    has_picture = card.draw(release.rundir, release.checkpoint.step, staging / "loss.png")
+    about = card.about(release.config, release.rundir, release.checkpoint, metrics, figures, compared)
+    (staging / "README.md").write_text(card.readme(about, has_picture=has_picture), encoding="utf-8")
+    files = sorted(path for path in staging.rglob("*") if path.is_file())
+    about["files"] = {str(path.relative_to(staging)): vars(FileRecord.of(path)) for path in files}
+    (staging / "release.json").write_text(json.dumps(about, indent=1, allow_nan=False) + "\n", encoding="utf-8")
