@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import latency, rates, report, stalls, starts
+from benchmarks import latency, past, rates, report, stalls, starts
 from benchmarks.figures import Figure
 from benchmarks.plan import FULL, SHORT, Plan
 from benchmarks.processes import BenchmarkError
@@ -34,6 +34,10 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "status": starts.status,
     "resume": starts.resume,
     "variables": starts.variables,
+    "minima": past.minima,
+    "listing": past.listing,
+    "evaluating": past.evaluating,
+    "going_back": past.going_back,
     "checkpoints": stalls.checkpoints,
 }
 

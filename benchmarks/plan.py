@@ -18,6 +18,8 @@ class Plan:
       imports: how often TensorFlow is imported beside it.
       starts: how often a run is resumed.
       variables: of the job that has many of them.
+      manifests: of the run directory that is listed.
+      evaluated, evaluations: how many checkpoints are evaluated, and how often.
       state_mebibytes, checkpoints: the sizes of state that are saved, and how often each.
       say: told what goes on.
     """
@@ -32,6 +34,9 @@ class Plan:
     imports: int
     starts: int
     variables: int
+    manifests: int
+    evaluated: int
+    evaluations: int
     state_mebibytes: tuple[int, ...]
     checkpoints: int
     say: Callable[[str], None] = lambda text: None
@@ -48,6 +53,9 @@ FULL = Plan(
     imports=5,
     starts=7,
     variables=10_000,
+    manifests=10_000,
+    evaluated=50,
+    evaluations=5,
     state_mebibytes=(64, 512, 2048),
     checkpoints=7,
 )
@@ -62,6 +70,9 @@ SHORT = Plan(
     imports=1,
     starts=2,
     variables=1_000,
+    manifests=10_000,
+    evaluated=20,
+    evaluations=1,
     state_mebibytes=(64,),
     checkpoints=3,
 )

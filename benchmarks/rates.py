@@ -24,8 +24,8 @@ INVERSIONS = "TRAINERD_BENCH_INVERSIONS"
 def tiny(plan: Plan) -> list[Figure]:
     """The smallest step there is: all that is measured is what stands between two steps."""
     entry = "benchmarks.jobs:tiny"
-    with _folder() as folder:
-        ours, bare, monitored, supervisor = _rates(
+    with folder_of() as folder:
+        ours, bare, monitored, supervisor = rates_of(
             plan,
             lambda: Trainer(entry, folder, by_loss=True),
             lambda: Peer("bare", entry),
@@ -41,8 +41,8 @@ def tiny(plan: Plan) -> list[Figure]:
 
 def keras(plan: Plan) -> list[Figure]:
     """The smallest Keras model, with a dataset."""
-    with _folder() as folder, _folder() as another:
-        ours, job, fit, by_hundred = _rates(
+    with folder_of() as folder, folder_of() as another:
+        ours, job, fit, by_hundred = rates_of(
             plan,
             lambda: Trainer("benchmarks.jobs:tiny_keras", folder),
             lambda: Trainer("benchmarks.jobs:tiny_keras_job", another),
@@ -60,8 +60,8 @@ def keras(plan: Plan) -> list[Figure]:
 
 def digits_keras(plan: Plan) -> list[Figure]:
     """The model of digits, compiled: as a KerasJob, and under `fit`."""
-    with _folder() as folder:
-        ours, fit, by_fifty = _rates(
+    with folder_of() as folder:
+        ours, fit, by_fifty = rates_of(
             plan,
             lambda: Trainer("benchmarks.jobs:digits_keras_job", folder),
             lambda: Peer("keras_fit", "digits", "1"),
@@ -78,15 +78,15 @@ def digits_keras(plan: Plan) -> list[Figure]:
 def digits(plan: Plan) -> list[Figure]:
     """The job that ships: a small CNN on a dataset, batches of 32."""
     entry = "trainerd.examples.digits:job"
-    with _folder() as folder:
-        ours, bare = _rates(plan, lambda: Trainer(entry, folder), lambda: Peer("bare", entry))
+    with folder_of() as folder:
+        ours, bare = rates_of(plan, lambda: Trainer(entry, folder), lambda: Peer("bare", entry))
     return [compared("digits", "digits step / bare loop", UNIT, ours, bare, Bar(AT_LEAST, 1.15))]
 
 
 def graph(plan: Plan) -> list[Figure]:
     """The seed's TensorFlow 1 graph, in a loop of the program's own: the time of one step."""
     kinds = ("our_supervisor", "our_monitored", "session", "supervisor", "monitored")
-    rates = _rates(plan, *(functools.partial(Peer, "graph", kind) for kind in kinds))
+    rates = rates_of(plan, *(functools.partial(Peer, "graph", kind) for kind in kinds))
     supervisor, ours, session, theirs, monitored = ([1e6 / rate for rate in side] for side in rates)
     what = "graph step, Supervisor"
     return [
@@ -109,7 +109,7 @@ def graph(plan: Plan) -> list[Figure]:
 def fifty_ms(plan: Plan) -> list[Figure]:
     """A step of 50 ms: nothing is won here, and nothing may be lost."""
     entry = "benchmarks.jobs:fifty_ms"
-    with _folder() as folder, contextlib.ExitStack() as stack:
+    with folder_of() as folder, contextlib.ExitStack() as stack:
         bare = _entered(stack, lambda: Peer("bare", entry))
         bare.ready()  # it measures how much work 50 ms are
         env = {INVERSIONS: str(bare.facts["inversions"])}
@@ -120,13 +120,20 @@ def fifty_ms(plan: Plan) -> list[Figure]:
     return [compared("fifty_ms", "50 ms step / bare loop", UNIT, ours, peer, Bar(AT_LEAST, 0.995))]
 
 
-def _rates(plan: Plan, *builders: Callable[[], Side]) -> list[list[float]]:
-    """Start all sides, and measure them in turns."""
+def rates_of(plan: Plan, *builders: Callable[[], Side], long: bool = False) -> list[list[float]]:
+    """Start all sides, and measure them in turns.
+
+    Args:
+      plan: how long.
+      builders: make the sides.
+      long: whether the bar is close, so that more rounds are needed.
+    """
+    rounds, seconds = (plan.long_rounds, plan.long_seconds) if long else (plan.rounds, plan.seconds)
     with contextlib.ExitStack() as stack:
         sides = [_entered(stack, build) for build in builders]
         for side in sides:
             side.ready()
-        return interleaved(sides, rounds=plan.rounds, seconds=plan.seconds, say=plan.say)
+        return interleaved(sides, rounds=rounds, seconds=seconds, say=plan.say)
 
 
 def _entered(stack: contextlib.ExitStack, build: Callable[[], AnySide]) -> AnySide:
@@ -136,6 +143,7 @@ def _entered(stack: contextlib.ExitStack, build: Callable[[], AnySide]) -> AnySi
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def folder_of() -> Iterator[Path]:
+    """An empty folder, while the block runs."""
     with tempfile.TemporaryDirectory(prefix="trainerd-bench-") as name:
         yield Path(name)

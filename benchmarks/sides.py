@@ -79,13 +79,14 @@ class Trainer:
       entry: the job.
       folder: an empty folder.
       env: added to its environment.
+      more: further lines of its config.
       by_loss: whether the job is the tiny one, whose loss tells the step; then that is checked too.
     """
 
     def __init__(
-        self, entry: str, folder: Path, *, env: Mapping[str, str] | None = None, by_loss: bool = False
+        self, entry: str, folder: Path, *, env: Mapping[str, str] | None = None, more: str = "", by_loss: bool = False
     ) -> None:
-        self._process = start(write_config(folder, entry), env=env)
+        self._process = start(write_config(folder, entry, more), env=env)
         self._state = folder / "run" / "state.json"
         self._by_loss = by_loss
 
@@ -139,10 +140,10 @@ class Trainer:
         return Seen(step, data["at"])
 
 
-def write_config(folder: Path, entry: str) -> Path:
-    """A config that says nothing but what is trained and where; its path."""
+def write_config(folder: Path, entry: str, more: str = "") -> Path:
+    """A config that says what is trained and where, and more lines if there are some; its path."""
     path = folder / "trainerd.toml"
-    path.write_text(f'entry = "{entry}"\nlogdir = "run"\n', encoding="utf-8")
+    path.write_text(f'entry = "{entry}"\nlogdir = "run"\n{more}', encoding="utf-8")
     return path
 
 
