@@ -1,6 +1,8 @@
 # Everything runs in a virtual environment of its own, .venv, which is made on first use.
 PYTHON ?= python3
 BIN := .venv/bin
+# One process more than there are cores: many a test waits for another process.
+JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help run test test-long test-all torture lint types systemd-test bench bench-short clean
@@ -33,10 +35,10 @@ run: .venv/.run
 	@$(BIN)/trainerd run
 
 test: .venv/.test
-	$(PYTEST) -n auto -m "not long" tests/unit tests/process tests/tensorflow tests/old_runs
+	$(PYTEST) -n $(JOBS) -m "not long" tests/unit tests/process tests/tensorflow tests/old_runs
 
 test-long: .venv/.test
-	$(PYTEST) -n auto -m long tests/process tests/tensorflow tests/torture
+	$(PYTEST) -n $(JOBS) -m long tests/unit tests/process tests/tensorflow tests/old_runs tests/torture
 
 test-all: test test-long
 

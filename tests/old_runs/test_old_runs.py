@@ -6,14 +6,24 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.old_runs.make import RUNS, command, digests, prepare
 from trainerd.rundir.paths import RunDirectory
 
+# Of each kind of job one is tried in `make test`; loops of one's own are resumed by the same code as jobs.
+LOOPS = ("fit", "function_loop", "graph_loop")
 
-@pytest.mark.parametrize("kept", sorted(RUNS.glob("*/*")), ids=lambda path: "-".join(path.parts[-2:]))
+
+def kept_runs() -> list[Any]:
+    """Each kept run directory."""
+    marks = {path: pytest.mark.long if path.name in LOOPS else () for path in sorted(RUNS.glob("*/*"))}
+    return [pytest.param(path, id="-".join(path.parts[-2:]), marks=mark) for path, mark in marks.items()]
+
+
+@pytest.mark.parametrize("kept", kept_runs())
 def test_an_old_run_goes_on(tmp_path: Path, kept: Path) -> None:
     kind, rundir = kept.name, RunDirectory(tmp_path / "run")
     prepare(tmp_path, kind)

@@ -668,3 +668,108 @@ def keras_endless() -> trainerd.KerasJob:
     dataset = tf.data.Dataset.from_tensor_slices((x, 3.0 * x)).shuffle(28, seed=1).repeat().batch(5)
     rate = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, factor=0.95)
     return trainerd.KerasJob(model, dataset, (x, 3.0 * x), callbacks=[rate], steps_per_epoch=700)
+
+
+def exact_otherwise() -> trainerd.Job:
+    """`exact`, with steps that do a little more."""
+    job = exact()
+
+    def train_step(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        found = job.train_step(batch)
+        job.state["w"].assign_add(tf.ones([8], tf.float64))
+        return dict(found)
+
+    return dataclasses.replace(job, train_step=train_step)
+
+
+def settable() -> trainerd.Job:
+    """A learning rate and a number of its own can be set."""
+    import keras
+
+    rate, w = tf.Variable(1.0), keras.Variable(tf.zeros([2]), name="w")
+    optimizer = keras.optimizers.SGD(0.5)
+    optimizer.build([w])
+
+    def train_step() -> dict[str, tf.Tensor]:
+        optimizer.apply([tf.ones([2]) * rate], [w])
+        return {"rate": rate.read_value(), "learning_rate": tf.identity(optimizer.learning_rate)}
+
+    state = {"rate": rate, "w": w, "optimizer": optimizer}
+    return trainerd.Job(train_step, state=state, settable={"rate": rate})
+
+
+def _numbers(numbers: tf.data.Dataset) -> trainerd.Job:
+    """Its loss is NaN after the batch 30, which is the 31st."""
+    total = tf.Variable(0.0, dtype=tf.float64)
+
+    def train_step(number: tf.Tensor) -> dict[str, tf.Tensor]:
+        value = tf.where(number == 30, tf.constant(float("nan"), tf.float64), tf.cast(number, tf.float64))
+        return {"loss": total.assign(total / 2 + value)}
+
+    return trainerd.Job(train_step, dataset=numbers, state={"total": total})
+
+
+def poisoned() -> trainerd.Job:
+    """A batch ruins all that comes after it."""
+    return _numbers(tf.data.Dataset.range(1000))
+
+
+def never_poisoned() -> trainerd.Job:
+    """The same without that batch."""
+    return _numbers(tf.data.Dataset.range(1000).filter(lambda number: number != 30))
+
+
+def released() -> trainerd.KerasJob:
+    """A model that is validated, tested and released."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    x = tf.random.stateless_normal([64, 4], seed=[1, 2])
+    y = tf.reduce_sum(x, axis=1, keepdims=True)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.05), loss="mse")
+    return trainerd.KerasJob(model, (x[:48], y[:48]), validation_data=(x[48:], y[48:]), test_data=x[:8], batch_size=8)
+
+
+def exports_wrongly() -> trainerd.Job:
+    """What it exports is not what it has trained."""
+    w = tf.Variable(1.0)
+
+    class Other(tf.Module):  # type: ignore[misc]
+        """Another number."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(77.0)
+
+        @tf.function(input_signature=[])
+        def __call__(self) -> tf.Tensor:
+            return self.w.read_value()
+
+    def export(directory: Path) -> None:
+        other = Other()
+        tf.saved_model.save(other, str(directory), signatures={"serving_default": other.__call__})
+
+    return trainerd.Job(lambda: {"loss": w.assign_sub(0.01)}, state={"w": w}, export=export)
+
+
+def valley() -> trainerd.Job:
+    """The digits, with a learning rate that rises: the loss falls, and turns up."""
+    import keras
+
+    from trainerd.examples import digits
+
+    made = digits.job()
+    model = made.state["model"]
+    rate = keras.optimizers.schedules.ExponentialDecay(3e-4, decay_steps=500, decay_rate=2.6)
+    optimizer = keras.optimizers.Adam(rate)
+    optimizer.build(model.trainable_variables)
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def train_step(batch: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch[1], model(batch[0], training=True))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return {"loss": loss}
+
+    return dataclasses.replace(made, train_step=train_step, state={**made.state, "optimizer": optimizer})

@@ -14,7 +14,7 @@ from tests.process.conftest import Start, write_config
 
 def test_an_exact_job_is_proved(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:exact")
-    prove = start("prove", "--steps", "60", "--interruptions", "4", "--keep", "kept")
+    prove = start("prove", "--steps", "60", "--interruptions", "2", "--keep", "kept")
     assert prove.end(120) == 0
     assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text
     assert "paused at step" in prove.text and "killed at step" in prove.text

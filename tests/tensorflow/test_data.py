@@ -48,6 +48,7 @@ def test_a_seed_is_an_order_and_another_seed_another() -> None:
     assert len(orders) == 20
 
 
+@pytest.mark.long
 def test_all_orders_come_up() -> None:
     """Of 5 elements there are 120 orders; of 6,000 epochs each has 50, give or take its square root."""
     epochs = np.stack(list(shuffled_indices(5, seed=1, batch_size=5, epochs=6000).as_numpy_iterator()))

@@ -22,7 +22,9 @@ from trainerd.errors import StorageError
 from trainerd.events.event_file import EventFile
 from trainerd.events.purge import read_events
 from trainerd.events.writer import EventWriter
+from trainerd.history.curves import read_curve
 from trainerd.loop.fake import FakeSession
+from trainerd.rundir.paths import RunDirectory
 from trainerd.system.threads import Background
 
 
@@ -90,6 +92,21 @@ def test_void_points_are_gone_at_once_though_nothing_took_their_place(tmp_path: 
     curves = curves_of(logdir, tmp_path, "loss", 171)
     assert curves["loss"] == [*((s, 0.0) for s in range(7, 100, 7)), (133, 1.0), (171, 1.0)]
     assert curves["val"] == [(90, 0.0)]
+
+
+def test_the_curves_go_back_with_a_run_that_goes_on_in_the_same_process(tmp_path: Path) -> None:
+    logdir = tmp_path / "run"
+    writer = write(
+        logdir, 0, {"loss": dict.fromkeys(range(7, 200, 7), 0.0), "val_loss": {90: 0.0, 150: 0.0}}, close=False
+    )
+    writer.begin(100, StandIn(100))
+    writer.scalars({"loss": 1.0}, 133, time.time())
+    writer.close()
+    curves = curves_of(logdir, tmp_path, "loss", 133)
+    assert curves == {"loss": [*((s, 0.0) for s in range(7, 100, 7)), (133, 1.0)], "val_loss": [(90, 0.0)]}
+    found = read_curve(RunDirectory(logdir), "loss")
+    assert [*zip(found.steps, found.values, strict=True)] == curves["loss"]
+    assert found.evaluated == {90} and [begin.passed for begin in found.begins] == [0, 196]
 
 
 def test_a_run_that_is_killed_again_and_again_before_its_first_checkpoint(tmp_path: Path) -> None:

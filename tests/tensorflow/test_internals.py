@@ -80,14 +80,14 @@ def test_a_summary_has_the_kind_of_value_that_no_dashboard_shows() -> None:
 
 
 def test_tensorboard_leaves_tensorflow_alone_when_told_to() -> None:
-    """trainerd/cli/commands/tensorboard.py tells it so.
+    """trainerd/cli/commands/training/tensorboard.py tells it so.
 
     Where this fails, all works as before, after some seconds and noise.
     """
     script = (
         "import sys\n"
         "from types import ModuleType\n"
-        "from trainerd.cli.commands.tensorboard import _WITHOUT_TENSORFLOW as name\n"
+        "from trainerd.cli.commands.training.tensorboard import _WITHOUT_TENSORFLOW as name\n"
         "sys.modules[name] = ModuleType(name)\n"
         "from tensorboard import compat, default\n"
         "default.get_plugins()\n"

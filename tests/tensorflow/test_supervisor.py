@@ -322,6 +322,7 @@ trainerd.managed.run.STUCK_SECS = 0.5
 """
 
 
+@pytest.mark.long
 def test_a_step_that_does_not_end_keeps_no_process_from_ending(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", STUCK, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])

@@ -20,7 +20,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import requests
 from trainerd.cli.app import COMMANDS
-from trainerd.cli.commands import pause, status
+from trainerd.cli.commands.training import pause, status
 from trainerd.cli.display import Display, render
 from trainerd.cli.summary import summary
 from trainerd.config.schema import Config
@@ -256,6 +256,7 @@ def test_exit_codes_are_those_of_the_design() -> None:
         "JobError": 70,
         "RepeatedFailureError": 65,
         "ProofError": 70,
+        "ReleaseError": 70,
         "StorageError": 74,
         "InUseError": 75,
         "ConfigError": 78,

@@ -282,7 +282,10 @@ def test_a_loop_that_was_told_to_end_is_abandoned_once_it_stands_still(rundir: R
 
 def test_states_are_held_as_often_as_their_cost_allows(rundir: RunDirectory) -> None:
     """A tenth of a second for each, and a hundredth of a second between two evaluations: one in a thousand."""
-    one = Guarded(rundir, {"max_steps": 3000, "evaluate": {"evaluate_steps": 1}, "checkpoint": {"save_model_secs": 0}})
+    one = Guarded(
+        rundir,
+        {"max_steps": 3000, "evaluate": {"evaluate_steps": 1}, "checkpoint": {"save_model_secs": 0, "minima": False}},
+    )
     held, real = list[int](), one.session.snapshot
 
     def snapshot() -> object:

@@ -24,7 +24,7 @@ FLOORS = [
     {"checkpoints"},
     {"checkpoints/contents", "history"},
     {"checkpoints/format"},
-    {"loop", "loop/guard"},
+    {"loop", "loop/course", "loop/guard", "loop/minima"},
     {"loop/signals"},
     {"events"},
     {"managed"},
@@ -35,9 +35,9 @@ FLOORS = [
     {"data", "keras"},
     {"daemon/systemd"},
     {"daemon"},
-    {"proof", "proof/traced"},
+    {"proof", "proof/traced", "release"},
     {"cli"},
-    {"cli/commands"},
+    {"cli/commands", "cli/commands/history", "cli/commands/jobs", "cli/commands/training"},
     {"examples"},
 ]
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
@@ -53,6 +53,7 @@ WITH_TENSORFLOW = {
     "managed",
     "monitored",
     "proof/traced",
+    "release",
     "sessions",
     "sessions/input",
     "sessions/keras",
@@ -73,7 +74,7 @@ def name(path: Path) -> str:
 def room_of(module: str) -> str | None:
     """The room of a module, or of what is in it, such as "checkpoints/format"; None for what is in no room."""
     parts = module.split(".")[1:]
-    for room in ("/".join(parts[:2]), parts[0] if parts else ""):
+    for room in ("/".join(parts[:3]), "/".join(parts[:2]), parts[0] if parts else ""):
         if room in FLOOR:
             return room
     return None

@@ -100,6 +100,10 @@ class Run:
         self.services.restore()
         return Loop(self.services, self.session, flag=self.flag, reporter=self.reporter).train()
 
+    def steer(self) -> None:
+        """Let the session be restored while it trains."""
+        self.services.course._session = self.session
+
     def at_step(self, step: int, do: Callable[[], object]) -> None:
         """Do something just before a step, as if from another thread."""
 

@@ -64,7 +64,10 @@ def test_what_lay_ahead_is_a_line_and_can_be_gone_back_to(odd_rundir: RunDirecto
     assert steps_of(lines.checkpoints_of(odd_rundir, 2)) == [30, 50]
     found = latest.newest_verified(odd_rundir, CheckpointStore(odd_rundir))
     assert found is not None and found.step == 40
-    assert [(each.number, each.began_at, each.ended_at) for each in lines.lines(odd_rundir)] == [(1, 20, 40), (2, 20, 50)]
+    assert [(each.number, each.began_at, each.ended_at) for each in lines.lines(odd_rundir)] == [
+        (1, 20, 40),
+        (2, 20, 50),
+    ]
 
 
 def test_a_line_of_a_line_that_was_left_is_reached_over_their_common_past(rundir: RunDirectory) -> None:
@@ -151,7 +154,12 @@ def test_a_kill_at_any_operation_leaves_what_was_or_what_is_to_be(
         rundir = prepared(f"run {nth}")
         child = os.fork()
         if child == 0:
-            count_operations(monkeypatch, lambda number, nth=nth: number == nth and os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[misc]
+
+            def strike(number: int, nth: int = nth) -> None:
+                if number == nth:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            count_operations(monkeypatch, strike)
             back(rundir, target, line)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -176,7 +184,7 @@ def test_a_kill_at_any_operation_leaves_what_was_or_what_is_to_be(
 
 def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.services._restores = True
+    run.steer()
     asked: list[int] = []
 
     def ask(step: int) -> None:
@@ -201,7 +209,7 @@ def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -
 
 def test_a_run_that_cannot_go_back_says_so_and_trains_on(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.services._restores = True
+    run.steer()
 
     def ask() -> None:
         rundir.rollback.write_text("33")
@@ -231,14 +239,16 @@ def test_a_session_that_cannot_be_restored_in_place_pauses_and_its_next_start_go
 
 def test_a_state_that_cannot_be_saved_is_not_left(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.services._restores = True
+    run.steer()
 
     def ask() -> None:
         rundir.rollback.write_text("20")
         run.flag.raise_for(Raised.ROLLBACK)
         real = durable_files.free_bytes
         monkeypatch.setattr(run.services.store.space, "_free", lambda path: 0)
-        run.reporter._observers.append(lambda state: monkeypatch.setattr(run.services.store.space, "_free", real) if state.warnings else None)
+        run.reporter._observers.append(
+            lambda state: monkeypatch.setattr(run.services.store.space, "_free", real) if state.warnings else None
+        )
 
     run.at_step(36, ask)
     assert run.train().phase is Phase.FINISHED
@@ -302,7 +312,7 @@ def test_a_second_rollback_waits_for_no_first(cli: Cli, tmp_path: Path) -> None:
         held.name_holder(os.getpid())
         rundir.rollback.write_text("10")
         code, printed = cli("rollback", "10", "--logdir", "run")
-    assert code == 75 and "another rollback is under way" in printed
+    assert code == 75 and "another rollback is asked for" in printed
 
 
 def test_a_storage_error_in_the_middle_is_finished_by_the_next_start(
@@ -314,6 +324,93 @@ def test_a_storage_error_in_the_middle_is_finished_by_the_next_start(
     Request(Target(10)).write(rundir)
     with pytest.raises(StorageError):
         rollback.finish_at_start(rundir, store)
-    assert rundir.rollback.exists()
+    assert rundir.rollback_moves.exists()
     rollback.finish_at_start(rundir, CheckpointStore(rundir))
-    assert steps_of(rundir) == [10] and not rundir.rollback.exists()
+    assert steps_of(rundir) == [10] and not rundir.rollback_moves.exists()
+
+
+# ---------------------------------------------------------------------- what a second reading found
+
+
+def test_the_save_before_a_rollback_deletes_no_target(rundir: RunDirectory) -> None:
+    """It is the oldest of those that are kept."""
+    run = Run(rundir, {"max_steps": 50, "checkpoint": {"save_model_steps": 10, "keep_last": 2}})
+    run.steer()
+    asked: list[int] = []
+
+    def ask(step: int) -> None:
+        if step == 36 and not asked:
+            asked.append(step)
+            Request(Target(20)).write(rundir)
+            run.flag.raise_for(Raised.ROLLBACK)
+
+    run.session._on_step = ask
+    assert run.train().phase is Phase.FINISHED
+    assert run.session.value == 100.0 and [step for step, _ in saved(rundir)] == [50, 40]
+    assert steps_of(lines.checkpoints_of(rundir, 1)) == [30, 36]
+
+
+def test_a_rollback_at_the_first_boundary_is_a_run_that_trains(rundir: RunDirectory) -> None:
+    write(rundir, 10, 20, 30)
+    run = Run(rundir, {"max_steps": 50, **KEEPS})
+    run.steer()
+    run.services.restore()
+    Request(Target(10)).write(rundir)
+    run.flag.raise_for(Raised.ROLLBACK)
+    run.train()
+    assert Phase.TRAINING in [state.phase for state in run.states] and steps_of(rundir)[0] == 10
+
+
+def test_a_request_does_not_replace_a_rollback_that_is_under_way(rundir: RunDirectory) -> None:
+    write(rundir, 10, 20, 30)
+    decided = rollback.decide(rundir, Target(10), 0.0)
+    folder = rundir.line(1)
+    decided.moves.line.write(rundir)
+    rundir.manifest(20).rename(folder / rundir.manifest(20).name)  # and killed
+    rundir.rollback.write_text("30")
+    rollback.finish_at_start(rundir, CheckpointStore(rundir))
+    assert steps_of(rundir) == [10] and not rundir.rollback_moves.exists() and not rundir.rollback.exists()
+    line = lines.checkpoints_of(rundir, 1)
+    for step in line.steps():
+        manifest.verify(manifest.read(line.manifest(step)), line.path)
+    assert steps_of(line) == [20, 30]
+
+
+@pytest.mark.parametrize("name", ["lines", "lines/1"])
+def test_links_are_not_followed(rundir: RunDirectory, tmp_path: Path, name: str) -> None:
+    other = RunDirectory(tmp_path / "other")
+    other.create()
+    write(other, 40)
+    (other.path / "line.json").write_text('{"number": 1, "began_at": 10, "ended_at": 40, "at": 0}')
+    write(rundir, 10, 20)
+    link = rundir.path / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(other.path)
+    assert lines.lines(rundir) == [] and [entry.step for entry in timeline(rundir)] == [10, 20]
+    with pytest.raises(UsageError, match="no earlier line 1"):
+        rollback.require_target(rundir, Target(40, 1))
+    Request(Target(10)).write(rundir)
+    if name == "lines":
+        with pytest.raises(StorageError):
+            rollback.finish_at_start(rundir, CheckpointStore(rundir))
+    else:
+        rollback.finish_at_start(rundir, CheckpointStore(rundir))
+        assert steps_of(lines.checkpoints_of(rundir, 2)) == [20]
+    assert steps_of(other) == [40] and len(list(other.path.iterdir())) == 5
+
+
+def test_the_best_of_several_that_are_kept_is_the_best(cli: Cli, tmp_path: Path) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    store = CheckpointStore(rundir)
+    made_with = {"config.checkpoint.best": "min loss", "config.checkpoint.keep_best": "3"}
+    for at, loss in ((10, 3.0), (20, 2.0), (30, 1.0), (40, 4.0)):
+        store.publish(FakeSnapshot(at, 1.0), About("schedule", {"loss": loss}, fingerprint=made_with))
+    code, printed = cli("rollback", "best", "--logdir", "run")
+    assert code == 0 and "went back to step 30." in printed
+
+
+def test_a_step_of_a_thousand_digits_is_none(cli: Cli, tmp_path: Path) -> None:
+    write(RunDirectory(tmp_path), 10)
+    code, printed = cli("rollback", "9" * 5000, "--logdir", ".")
+    assert code == 64 and "neither a step" in printed

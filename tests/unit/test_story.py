@@ -1,0 +1,101 @@
+"""`trainerd history`, of runs whose figures and files are odd."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from tests.unit.conftest import Cli
+from tests.unit.test_rollback import write
+from trainerd.history.curves import read_curve
+from trainerd.history.story import Kind, story_of
+from trainerd.rundir.paths import RunDirectory
+
+
+def add(rundir: RunDirectory, name: str, begin: int, losses: Mapping[int, float], tag: str = "loss") -> None:
+    """An event file of one process. Checksums are not looked at."""
+    events = [Event(step=begin + 1, session_log=SessionLog(status=SessionLog.START))]
+    for step, value in losses.items():
+        events.append(Event(step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)])))
+    records = [(each, each.SerializeToString()) for each in events]
+    content = b"".join(struct.pack("<QI", len(data), 0) + data + b"\0" * 4 for _, data in records)
+    (rundir.path / f"events.out.tfevents.{name}").write_bytes(content)
+
+
+def test_what_was_trained_again_is_not_there_twice_and_a_crash_is_told(rundir: RunDirectory) -> None:
+    write(rundir, 20)
+    add(rundir, "1", 0, dict.fromkeys(range(10, 60, 10), 1.0))
+    add(rundir, "2", 20, dict.fromkeys(range(30, 50, 10), 2.0))
+    add(rundir, "3", 20, {30: 0.5}, tag="val_loss")
+    story = story_of(rundir)
+    assert [*zip(story.curve.steps, story.curve.values, strict=True)] == [(10, 1.0), (20, 1.0)]
+    assert [(moment.step, moment.said) for moment in story.moments if moment.kind is Kind.CRASH] == [
+        (20, "30 steps were trained again"),
+        (20, "20 steps were trained again"),
+    ]
+    assert story.steps_of(Kind.CHECKPOINT) == [20] and story.steps_of(Kind.EVALUATION) == [30]
+
+
+def test_smoothing_begins_at_the_first_value(rundir: RunDirectory) -> None:
+    add(rundir, "1", 0, {1: 4.0, 2: math.nan, 3: 4.0, 4: 0.0})
+    smoothed = read_curve(rundir, "loss").smoothed(2.0)
+    assert smoothed[:3] == [4.0, 4.0, 4.0] and 0 < smoothed[3] < 4.0
+
+
+@pytest.mark.parametrize(
+    ("losses", "options", "code"),
+    [
+        ({10: 1.0}, [], 0),
+        ({10: 1.0}, ["--log"], 0),
+        ({10: math.nan, 20: 1.0}, [], 0),
+        ({10: math.nan, 20: math.inf}, [], 64),
+        ({10: -1.0, 20: 0.0}, ["--log"], 64),
+        ({10: -1.0, 20: 1.0}, ["--log"], 0),
+        ({10: math.nan}, ["--log", "--image", "x.png"], 64),
+        ({10: 1.0}, ["--image", "x.jpg"], 64),
+        ({10: 1.0, 20: 0.5}, ["--image", "x.svg"], 0),
+        ({}, [], 69),
+        ({10: 1.0}, ["--metric", "other"], 69),
+    ],
+)
+def test_every_curve_is_drawn_or_refused(
+    cli: Cli, tmp_path: Path, losses: dict[int, float], options: list[str], code: int
+) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    write(rundir, 10, 20)
+    add(rundir, "1", 0, losses)
+    found, printed = cli("history", "--logdir", "run", *options)
+    assert found == code, printed
+    assert (tmp_path / "x.svg").exists() == ("x.svg" in options)
+
+
+def test_json_has_no_nan(cli: Cli, tmp_path: Path) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    add(rundir, "1", 0, {10: math.nan, 20: math.inf, 30: 1.0})
+    code, printed = cli("history", "--logdir", "run", "--json")
+    assert code == 0
+    points = json.loads(printed, parse_constant=lambda name: pytest.fail(name))["points"]
+    assert points == [[10, None, None], [20, None, None], [30, 1.0, 1.0]]
+
+
+def test_what_is_planted_is_neither_followed_nor_waited_for(cli: Cli, tmp_path: Path) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    os.mkfifo(rundir.path / "events.out.tfevents.1")
+    code, printed = cli("history", "--logdir", "run")
+    assert code == 74 and "FIFO" in printed
+    (rundir.path / "events.out.tfevents.1").unlink()
+    with (rundir.path / "events.out.tfevents.2").open("wb") as file:
+        file.write(struct.pack("<QI", 1 << 40, 0))
+        file.truncate(1 << 41)
+    assert cli("history", "--logdir", "run")[0] == 69
