@@ -139,7 +139,10 @@ def test_a_function_of_the_documentation_is_run_by_the_daemon(forkserver: Forkse
     assert max(RunDirectory(tmp_path / "run").steps()) == 50
 
 
-@pytest.mark.parametrize(("page", "text"), SCRIPTS, ids=[page for page, _ in SCRIPTS])
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [pytest.param(*each, id=each[0], marks=() if each[0] == "README.md" else pytest.mark.long) for each in SCRIPTS],
+)
 def test_the_commands_of_a_page_work_one_after_the_other(folder: Path, page: str, text: str) -> None:
     for name, _, files in PROGRAMS:
         for file, content in files.items() if name == page else ():

@@ -12,6 +12,7 @@ import pytest
 from tests.process.conftest import Start, write_config
 
 
+@pytest.mark.long
 def test_an_exact_job_is_proved(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:exact")
     prove = start("prove", "--steps", "60", "--interruptions", "2", "--keep", "kept")

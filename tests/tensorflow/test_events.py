@@ -150,6 +150,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         yield Run(logdir, began, paused_at, boards)
 
 
+pytestmark = pytest.mark.long  # test_event_writer.py tries both loaders with a writer alone
+
 BOARDS = ("fast", "slow", "fast, live", "slow, live")
 
 

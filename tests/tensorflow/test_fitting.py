@@ -37,7 +37,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # 
 # ---------------------------------------------------------------------- going on
 
 
-@pytest.mark.parametrize("stops", [[1], [5], [6, 6], [4, 8, 1], [2, 3, 1]])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "stops", [[5], [4, 8, 1], *(pytest.param(each, marks=LONG) for each in ([1], [6, 6], [2, 3, 1]))]
+)
 def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: list[int]) -> None:
     whole = fit(tmp_path / "whole")
     for stop in stops:
@@ -51,7 +56,7 @@ def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: 
     assert state(tmp_path / "parts").phase is Phase.FINISHED
 
 
-@pytest.mark.parametrize("stops", [[2], [4, 3, 1]])
+@pytest.mark.parametrize("stops", [[4, 3, 1], pytest.param([2], marks=LONG)])
 def test_epochs_of_so_many_steps_go_on_too(tmp_path: Path, stops: list[int]) -> None:
     whole = fit(tmp_path / "whole", data=endless, steps=4)
     for stop in stops:
@@ -71,7 +76,7 @@ def test_what_another_callback_puts_into_the_logs_keeps_no_save_from_being_made(
     assert saved(tmp_path)[0] == (2, "pause")
 
 
-@pytest.mark.parametrize("stops", [[], [2], [5], [6], [12], [29], [3, 3], [6, 6, 1]])
+@pytest.mark.parametrize("stops", [[], [6, 6, 1], *(pytest.param([n], marks=LONG) for n in (2, 5, 6, 12, 29)), [3, 3]])
 def test_epochs_whose_length_nobody_knows_are_whole(tmp_path: Path, stops: list[int]) -> None:
     class Steps(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

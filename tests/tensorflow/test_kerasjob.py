@@ -248,7 +248,12 @@ def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: 
 
 @pytest.mark.parametrize(
     ("data", "steps", "stops"),
-    [(reshuffled, None, [4, 6, 15]), (endless, 4, [2, 8]), (unknown, None, [2, 6]), (reshuffled, 4, [6, 12])],
+    [
+        (reshuffled, None, [4, 6, 15]),
+        pytest.param(endless, 4, [2, 8], marks=pytest.mark.long),
+        (unknown, None, [2, 6]),
+        pytest.param(reshuffled, 4, [6, 12], marks=pytest.mark.long),
+    ],
 )
 def test_the_data_goes_on_where_it_was(
     tmp_path: Path, data: Callable[[], tf.data.Dataset], steps: int | None, stops: list[int]

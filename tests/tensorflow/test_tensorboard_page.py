@@ -26,6 +26,7 @@ from tests.tensorflow.chromium import Page, browser, fetch, poll
 from trainerd.errors import UsageError
 
 KEEP = os.environ.get("TRAINERD_KEEP_SCREENSHOT") == "1"
+pytestmark = pytest.mark.long  # it starts a browser
 SCREENSHOT = Path(__file__).resolve().parents[2] / "docs" / "images" / "tensorboard.png"
 
 NAME = "it's 100% “schön” & new"
