@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -110,8 +110,8 @@ def _present(rundir: RunDirectory) -> list[Entry]:
         step: evaluations.figures(rundir, manifest) if step in evaluated else manifest.metrics
         for step, manifest in sound.items()
     }
-    best, minima, latest = set(_best(sound, metrics)), _minima(sound.values()), max(sound, default=None)
-    lowest = _lowest_so_far(sound.values())
+    best, minima, latest = set(_best(sound, metrics)), _minima(sound.values(), rundir), max(sound, default=None)
+    lowest = _lowest_so_far(sound.values(), minima)
     found = []
     for step, manifest in read.items():
         is_mark = {
@@ -164,32 +164,50 @@ def _best(found: Mapping[int, Manifest], metrics: Mapping[int, Mapping[str, floa
     return [firsts[badness] for badness in sorted(firsts)[:count]]
 
 
-def _minima(found: Iterable[Manifest]) -> dict[int, float]:
+def _minima(found: Iterable[Manifest], rundir: RunDirectory) -> dict[int, float]:
     """The steps of the minima of the loss, with the smoothed loss there.
 
-    The lowest boundary of a valley was its minimum if the loss has turned up since: then a later checkpoint is of the
-    next valley, or the minimum was saved for that reason.
+    The lowest boundary of a valley was its minimum if the loss has turned up since: then it was saved for that reason, or
+    a later checkpoint is of the next valley, which may be of an earlier line that began there.
     """
     manifests = list(found)
-    present = max((int(each.valleys.get("valley", 0)) for each in manifests), default=0)
+    present, of_lines = max(map(_valley, manifests), default=0), list(_valleys_of_lines(rundir))
+    over = []
+    for each in _lowest(manifests):
+        later = max([present, *(valley for began_at, valley in of_lines if began_at >= each.step)])
+        if each.minimum is not None and (each.reason == MINIMUM or each.minimum.valley < later):
+            over.append((each.step, each.minimum.loss))
+    return dict(over)
+
+
+def _lowest(manifests: Iterable[Manifest]) -> Iterable[Manifest]:
+    """The lowest checkpoint of each valley."""
     lowest: dict[int, Manifest] = {}
     for each in sorted(manifests, key=lambda each: (each.minimum.loss if each.minimum else 0.0, each.step)):
         if each.minimum is not None:
             lowest.setdefault(each.minimum.valley, each)
-    over = [each for valley, each in lowest.items() if valley < present or each.reason == MINIMUM]
-    return {each.step: each.minimum.loss for each in over if each.minimum is not None}
+    return lowest.values()
 
 
-def _lowest_so_far(found: Iterable[Manifest]) -> int | None:
+def _valley(manifest: Manifest) -> int:
+    """The number of the valley that the run was in."""
+    return int(manifest.valleys.get("valley", 0))
+
+
+def _valleys_of_lines(rundir: RunDirectory) -> Iterator[tuple[int, int]]:
+    """Where each earlier line began, and the number of the last valley that it has seen."""
+    for line in lines(rundir):
+        place = checkpoints_of(rundir, line.number)
+        read = [_read(place.manifest(step)) for step in place.steps()]
+        yield line.began_at, max((_valley(each) for each in read if each is not None), default=0)
+
+
+def _lowest_so_far(found: Iterable[Manifest], minima: Collection[int]) -> int | None:
     """The step of the lowest boundary of the valley from which the loss has not turned up; None if there is none."""
     manifests = list(found)
-    present = max((int(each.valleys.get("valley", 0)) for each in manifests), default=0)
-    lowest = [
-        (each.minimum.loss, each.step)
-        for each in manifests
-        if each.minimum is not None and each.minimum.valley == present and each.reason != MINIMUM
-    ]
-    return min(lowest)[1] if lowest else None
+    present = max(map(_valley, manifests), default=0)
+    lowest = [each.step for each in _lowest(manifests) if each.minimum and each.minimum.valley == present]
+    return next((step for step in lowest if step not in minima), None)
 
 
 def _of_lines(rundir: RunDirectory) -> list[Entry]:
