@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -167,17 +167,24 @@ def _best(found: Mapping[int, Manifest], metrics: Mapping[int, Mapping[str, floa
 def _minima(found: Iterable[Manifest], rundir: RunDirectory) -> dict[int, float]:
     """The steps of the minima of the loss, with the smoothed loss there.
 
-    The lowest boundary of a valley was its minimum if the loss has turned up since: then it was saved for that reason, or
-    a later checkpoint is of the next valley, which may be of an earlier line that began there.
+    Each line of the run has its minima. What an earlier line shares with the present one is a minimum of both.
     """
     manifests = list(found)
-    present, of_lines = max(map(_valley, manifests), default=0), list(_valleys_of_lines(rundir))
-    over = []
-    for each in _lowest(manifests):
-        later = max([present, *(valley for began_at, valley in of_lines if began_at >= each.step)])
-        if each.minimum is not None and (each.reason == MINIMUM or each.minimum.valley < later):
-            over.append((each.step, each.minimum.loss))
-    return dict(over)
+    minima = _minima_of(manifests)
+    for line in lines(rundir):
+        place, shared = checkpoints_of(rundir, line.number), {m.step for m in manifests if m.step <= line.began_at}
+        own = [each for step in place.steps() if (each := _read(place.manifest(step))) is not None]
+        of_line = _minima_of([*(each for each in manifests if each.step in shared), *own])
+        minima |= {step: loss for step, loss in of_line.items() if step in shared}
+    return minima
+
+
+def _minima_of(line: Sequence[Manifest]) -> dict[int, float]:
+    """The minima of one line. The lowest boundary of a valley was its minimum if the loss has turned up since: then it
+    was saved for that reason, or a later checkpoint is of the next valley."""
+    present = max(map(_valley, line), default=0)
+    over = [each for each in _lowest(line) if each.reason == MINIMUM or _valley(each) < present]
+    return {each.step: each.minimum.loss for each in over if each.minimum is not None}
 
 
 def _lowest(manifests: Iterable[Manifest]) -> Iterable[Manifest]:
@@ -192,14 +199,6 @@ def _lowest(manifests: Iterable[Manifest]) -> Iterable[Manifest]:
 def _valley(manifest: Manifest) -> int:
     """The number of the valley that the run was in."""
     return int(manifest.valleys.get("valley", 0))
-
-
-def _valleys_of_lines(rundir: RunDirectory) -> Iterator[tuple[int, int]]:
-    """Where each earlier line began, and the number of the last valley that it has seen."""
-    for line in lines(rundir):
-        place = checkpoints_of(rundir, line.number)
-        read = [_read(place.manifest(step)) for step in place.steps()]
-        yield line.began_at, max((_valley(each) for each in read if each is not None), default=0)
 
 
 def _lowest_so_far(found: Iterable[Manifest], minima: Collection[int]) -> int | None:
