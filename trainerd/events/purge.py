@@ -8,19 +8,17 @@ each such tag is given an event at the first void step, with a value of a kind t
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorflow.compat.v1 import Event, SessionLog, Summary, SummaryMetadata
 
+from trainerd.system.records import records
+
 # Of TensorFlow 0.x. The slow loader skips it; the fast one counts it as a point that cannot be read, and hides it.
 _VOID = "obsolete_old_style_histogram"
 _SCALAR = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=1)
-
-_HEADER = struct.Struct("<QI")  # a record: its length, a checksum of that, the data, a checksum of those
-_CHECKSUM = 4
 
 
 def void_from(logdir: Path, step: int) -> list[Summary.Value]:
@@ -55,13 +53,7 @@ def _void(value: Summary.Value) -> Summary.Value:
 def read_events(path: Path) -> Iterator[Event]:
     """The events of a file, up to where a killed process or a full disk cut it off."""
     with path.open("rb") as file:
-        size = path.stat().st_size
-        while len(header := file.read(_HEADER.size)) == _HEADER.size:
-            length = _HEADER.unpack(header)[0]
-            if length > size - file.tell() - _CHECKSUM:
-                return
-            data = file.read(length)
-            file.seek(_CHECKSUM, 1)
+        for data in records(file):
             try:
                 yield Event.FromString(data)
             except DecodeError:

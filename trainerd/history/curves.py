@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +12,10 @@ from typing import Any
 from trainerd.history.lines import Line, lines
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage
-from trainerd.system.regular_files import MIB, open_to_read
+from trainerd.system.records import records
+from trainerd.system.regular_files import open_to_read
 
-_HEADER = struct.Struct("<QI")  # a record: its length, a checksum of that, the data, a checksum of those
-_CHECKSUM = 4
 _EVALUATION = "val_"
-_LIMIT = 64 * MIB  # of one event; a picture has less
 _START = 1  # SessionLog.START
 
 
@@ -157,13 +154,7 @@ def _events(path: Path) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event
 
     with open_to_read(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        while len(header := file.read(_HEADER.size)) == _HEADER.size:
-            length = _HEADER.unpack(header)[0]
-            if length > min(size - file.tell() - _CHECKSUM, _LIMIT):
-                return
-            data = file.read(length)
-            file.seek(_CHECKSUM, 1)
+        for data in records(file):
             try:
                 yield Event.FromString(data)
             except DecodeError:

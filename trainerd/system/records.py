@@ -1,0 +1,28 @@
+"""The records of an event file: TensorFlow's TFRecord format, whose checksums are not looked at."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import IO
+
+_HEADER = struct.Struct("<QI")  # a record: its length, a checksum of that, the data, a checksum of those
+_CHECKSUM = 4
+_LIMIT = 1 << 30  # bytes of one record: a file may be damaged, or planted
+
+
+def records(file: IO[bytes]) -> Iterator[bytes]:
+    """The data of each record, up to where a killed process or a full disk cut the file off.
+
+    Args:
+      file: open at its beginning.
+    """
+    size = os.fstat(file.fileno()).st_size
+    while len(header := file.read(_HEADER.size)) == _HEADER.size:
+        length = _HEADER.unpack(header)[0]
+        if length > min(size - file.tell() - _CHECKSUM, _LIMIT):
+            return
+        data = file.read(length)
+        file.seek(_CHECKSUM, 1)
+        yield data
