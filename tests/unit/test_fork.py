@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.unit.conftest import Cli
-from tests.unit.test_rollback import back, count_operations, steps_of, value_at, write
+from tests.unit.test_rollback import back, count_operations, kill_at, steps_of, value_at, write
 from trainerd.checkpoints import latest
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse
@@ -90,17 +89,7 @@ def test_a_kill_at_any_operation_leaves_a_whole_fork_or_none(tmp_path: Path, mon
     made = set[bool]()
     for nth in range(total):
         folder = tmp_path / f"fork {nth}"
-        child = os.fork()
-        if child == 0:
-
-            def strike(number: int, nth: int = nth) -> None:
-                if number == nth:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            count_operations(monkeypatch, strike)
-            fork(rundir, Target(20), folder, {})
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        kill_at(nth, monkeypatch, lambda folder=folder: fork(rundir, Target(20), folder, {}))  # type: ignore[misc]
         made.add(folder.exists())
         if folder.exists():
             assert resumes_at(RunDirectory(folder)) == 20

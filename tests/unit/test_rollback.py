@@ -127,6 +127,21 @@ def count_operations(monkeypatch: pytest.MonkeyPatch, strike: Callable[[int], No
     return lambda: count
 
 
+def kill_at(nth: int, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Do something in a child, which is killed right before its nth operation."""
+    child = os.fork()
+    if child == 0:
+
+        def strike(number: int) -> None:
+            if number == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        count_operations(monkeypatch, strike)
+        do()
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("line", [None, 1])
 def test_a_kill_at_any_operation_leaves_what_was_or_what_is_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int | None
@@ -152,17 +167,7 @@ def test_a_kill_at_any_operation_leaves_what_was_or_what_is_to_be(
     done = set[tuple[int, ...]]()
     for nth in range(total):
         rundir = prepared(f"run {nth}")
-        child = os.fork()
-        if child == 0:
-
-            def strike(number: int, nth: int = nth) -> None:
-                if number == nth:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            count_operations(monkeypatch, strike)
-            back(rundir, target, line)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        kill_at(nth, monkeypatch, lambda rundir=rundir: back(rundir, target, line))  # type: ignore[misc]
         store = CheckpointStore(rundir)
         store.clean()
         rollback.finish_at_start(rundir, store)
