@@ -256,8 +256,7 @@ class Services:
             return paused
         if Request.SAVE in taken and self._saves:
             self.checkpointer.start(self._session, "request", request_files.consume_save(self._rundir), self.owed)
-        waits = self.checkpointer.retry_at, self.minima.due_at
-        self.ticker.set_due(min(*waits, *(service.next_time for service in self._services)))
+        self.ticker.set_due(min([self.checkpointer.retry_at, *(service.next_time for service in self._services)]))
         return None
 
     def _go_on_from(self, found: Manifest) -> None:
@@ -427,7 +426,7 @@ class Services:
             self._unfinished = tuple(each.name for each in due[number:])
             service.run(mark)
         self._unfinished = ()
-        if mark.now >= self.minima.due_at and not is_over and self._saves:
+        if not is_over and self._saves:
             self.checkpointer.look_for_minimum(self._session)
         if mark.now >= self.checkpointer.retry_at and not is_over:
             self.checkpointer.start(self._session, "retry")

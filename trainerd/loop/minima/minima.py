@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -23,14 +22,14 @@ from trainerd.loop.minima.valleys import Valleys, Verdict
 log = logging.getLogger(__name__)
 
 LOSS = "loss"
-MIN_SECS = 0.5  # between two looks: each brings the loop to a boundary, which takes a millisecond
 
 
 class Minima:
     """Follows the loss of every step, and holds the state of the lowest boundary that was looked at.
 
-    A snapshot has later steps copy what they write to. So boundaries are looked at as often as `overhead` allows, and
-    not at every step. Memory holds one snapshot at most, beside the one that is being written.
+    A look never brings the loop to a boundary: those that come anyway are looked at, of which there is one a second. A
+    snapshot has later steps copy what they write to: after one, there is no look until it has cost no more than
+    `minima_overhead` of the time. Memory holds one snapshot at most, beside the one that is being written.
 
     Args:
       config: how the loss is followed; may be set at any time.
@@ -40,7 +39,7 @@ class Minima:
       config: see the arguments.
       valleys: what is known of the loss.
       told: called with the step and the smoothed loss of each minimum.
-      next_at: when the loss is looked at next, in seconds of the timer.
+      next_at: when a boundary may be looked at again, in seconds of the timer.
       confirmed: a minimum that waits to be saved; None if none does.
     """
 
@@ -53,11 +52,6 @@ class Minima:
         self._timer = timer
         self._candidate: Candidate | None = None
         self._is_new = False  # whether losses came since the last look
-
-    @property
-    def due_at(self) -> float:
-        """When the loop is to come to a boundary for a look, in seconds of the timer; infinity for never."""
-        return self.next_at if self.is_on else math.inf
 
     @property
     def is_on(self) -> bool:
@@ -94,8 +88,13 @@ class Minima:
           lineage: what was done to the run.
         """
         began = self._timer()
-        self.next_at = began + MIN_SECS
-        if not self.is_on or not self._is_new or not model.is_whole or isinstance(model, HeldState):
+        if (
+            began < self.next_at
+            or not self.is_on
+            or not self._is_new
+            or not model.is_whole
+            or isinstance(model, HeldState)
+        ):
             return
         self._is_new, before = False, self.valleys
         self.valleys, verdict = self.valleys.looked_at(
@@ -106,7 +105,7 @@ class Minima:
         if verdict is Verdict.LOWEST:
             self._candidate = candidate = self._taken(model, metrics, trained_secs, lineage)
             cost = self._timer() - began + candidate.size / COPIED_PER_SEC
-            self.next_at = began + max(MIN_SECS, cost / self.config.minima_overhead)
+            self.next_at = began + cost / self.config.minima_overhead
         elif verdict is Verdict.CONFIRMED:
             self._confirm(before)
 
