@@ -702,11 +702,12 @@ def _numbers(numbers: tf.data.Dataset) -> trainerd.Job:
     """Its loss is NaN after the batch 30, which is the 31st."""
     total = tf.Variable(0.0, dtype=tf.float64)
 
-    def train_step(number: tf.Tensor) -> dict[str, tf.Tensor]:
+    def train_step(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        number = batch["index"]
         value = tf.where(number == 30, tf.constant(float("nan"), tf.float64), tf.cast(number, tf.float64))
         return {"loss": total.assign(total / 2 + value)}
 
-    return trainerd.Job(train_step, dataset=numbers, state={"total": total})
+    return trainerd.Job(train_step, dataset=numbers.map(lambda number: {"index": number}), state={"total": total})
 
 
 def poisoned() -> trainerd.Job:

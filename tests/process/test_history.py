@@ -128,6 +128,7 @@ def test_a_run_without_its_bad_batch_is_the_run_that_never_had_it(start: Start, 
     assert variables(run.rundir.prefix(60)) == variables(clean.rundir.prefix(60))
     lineage = manifest.read(run.rundir.manifest(60)).lineage
     assert [(change.kind, change.step, change.value) for change in lineage] == [("back", 20, 31.0), ("skip", 30, 1.0)]
+    assert lineage[1].why.endswith("; elements 30") and "elements 30" in run.text
 
 
 # ---------------------------------------------------------------------- evaluations and releases

@@ -172,6 +172,7 @@ def test_a_bad_batch_is_skipped_and_the_lineage_names_it(rundir: RunDirectory) -
     lineage = manifest.read(rundir.manifest(50)).lineage
     assert [(each.kind, each.step, each.value) for each in lineage] == [(BACK, 30, 37), (SKIP, 36, 1)]
     assert "step 37" in lineage[0].why and dict(saved(rundir))[30] == "trouble"
+    assert lineage[1].why.endswith("; elements 0"), "the session tells them"
 
 
 def test_a_skip_that_lies_ahead_survives_a_pause(rundir: RunDirectory) -> None:
@@ -254,7 +255,9 @@ def test_what_lies_ahead_in_the_lineage_is_done_again(rundir: RunDirectory) -> N
     run = steered(rundir)
     run.train()
     assert run.session.value == 1000.0 + 2 * 35 and run.session.skipped == [(20, 3)]
-    assert manifest.read(rundir.manifest(50)).lineage == ahead
+    told = manifest.read(rundir.manifest(50)).lineage
+    assert told == (*ahead[:2], ahead[2].with_elements([0, 1, 2]), ahead[3])
+    assert str(told[2]) == "step 20: 3 batches skipped (elements 0, 1, 2)"
     again = steered(rundir, 60)
     again.train()
     assert again.session.value == 1090.0 and again.session.skipped == []

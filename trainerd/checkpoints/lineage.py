@@ -6,10 +6,11 @@ To do the same at the same steps gives the same run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 SET, SKIP, BACK = "set", "skip", "back"
+MOST_NAMED = 64  # elements of skipped batches
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,15 @@ class Change:
         else:
             said = f"went back from step {int(self.value)}"
         return f"step {self.step}: {said}" + (f" ({self.why})" if self.why else "")
+
+    def with_elements(self, indices: Sequence[int]) -> Change:
+        """This skip, with the elements of the batches that were skipped, if they are known."""
+        if not indices:
+            return self
+        named = ", ".join(str(index) for index in indices[:MOST_NAMED])
+        more = f" and {len(indices) - MOST_NAMED} more" if len(indices) > MOST_NAMED else ""
+        why = self.why.partition("elements ")[0].removesuffix("; ")  # a skip that is done again tells them again
+        return replace(self, why=f"{why}; elements {named}{more}" if why else f"elements {named}{more}")
 
 
 def as_json(lineage: Iterable[Change]) -> list[dict[str, Any]]:

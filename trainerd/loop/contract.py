@@ -191,8 +191,12 @@ class Session(Model, Protocol):
         """Set one of its numbers at this boundary."""
         ...
 
-    def skip(self, count: int) -> int:
-        """Read so many batches without a step. Returns how many there were."""
+    def skip(self, count: int) -> list[int]:
+        """Read so many batches without a step.
+
+        Returns:
+          The indices of their elements, if the dataset tells them: if a batch is a dict with integers named `index`.
+        """
         ...
 
     @property

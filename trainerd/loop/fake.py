@@ -140,10 +140,10 @@ class FakeSession:
         assert name == "value"
         self.value = value
 
-    def skip(self, count: int) -> int:
+    def skip(self, count: int) -> list[int]:
         """Note it."""
         self.skipped.append((self.step, count))
-        return count
+        return list(range(count))
 
     @property
     def can_score(self) -> bool:

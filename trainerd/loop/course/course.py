@@ -172,19 +172,25 @@ class Course:
 
     def do_due(self, step: int) -> None:
         """Do what lies ahead in the lineage for this boundary, before anything else is done there."""
-        due = [each for each in self._ahead if each.step == step]
+        told = self._do(step)
+        self._checkpointer.lineage = tuple(told.get(each, each) for each in self._checkpointer.lineage)
+
+    def _do(self, step: int) -> dict[Change, Change]:
+        """Do what lies ahead for this boundary. Returns the changes of which more is known now."""
+        due, told = [each for each in self._ahead if each.step == step], {}
         if not due or self._session is None:
-            return
+            return {}
         self._ahead = [each for each in self._ahead if each.step != step]
         for each in due:
             if each.kind == SKIP:
-                self._session.skip(int(each.value))
+                told[each] = each.with_elements(self._session.skip(int(each.value)))
             elif each.name not in self._session.numbers():
                 log.warning("the job has no number %r any more: it is not set", each.name, extra={"event": "changed"})
                 continue
             else:
                 self._session.assign(each.name, each.value)
-            log.warning("%s", each, extra={"event": "changed", "step": step})
+            log.warning("%s", told.get(each, each), extra={"event": "changed", "step": step})
+        return told
 
     def turn_back(self, bad: BadTurn, config: TroubleConfig) -> None:
         """Go back to the last sound checkpoint, and do something else from there than before.
@@ -208,7 +214,8 @@ class Course:
         if bad.action == "skip":
             lineage = with_skip(lineage, bad, found.step)  # the last one is new, and may be of this very boundary
             self._ahead = [each for each in lineage[:-1] if each.kind != BACK and each.step > found.step] + lineage[-1:]
-            self.do_due(found.step)
+            told = self._do(found.step)
+            lineage = [told.get(each, each) for each in lineage]
         else:
             lineage += self._lower_learning_rates(found.step, config.learning_rate_factor)
         self._checkpointer.changed(lineage, at=found.step)

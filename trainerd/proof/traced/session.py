@@ -159,7 +159,7 @@ class TracedSession:
         """Set one of the session's numbers."""
         self._session.assign(name, value)
 
-    def skip(self, count: int) -> int:
+    def skip(self, count: int) -> list[int]:
         """Read batches without a step."""
         return self._session.skip(count)
 

@@ -33,6 +33,16 @@ def begin_again(dataset: tf.data.Dataset, iterator: Any) -> None:
     tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(dataset), iterator=iterator._iterator_resource)
 
 
+def indices_in(batch: Any) -> list[int]:
+    """The indices of the elements of a batch, if it tells them: a dict, or a tuple with one, with integers named
+    `index`."""
+    for part in batch if isinstance(batch, tuple) else (batch,):
+        index = part.get("index") if isinstance(part, dict) else None
+        if isinstance(index, tf.Tensor) and index.dtype.is_integer:
+            return [int(each) for each in index.numpy().reshape(-1)]
+    return []
+
+
 def _inter_op_threads() -> int:
     """The number of threads that run ops: that of the processors, unless it was set."""
     return int(tf.config.threading.get_inter_op_parallelism_threads()) or len(os.sched_getaffinity(0))

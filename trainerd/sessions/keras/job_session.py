@@ -141,11 +141,9 @@ class KerasJobSession(FunctionSession):
         if not self._exact_input:
             self._progress.input_began = self.step
 
-    def skip(self, count: int) -> int:
-        """Read so many batches of the epoch: its data end sooner by as many steps."""
-        done = super().skip(count)
-        self._progress.input_began -= done
-        return done
+    def _passed_over(self, count: int) -> None:
+        """The data of the epoch end sooner by as many steps."""
+        self._progress.input_began -= count
 
     @property
     def can_score(self) -> bool:

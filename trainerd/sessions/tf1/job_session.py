@@ -168,7 +168,7 @@ class GraphJobSession(GraphModel):
         """Set a variable of the job."""
         self._job.settable[name].load(value, self._session)
 
-    def skip(self, count: int) -> int:
+    def skip(self, count: int) -> list[int]:
         """Nothing: a graph reads its batches in the step itself.
 
         Raises:

@@ -29,7 +29,7 @@ from trainerd.job.definition import Job
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
 from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.input import pipeline
-from trainerd.sessions.input.iterators import begin_again
+from trainerd.sessions.input.iterators import begin_again, indices_in
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.tf2.numbers import Numbers
@@ -200,13 +200,17 @@ class FunctionSession:
         """Set a learning rate, or a variable of the job."""
         self._numbers.assign(name, value)
 
-    def skip(self, count: int) -> int:
+    def skip(self, count: int) -> list[int]:
         """Read so many batches from the dataset."""
         if self._iterator is None:
-            return 0
-        done = sum(1 for _ in itertools.islice(self._iterator, count))
+            return []
+        found = [indices_in(batch) for batch in itertools.islice(self._iterator, count)]
+        self._passed_over(len(found))
         self._loop.settle()
-        return done
+        return [index for indices in found for index in indices]
+
+    def _passed_over(self, count: int) -> None:
+        """So many batches were read without a step."""
 
     @property
     def can_score(self) -> bool:
