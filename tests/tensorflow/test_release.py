@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from trainerd.errors import ReleaseError
+from trainerd.errors import ReleaseError, StorageError
 from trainerd.loop.contract import Exportable
 from trainerd.release.archive import archive
+from trainerd.release.export import SAVEDMODEL, _write
 from trainerd.release.verify import references_of, verify
 from trainerd.sessions.keras.callbacks import Callbacks
 
@@ -56,6 +58,24 @@ def test_validation_without_end_is_taken_as_far_as_it_is_evaluated(tmp_path: Pat
         references = references_of(Exportable(validation=(endless, None, None), validation_steps=steps), {}, {}, folder)
         found = tf.data.Dataset.load(references.validation) if references.validation else []
         assert len(list(found)) == count
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(
+            "Can't write data (file write failed: errno = 28, error message = 'No space left on device')"
+        ),  # h5py's
+        tf.errors.ResourceExhaustedError(None, None, "variables.data-00000-of-00001; No space left on device"),
+    ],
+)
+def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, error: Exception) -> None:
+    def export(directory: Path) -> None:
+        raise error
+
+    with pytest.raises(StorageError, match="cannot write savedmodel: no space left on the device"):
+        _write(Exportable(export=export), SAVEDMODEL, tmp_path / "savedmodel")
 
 
 def test_the_same_files_make_the_same_archive(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints import evaluations
+from trainerd.checkpoints.format.os_errors import is_disk_full
 from trainerd.checkpoints.manifest import FileRecord, Manifest
 from trainerd.config.schema import Config
-from trainerd.errors import EntryError, ReleaseError
+from trainerd.errors import EntryError, ReleaseError, StorageError, TrainerdError
 from trainerd.job.user_code import job_traceback, user_code
 from trainerd.loop.contract import Exportable
 from trainerd.loop.recorder import as_validation
@@ -99,7 +100,14 @@ def _formats(release: Release, exportable: Exportable) -> list[str]:
 
 
 def _write(exportable: Exportable, form: str, path: Path) -> None:
-    with user_code(lambda error: ReleaseError(f"the job could not be exported as {form}:\n{job_traceback(error)}")):
+    def told(error: BaseException) -> TrainerdError:
+        if isinstance(error, ReleaseError):
+            return error
+        if is_disk_full(error):
+            return StorageError(f"cannot write {path.name}: no space left on the device. There is no release.")
+        return ReleaseError(f"the job could not be exported as {form}:\n{job_traceback(error)}")
+
+    with user_code(told):
         if form == SAVEDMODEL and exportable.export is not None:
             exportable.export(path)
             if not path.is_dir() or not any(path.iterdir()):

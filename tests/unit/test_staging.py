@@ -1,0 +1,57 @@
+"""A release is put in place as a whole, or not at all: a folder, and an archive."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_rollback import count_operations, kill_at
+from trainerd.release.archive import archive
+from trainerd.system.staging import put_in_place, staged
+
+CONTENT = {"model/saved_model.pb": "a graph", "model/variables/variables.index": "numbers", "release.json": "{}"}
+
+
+def put_together(out: Path) -> None:
+    """What `trainerd export` does once a model is written and verified."""
+    folder = out.with_name(out.name.removesuffix(".tar.gz"))
+    with staged(folder) as staging:
+        for name, content in CONTENT.items():
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            (staging / name).write_text(content)
+        if out.name.endswith(".tar.gz"):
+            archive(staging, out)
+        else:
+            put_in_place(staging, folder)
+
+
+def read(out: Path) -> dict[str, str]:
+    if out.is_dir():
+        return {str(path.relative_to(out)): path.read_text() for path in out.rglob("*") if path.is_file()}
+    with tarfile.open(out) as packed:
+        files = {member.name: packed.extractfile(member) for member in packed.getmembers()}
+        return {name.partition("/")[2]: file.read().decode() for name, file in files.items() if file is not None}
+
+
+@pytest.mark.parametrize("suffix", ["", ".tar.gz"])
+def test_a_kill_at_any_operation_leaves_a_whole_release_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    with monkeypatch.context() as patch:
+        operations = count_operations(patch, lambda number: None)
+        put_together(tmp_path / f"whole{suffix}")
+        total = operations()
+    assert total > (2 if suffix else 8)
+    made = set[bool]()
+    for nth in range(total):
+        out = tmp_path / f"release-{nth}{suffix}"
+        kill_at(nth, monkeypatch, lambda out=out: put_together(out))  # type: ignore[misc]
+        made.add(out.exists())
+        assert not out.exists() or read(out) == CONTENT
+        if suffix or not out.exists():
+            put_together(out)  # what a kill has left is in nobody's way
+            assert read(out) == CONTENT
+            assert [path.name for path in tmp_path.iterdir() if f"release-{nth}." in f"{path.name}."] == [out.name]
+    assert made == {True, False}
