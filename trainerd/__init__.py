@@ -15,6 +15,33 @@ from trainerd.version import __version__
 if TYPE_CHECKING:
     from trainerd import hooks as hooks
     from trainerd import keras as keras
+    from trainerd.estimator.estimator import Estimator
+    from trainerd.estimator.export.receivers import (
+        ServingInputReceiver,
+        build_parsing_serving_input_receiver_fn,
+        build_raw_serving_input_receiver_fn,
+    )
+    from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
+    from trainerd.estimator.run_config import RunConfig
+    from trainerd.experiment.early_stopping import (
+        make_early_stopping_hook,
+        stop_if_higher_hook,
+        stop_if_lower_hook,
+        stop_if_no_decrease_hook,
+        stop_if_no_increase_hook,
+    )
+    from trainerd.experiment.experiment import Experiment
+    from trainerd.experiment.export.exporters import BestExporter, FinalExporter, LatestExporter
+    from trainerd.experiment.export.strategies import (
+        ExportStrategy,
+        extend_export_strategy,
+        make_best_model_export_strategy,
+        make_export_strategy,
+        make_parsing_export_strategy,
+    )
+    from trainerd.experiment.run import run_experiment
+    from trainerd.experiment.specs import EvalSpec, TrainSpec
+    from trainerd.experiment.train_and_evaluate import train_and_evaluate
     from trainerd.job.definition import GraphJob, Job, KerasJob
     from trainerd.monitored.graph_session import MonitoredSession
     from trainerd.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
@@ -23,31 +50,81 @@ if TYPE_CHECKING:
     from trainerd.supervisor.supervisor import Supervisor
 
 __all__ = [
+    "BestExporter",
     "ChiefSessionCreator",
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "Experiment",
+    "ExportStrategy",
+    "FinalExporter",
     "GraphJob",
     "Job",
     "KerasJob",
+    "LatestExporter",
+    "ModeKeys",
     "MonitoredSession",
     "MonitoredTrainingSession",
+    "RunConfig",
+    "ServingInputReceiver",
     "SingularMonitoredSession",
     "Supervisor",
+    "TrainSpec",
     "TrainerdError",
     "WorkerSessionCreator",
     "__version__",
+    "build_parsing_serving_input_receiver_fn",
+    "build_raw_serving_input_receiver_fn",
+    "extend_export_strategy",
+    "make_best_model_export_strategy",
+    "make_early_stopping_hook",
+    "make_export_strategy",
+    "make_parsing_export_strategy",
+    "run_experiment",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
+    "train_and_evaluate",
 ]
 
 _LATER = {
     "hooks": "trainerd.hooks",
     "keras": "trainerd.keras",
+    "BestExporter": "trainerd.experiment.export.exporters",
+    "ChiefSessionCreator": "trainerd.monitored.session_creators",
+    "Estimator": "trainerd.estimator.estimator",
+    "EstimatorSpec": "trainerd.estimator.model_fn",
+    "EvalSpec": "trainerd.experiment.specs",
+    "Experiment": "trainerd.experiment.experiment",
+    "ExportStrategy": "trainerd.experiment.export.strategies",
+    "FinalExporter": "trainerd.experiment.export.exporters",
     "GraphJob": "trainerd.job.definition",
     "Job": "trainerd.job.definition",
     "KerasJob": "trainerd.job.definition",
-    "ChiefSessionCreator": "trainerd.monitored.session_creators",
+    "LatestExporter": "trainerd.experiment.export.exporters",
+    "ModeKeys": "trainerd.estimator.model_fn",
     "MonitoredSession": "trainerd.monitored.graph_session",
     "MonitoredTrainingSession": "trainerd.monitored.training_session",
+    "RunConfig": "trainerd.estimator.run_config",
+    "ServingInputReceiver": "trainerd.estimator.export.receivers",
     "SingularMonitoredSession": "trainerd.monitored.singular_session",
     "Supervisor": "trainerd.supervisor.supervisor",
+    "TrainSpec": "trainerd.experiment.specs",
     "WorkerSessionCreator": "trainerd.monitored.session_creators",
+    "build_parsing_serving_input_receiver_fn": "trainerd.estimator.export.receivers",
+    "build_raw_serving_input_receiver_fn": "trainerd.estimator.export.receivers",
+    "extend_export_strategy": "trainerd.experiment.export.strategies",
+    "make_best_model_export_strategy": "trainerd.experiment.export.strategies",
+    "make_early_stopping_hook": "trainerd.experiment.early_stopping",
+    "make_export_strategy": "trainerd.experiment.export.strategies",
+    "make_parsing_export_strategy": "trainerd.experiment.export.strategies",
+    "run_experiment": "trainerd.experiment.run",
+    "stop_if_higher_hook": "trainerd.experiment.early_stopping",
+    "stop_if_lower_hook": "trainerd.experiment.early_stopping",
+    "stop_if_no_decrease_hook": "trainerd.experiment.early_stopping",
+    "stop_if_no_increase_hook": "trainerd.experiment.early_stopping",
+    "train_and_evaluate": "trainerd.experiment.train_and_evaluate",
 }
 
 

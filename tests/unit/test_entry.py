@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.errors import EntryError, JobError
-from trainerd.job.definition import GraphJob, Job, KerasJob, Program
+from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
 from trainerd.job.entry import load_job
 from trainerd.job.user_code import called_at_boundary, job_traceback, own_message
 
@@ -25,7 +25,7 @@ def fresh_modules() -> Iterator[None]:
         del sys.modules[name]
 
 
-def load(folder: Path, source: str, entry: str = "myjob:job") -> Job | GraphJob | KerasJob | Program:
+def load(folder: Path, source: str, entry: str = "myjob:job") -> Job | GraphJob | KerasJob | Program | Scheduled:
     (folder / "myjob.py").write_text(source, encoding="utf-8")
     return load_job(entry, folder)
 
@@ -65,7 +65,11 @@ def test_a_function_of_one_argument_takes_the_supervisor(tmp_path: Path) -> None
         ("import nothing_like_it", "myjob:job", ["does not import", "ModuleNotFoundError", 'myjob.py", line 1']),
         ("def job(:", "myjob:job", ["does not import", "SyntaxError", "line 1"]),
         ("raise SystemExit(3)", "myjob:job", ["ended with exit(3)"]),
-        ("def job():\n    return [1]\n", "myjob:job", ["gave a list", "trainerd.Job, GraphJob or KerasJob is needed"]),
+        (
+            "def job():\n    return [1]\n",
+            "myjob:job",
+            ["gave a list", "trainerd.Job, GraphJob, KerasJob or Experiment is needed"],
+        ),
         ("def job():\n    pass\n", "myjob:job", ["gave None", "return trainerd.Job"]),
         (GOOD.replace("lambda: None", "3"), "myjob:job", ["train_step must be a function, and is 3"]),
         (

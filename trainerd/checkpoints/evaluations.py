@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -28,11 +28,13 @@ class Evaluation:
       metrics: its figures by name. NaN and infinity are null in the file.
       at: when it was made, in seconds since 1970 (UTC).
       seconds: how long it took.
+      exported: the names of what has exported the checkpoint after it, in an Experiment.
     """
 
     metrics: dict[str, float | None]
     at: float
     seconds: float
+    exported: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,22 @@ def record(
       StorageError: it cannot be written.
     """
     plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    _put(rundir, checkpoint, entry, Evaluation(plain, at, seconds))
+
+
+def mark_exported(rundir: RunDirectory, checkpoint: Manifest, entry: str, names: Iterable[str]) -> None:
+    """Note what has exported a checkpoint after an evaluation.
+
+    Raises:
+      StorageError: it cannot be written.
+    """
+    if (done := read(rundir, checkpoint).by_entry.get(entry)) is not None:
+        _put(rundir, checkpoint, entry, replace(done, exported=sorted({*done.exported, *names})))
+
+
+def _put(rundir: RunDirectory, checkpoint: Manifest, entry: str, evaluation: Evaluation) -> None:
     before = read(rundir, checkpoint)
-    after = replace(before, by_entry=before.by_entry | {entry: Evaluation(plain, at, seconds)})
+    after = replace(before, by_entry=before.by_entry | {entry: evaluation})
     path = rundir.evaluations(checkpoint.step)
     with storage(f"write {path}"):
         write_atomic(path, json.dumps(asdict(after), indent=1, allow_nan=False).encode() + b"\n", for_all=True)

@@ -143,6 +143,9 @@ class Config:
     logdir: Annotated[str, Meta(min_length=1)] = _key(
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
     )
+    schedule: str | None = _key(
+        None, "", "The method of an Experiment that is run. Default: that of the task in TF_CONFIG."
+    )
     max_steps: Positive | None = _key(None, "steps", "Where training ends. Default: train for ever.")
     target: str | None = _key(None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".')
     stop_on_nan: bool = _key(

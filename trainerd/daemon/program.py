@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -35,6 +36,7 @@ class DaemonHost:
       fail: ends the process, if that pause could not be saved; does not return.
 
     Attributes:
+      settings_of_program: whether the program says how often it saves, and how much it keeps.
       outcome: how the program's last session ended; None if there was none, or if it failed.
       error: the error that it failed with.
       had_session, was_paused: whether a session has ended, and whether one was paused.
@@ -56,13 +58,18 @@ class DaemonHost:
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.had_session = self.was_paused = False
+        self.settings_of_program = False
         self.progress: Callable[[], object] = lambda: None
         self._config = config
         self._rundir = rundir
-        self._reporter = reporter
+        self.reporter = reporter
         self._reload = reload
         self._end = end
         self._fail = fail
+
+    def holds(self, rundir: RunDirectory) -> bool:
+        """Whether it is the run directory of the daemon."""
+        return os.path.realpath(rundir.path) == os.path.realpath(self._rundir.path)
 
     @contextlib.contextmanager
     def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter]:
@@ -74,16 +81,16 @@ class DaemonHost:
         if rundir is not None:
             lock.keep_up(rundir)
         lock.keep_up(self._rundir)
-        if rundir is None or rundir.path != self._rundir.path:
+        if rundir is None or not self.holds(rundir):
             raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):
             raise Paused
-        with lent_session_listens(self.flag), self._reporter.observed_by(observers):
-            yield self._reporter
+        with lent_session_listens(self.flag), self.reporter.observed_by(observers):
+            yield self.reporter
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """The daemon's own config. A graph's summaries are the Supervisor's service."""
-        checkpoint = self._config.checkpoint
+        checkpoint = config.checkpoint if self.settings_of_program else self._config.checkpoint
         if not on_schedule:
             checkpoint = replace(checkpoint, save_model_secs=0, save_model_steps=0)
         summary = replace(self._config.summary, save_summaries_secs=0)
@@ -107,7 +114,7 @@ class DaemonHost:
 
     def failed(self, what: str, error: BaseException) -> JobError:
         """The error that the run ends with after an error of the user's code."""
-        step = self._reporter.state.step
+        step = self.reporter.state.step
         return JobError(f"{what} failed at step {step}", step=step, sound=True, details=job_traceback(error))
 
     def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
@@ -125,11 +132,13 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
     Raises:
       JobError: it failed.
     """
+    from trainerd.managed.host import hosting
     from trainerd.supervisor.daemon_supervisor import DaemonSupervisor
 
     raised_paused = False
+    host.settings_of_program = program.has_settings
     try:
-        with ended_in_children(), open_sessions.ended():
+        with ended_in_children(), open_sessions.ended(), hosting(host):
             program.function(DaemonSupervisor(config, host))
     except Paused:
         raised_paused = True

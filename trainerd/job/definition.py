@@ -14,9 +14,36 @@ class Program:
 
     Args:
       function: called once, under the daemon.
+      has_settings: whether it says itself how often it saves, and how much it keeps; else trainerd.toml says it.
     """
 
     function: Callable[[Any], object]
+    has_settings: bool = False
+
+
+class Scheduled:
+    """What trains by itself, on a schedule that is one of its methods; an Experiment is it."""
+
+    model_dir: str | None = None
+
+    def trial(self) -> GraphJob | None:
+        """Its training as a job, to check it, to prove it and to evaluate its past; None if that cannot be had."""
+        return None
+
+    def default_schedule(self) -> str:
+        """The schedule of the task of this process."""
+        return "train_and_evaluate"
+
+    def program(self, schedule: str) -> Program:
+        """The program that runs a schedule.
+
+        Raises:
+          ValueError: there is no such schedule.
+        """
+        run = getattr(self, schedule, None)
+        if schedule.startswith("_") or not callable(run):
+            raise ValueError(f"schedule = {schedule!r}: there is no such schedule.")
+        return Program(lambda supervisor: run(), has_settings=True)
 
 
 @dataclass(frozen=True)

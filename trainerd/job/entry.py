@@ -8,24 +8,32 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from types import MappingProxyType
+from typing import Any, cast
 
 import xxhash
 
 from trainerd.errors import EntryError, TrainerdError
-from trainerd.job.definition import GraphJob, Job, KerasJob, Program
+from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
 from trainerd.job.user_code import job_traceback, user_code
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob | Program:
+def load_job(
+    entry: str,
+    folder: Path,
+    offered: Mapping[str, Callable[[], object]] = MappingProxyType({}),
+    as_scheduled: Callable[[object], Scheduled | None] = lambda found: None,
+) -> Job | GraphJob | KerasJob | Program | Scheduled:
     """Import a module and build the job that its attribute describes.
 
     Args:
-      entry: "module:attribute"; the attribute is a Job, a GraphJob or a KerasJob, or a function without arguments that
-        returns one; or a function that takes the Supervisor.
+      entry: "module:attribute"; the attribute is a Job, a GraphJob, a KerasJob or an Experiment, or a function that
+        returns one, without arguments or with some that are offered; or a function that takes the Supervisor.
       folder: put first on the import path.
+      offered: name to maker of the arguments that such a function may take.
+      as_scheduled: makes what trains on a schedule of what the entry gave, if that is its description; else None.
 
     Raises:
       EntryError: any of this fails, with the job's own traceback.
@@ -33,20 +41,35 @@ def load_job(entry: str, folder: Path) -> Job | GraphJob | KerasJob | Program:
     module_name, _, attribute = entry.partition(":")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    found = _import(module_name, entry, folder)
+    found: Any = _import(module_name, entry, folder)
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
         found = getattr(found, name)
-    if _takes_the_supervisor(found):
+    arguments = _those_taken(found, offered)
+    if not arguments and _takes_the_supervisor(found):
         return Program(cast(Callable[[object], object], found))
-    job = _call(found, entry) if callable(found) else found
-    if isinstance(job, GraphJob | KerasJob):
+    is_built = isinstance(found, Job | GraphJob | KerasJob | Scheduled) or not callable(found)
+    job = found if is_built else _call(lambda: found(**{name: make() for name, make in arguments.items()}), entry)
+    with _blamed(entry, failed="cannot be trained", ended="it"):
+        job = as_scheduled(job) or job
+    if isinstance(job, GraphJob | KerasJob | Scheduled):
         return job
     if not isinstance(job, Job):
-        raise EntryError(f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job, GraphJob or KerasJob is needed.")
+        raise EntryError(
+            f"entry = {entry!r} gave {_what(job)}, where a trainerd.Job, GraphJob, KerasJob or Experiment is needed."
+        )
     _require_right_types(job, entry)
     return job
+
+
+def _those_taken(found: object, offered: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
+    """Those of the offered arguments that a function takes."""
+    try:
+        taken = inspect.signature(found).parameters if callable(found) else {}
+    except (ValueError, TypeError):  # it is not written in Python
+        return {}
+    return {name: make for name, make in offered.items() if name in taken}
 
 
 def _takes_the_supervisor(found: object) -> bool:

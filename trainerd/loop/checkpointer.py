@@ -97,6 +97,7 @@ class Checkpointer:
         self._backoff = Backoff()
         self._left_out: StorageError | None = None  # of a state that was not whole
         self._needs = 0  # bytes, where a save waits for room
+        self.before_save: Callable[[int], None] = lambda step: None
         self._is_closing = False
         self._is_last = False  # whether somebody waits for the save under way, and is told what becomes of it
         self._trained_before = 0.0
@@ -186,6 +187,7 @@ class Checkpointer:
             return
         self._left_out = None
         self._look(session)
+        self.before_save(step)
         mark = Mark(step, self._training_time())
         changes, snapshot, now = session.changes, session.snapshot(), self._timer()
         self._needs, self.retry_at = 0, math.inf

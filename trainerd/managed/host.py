@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from trainerd.config.schema import Config
 from trainerd.errors import exit_code_of
@@ -27,6 +27,15 @@ class Host(Protocol):
     """Holds a run directory for a program's session, and receives signals."""
 
     flag: Flag
+
+    @property
+    def reporter(self) -> Reporter | None:
+        """The reporter of a daemon; None if each session has its own."""
+        ...
+
+    def holds(self, rundir: RunDirectory) -> bool:
+        """Whether it is this run directory."""
+        ...
 
     def held(
         self, rundir: RunDirectory | None, observers: Sequence[Observer]
@@ -65,8 +74,14 @@ class Host(Protocol):
 class ProcessHost:
     """A program that is a process of its own."""
 
+    reporter: Reporter | None = None
+
     def __init__(self) -> None:
         self.flag = Flag()
+
+    def holds(self, rundir: RunDirectory) -> bool:
+        """No: the session takes it."""
+        return False
 
     @contextlib.contextmanager
     def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter | None]:
@@ -107,6 +122,58 @@ class ProcessHost:
             return
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))
+
+
+_logdirs: list[str] = []
+_hosts: list[Host] = []  # of the program that this process runs as a daemon
+
+
+@contextlib.contextmanager
+def hosting(host: Host) -> Iterator[None]:
+    """While the block runs, sessions in the run directory that this host holds are its own."""
+    _hosts.append(host)
+    try:
+        yield
+    finally:
+        _hosts.remove(host)
+
+
+def host_of(rundir: RunDirectory | None) -> Host:
+    """The host of a session: the daemon, if it holds this run directory, and else the program itself."""
+    for host in _hosts:
+        if rundir is not None and host.holds(rundir):
+            return host
+    return ProcessHost()
+
+
+@contextlib.contextmanager
+def default_logdir(path: str) -> Iterator[None]:
+    """While the block runs, an estimator that names no folder has this one."""
+    _logdirs.append(path)
+    try:
+        yield
+    finally:
+        _logdirs.remove(path)
+
+
+def hosted_logdir() -> str | None:
+    """The run directory of the daemon that builds this estimator; None without one."""
+    return _logdirs[-1] if _logdirs else None
+
+
+@contextlib.contextmanager
+def hosted_phase(phase: Phase) -> Iterator[None]:
+    """While the block runs, the daemon that runs this program, if there is one, shows this phase."""
+    reporter = _hosts[-1].reporter if _hosts else None
+    with reporter.phase(phase) if reporter is not None else contextlib.nullcontext():
+        yield
+
+
+def hosted_tell(**changes: Any) -> None:
+    """The daemon that runs this program, if there is one, shows these changes of its state."""
+    reporter = _hosts[-1].reporter if _hosts else None
+    if reporter is not None:
+        reporter.update(**changes)
 
 
 _paused = set[str]()  # the run directories in which this process was paused

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.manifest import FINISH
@@ -34,12 +35,12 @@ from trainerd.managed.abandoned import AbandonedRun, LibraryLoop
 from trainerd.managed.boundary import Boundary
 from trainerd.managed.failures import has_failed, is_clean
 from trainerd.managed.find_checkpoint import Found, find_checkpoint
-from trainerd.managed.host import Host, ProcessHost
+from trainerd.managed.host import Host, host_of
 from trainerd.managed.settings import KeepSettings, as_config
 from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Phase, State
+from trainerd.rundir.state import Evaluations, Phase, State
 from trainerd.system.stages import Stages
 from trainerd.system.threads import called_every
 
@@ -89,6 +90,7 @@ class ManagedRun(ABC):
       saves_at_end: whether the last step is saved without a request.
       metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
       is_within: whether a `with` statement will end it.
+      before_save: called with the step before its state is taken.
       raise_requested: raises the error that stopped the loop, if there was one.
       has_outlived: whether the program has ended before its session.
       loop: the loop, if a library has it; None if it is the program's own.
@@ -114,6 +116,7 @@ class ManagedRun(ABC):
         self.outcome: Outcome | None = None
         self.saves_at_end = True
         self.raise_requested: Callable[[], None] = lambda: None
+        self.before_save: Callable[[int], None] = lambda step: None
         self.loop: LibraryLoop | None = None
         self.rundir = rundir
         self._model = model
@@ -122,7 +125,7 @@ class ManagedRun(ABC):
         self._events = events
         self.stop = stop
         self._tell_saving = saving
-        self._host = host or ProcessHost()
+        self._host = host or host_of(rundir)
         self._flag = self._host.flag
         self._stack = contextlib.ExitStack()
         self._steps = contextlib.ExitStack()  # entered between two boundaries
@@ -134,6 +137,7 @@ class ManagedRun(ABC):
         self._saves_end = False  # whether the step at which the outcome was decided is saved, or is being saved
         self._pid = os.getpid()
         self._recorded = 0
+        self._losses: list[float] = []  # of the runs since the last boundary
         self._counted: Mark | None = None
         self._saving: int | None = None
 
@@ -187,6 +191,7 @@ class ManagedRun(ABC):
                     reload=self._host.reload,
                     saves=self._keep_settings is not None,
                 )
+                self._services.checkpointer.before_save = lambda step: self.before_save(step)
                 stack.enter_context(self._host.watched(self._services))
                 stack.callback(self._gone)
                 self._stages.enter(Stage.BEGUN)
@@ -305,6 +310,16 @@ class ManagedRun(ABC):
         return self._model.changes if self._model is not None else 0
 
     @property
+    def step(self) -> int:
+        """The global step; 0 if nothing is saved."""
+        return self._model.step if self._model is not None else 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the loop was told to end for a pause."""
+        return self.outcome is not None and self.outcome.phase is Phase.PAUSED
+
+    @property
     def was_finished(self) -> bool:
         """Whether what was restored had come to its own end."""
         return self._found.was_finished
@@ -318,6 +333,11 @@ class ManagedRun(ABC):
     def is_active(self) -> bool:
         """Whether it holds the run directory."""
         return self._services is not None
+
+    @property
+    def resumed_step(self) -> int | None:
+        """The step of the checkpoint that the session was restored from; None if it has none with a manifest."""
+        return self._found.step if self._found.manifest is not None else None
 
     @property
     def saved_step(self) -> int | None:
@@ -366,6 +386,17 @@ class ManagedRun(ABC):
         if self._services is not None:
             self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
 
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Show that the loop waits for an evaluation while the block runs."""
+        with self._reporter.phase(Phase.EVALUATING) if self._services is not None else contextlib.nullcontext():
+            yield
+
+    def tell_evaluated(self, evaluations: Evaluations) -> None:
+        """Show what was evaluated so far."""
+        if self._services is not None:
+            self._reporter.hold(evaluations=evaluations)
+
     def _serve(self) -> None:
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
         self._steps.close()
@@ -380,8 +411,7 @@ class ManagedRun(ABC):
                 self._services.checkpointer.start(self._model, _reason(self.outcome))
             self._be_back_at(self._services.limit())
             if saves:
-                is_paused = self.outcome is not None and self.outcome.phase is Phase.PAUSED
-                self._steps.enter_context(self._services.stepping(is_ending=is_paused))
+                self._steps.enter_context(self._services.stepping(is_ending=self.is_paused))
         except Exception as error:
             self.stop(error)
 
@@ -400,9 +430,16 @@ class ManagedRun(ABC):
             self.outcome, self._saves_end = found, False
             self.stop(None)
 
+    def follow(self, loss: float) -> None:
+        """A run has given this loss."""
+        self._losses.append(loss)
+
     def _steps_to(self, step: int) -> Steps:
-        """The steps since the last boundary. Only their count is known, for the rate."""
+        """The steps since the last boundary. Their losses are known if each was one run that gave one."""
         done, self._recorded = max(0, step - self._recorded), step
+        losses, self._losses = self._losses, []
+        if losses and len(losses) == done:
+            return Steps(step - done + 1, ["loss"], np.array(losses, dtype=np.float64).reshape(-1, 1), False)
         return Steps.unmeasured(step, done)
 
     def _record(self, step: int) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.monitored.hooked_run import HookedRun
+from trainerd.monitored.hooked_run import HookedFound, HookedRun
 from trainerd.monitored.lifecycle import Lifecycle
 from trainerd.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.monitored.save_settings import SaveSettings, require_global_step
 from trainerd.monitored.session_creators import ChiefSessionCreator
 from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.monitored.tensorflow_names import Around, Within
+from trainerd.rundir.state import Evaluations
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.run import GraphRun
@@ -81,12 +82,15 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             self._global_step = require_global_step(settings.needing)
         elif not self._was_finalized:
             defaults.global_step()  # hooks ask the collections for it
-        for hook in self._hooks:
-            hook.begin()
-        self._hooked_run = HookedRun(self._hooks, self._global_step)
+        listeners = settings.listeners if settings is not None else ()
+        for each in [*self._hooks, *listeners]:
+            each.begin()
+        self._hooked_run = HookedRun(self._hooks, self._global_step, settings.loss if settings is not None else None)
         self._creator = session_creator or ChiefSessionCreator()
         self._managed = self._make_run()
         self._managed.raise_requested = lambda: self._coord.raise_requested_exception()
+        if listeners:
+            self._managed.before_save = self._before_save
         with self._managed.begun():
             self._create()
         try:
@@ -169,11 +173,61 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         if self._settings is not None and not self._is_started:
             self._is_started = True
             self._settings.start(self._managed, self._graph)
+            self._tell_listeners()
+            for listener in self._settings.listeners:
+                if hasattr(listener, "resumed") and self._managed.resumed_step is not None:
+                    listener.resumed(self._session, self._managed.resumed_step)
+
+    # ------------------------------------------------------------------ listeners
+
+    def _before_save(self, step: int) -> None:
+        assert self._settings is not None
+        for listener in self._settings.listeners:
+            listener.before_save(self._session, step)
+
+    def _tell_listeners(self) -> None:
+        """Tell the listeners of a checkpoint of this boundary, when it is on disk."""
+        settings, managed = self._settings, self._managed
+        if settings is None or settings.begun is None or not settings.listeners:
+            return
+        step, settings.begun = settings.begun, None
+        if managed.is_paused:  # the next start goes on from it
+            return
+        managed.wait()
+        if managed.saved_step == step == managed.step:
+            for listener in settings.listeners:
+                self._stops = bool(listener.after_save(self._session, step)) or self._stops
+
+    def _end_listeners(self) -> None:
+        settings = self._settings
+        if settings is not None and self._session is not None:
+            self._tell_listeners()
+            for listener in settings.listeners:
+                listener.end(self._session, self._managed.step)
 
     def _stop(self, error: BaseException | None) -> None:
         self._coord.request_stop(error)
 
     # ------------------------------------------------------------------ what a program calls
+
+    def evaluating(self) -> contextlib.AbstractContextManager[None]:
+        """Show that the loop waits for an evaluation while the block runs."""
+        found: contextlib.AbstractContextManager[None] = self._managed.evaluating()
+        return found
+
+    def tell_evaluated(self, evaluations: Evaluations) -> None:
+        """Show what was evaluated so far."""
+        self._managed.tell_evaluated(evaluations)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was told to stop for a pause."""
+        return bool(self._managed.is_paused)
+
+    @property
+    def step_beside_last_run(self) -> int:
+        """The global step that was read beside the last run: the one before it, or the one after it."""
+        return self._seen
 
     @property
     def graph(self) -> Any:
@@ -232,7 +286,10 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         Raises:
           RuntimeError: it was asked to stop, or is closed.
         """
-        return self._recovering(lambda: self._run(fetches, feed_dict, options, run_metadata))
+        result = self._recovering(lambda: self._run(fetches, feed_dict, options, run_metadata))
+        if self._settings is not None and self._settings.begun is not None:
+            self._tell_listeners()
+        return result
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call a function with a StepContext, and return what it returns.
@@ -264,18 +321,21 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         boundary = self._managed.boundary
         assert boundary is not None
         if not boundary.is_mine:  # another thread's, which may wait for the loop's
-            return self._hooked_or_first(fetches, feed_dict, options, run_metadata)[0]
+            return self._hooked_or_first(fetches, feed_dict, options, run_metadata).result
         with boundary.lock:
             boundary.is_held = True
             try:
-                result, step = self._hooked_or_first(fetches, feed_dict, options, run_metadata)
+                found = self._hooked_or_first(fetches, feed_dict, options, run_metadata)
             finally:
                 boundary.is_held = False
+            step = found.step
             if step is not None:
                 self._watch(step)
+            if found.loss is not None:
+                self._managed.follow(float(found.loss))
             if boundary.flag.is_raised or (step is not None and step + 1 >= self._managed.next_step):
                 boundary.reached()
-        return result
+        return found.result
 
     def _watch(self, step: int) -> None:
         """Warn a few times if nothing counts the steps, in the words of TensorFlow's StepCounterHook."""
@@ -289,12 +349,12 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             tf1.logging.warning(_STALE, step, self._seen)
         self._seen = step
 
-    def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> tuple[Any, int | None]:
+    def _hooked_or_first(self, fetches: Any, feeds: Any, options: Any, metadata: Any) -> HookedFound:
         """Run with hooks. Where a thread has failed before, a step's error is its consequence: raise the thread's."""
         try:
             found = self._hooked_run(self._session, fetches, feeds, options, metadata)
             self._stops = self._stops or found.stop_requested
-            return found.result, found.step
+            return found
         except PREEMPTION:
             raise
         except Exception as error:
@@ -327,6 +387,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
     def _save(self, error: BaseException | None) -> None:
         if self._session is not None:
             self._managed.save(error)
+            if error is None:
+                self._end_listeners()
         if self._settings is not None:
             self._events.flush()
 

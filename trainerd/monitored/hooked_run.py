@@ -13,12 +13,13 @@ tf1 = tf.compat.v1
 
 
 class HookedFound(NamedTuple):
-    """What one run gave: what the caller fetched, the global step (None if none is known), and whether a hook wants
-    to stop."""
+    """What one run gave: what the caller fetched, the global step and the loss (None if none is known), and whether a
+    hook wants to stop."""
 
     result: Any
     step: int | None
     stop_requested: bool
+    loss: float | None = None
 
 
 class HookedRun:
@@ -27,24 +28,28 @@ class HookedRun:
     Args:
       hooks: called in this order.
       global_step: fetched with each run; None if there is none.
+      loss: a tensor with one number that is fetched with each run; None if none is.
 
     Raises:
       RuntimeError: two hooks, or a hook and the caller, feed the same tensor.
     """
 
-    def __init__(self, hooks: list[Any], global_step: Any) -> None:
+    def __init__(self, hooks: list[Any], global_step: Any, loss: Any = None) -> None:
         self._hooks = hooks
         self._global_step = global_step
+        self._loss = loss
 
     def __call__(self, session: Any, fetches: Any, feeds: Any, options: Any, metadata: Any) -> HookedFound:
         """Run once."""
         asked: dict[Any, Any] = {"caller": fetches}
         if self._global_step is not None:
             asked["step"] = self._global_step
+        if self._loss is not None:
+            asked["loss"] = self._loss
         run = session.run_step if isinstance(session, ManagedSession) else session.run
         if not self._hooks:
             found = run(asked, feeds, options, metadata)
-            return HookedFound(found["caller"], found.get("step"), False)
+            return HookedFound(found["caller"], found.get("step"), False, found.get("loss"))
         context = tf1.train.SessionRunContext(original_args=tf1.train.SessionRunArgs(fetches, feeds), session=session)
         feeds, options = self._before(context, asked, feeds, options)
         if options is not None and metadata is None:
@@ -54,7 +59,7 @@ class HookedRun:
         for hook in self._hooks:
             values = tf1.train.SessionRunValues(results=found.get(hook), options=options, run_metadata=metadata)
             hook.after_run(context, values)
-        return HookedFound(found["caller"], found.get("step"), bool(context.stop_requested))
+        return HookedFound(found["caller"], found.get("step"), bool(context.stop_requested), found.get("loss"))
 
     def _before(self, context: Any, asked: dict[Any, Any], feeds: Any, options: Any) -> tuple[Any, Any]:
         """Ask every hook for its fetches and feeds."""

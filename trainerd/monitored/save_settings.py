@@ -29,6 +29,9 @@ class SaveSettings:
       count_steps: between two points of the curve of the rate.
       shows: whether there are summaries.
       writes_graph: whether `graph.pbtxt` is written, and the graph with each checkpoint.
+      loss: a tensor with one number, whose minima are kept; None for none.
+      listeners: `CheckpointSaverListener`s.
+      begun: the step of a checkpoint that the listeners have not been told of; None if there is none.
     """
 
     rundir: RunDirectory
@@ -38,6 +41,9 @@ class SaveSettings:
     count_steps: int
     shows: bool
     writes_graph: bool
+    loss: Any = None
+    listeners: tuple[Any, ...] = ()
+    begun: int | None = None
 
     @cached_property
     def writer(self) -> Any:
@@ -54,7 +60,8 @@ class SaveSettings:
         }
 
     def tell_saving(self, step: int) -> None:
-        """Log that a checkpoint is begun, in TensorFlow's words."""
+        """A checkpoint is begun: log it, in TensorFlow's words."""
+        self.begun = step
         tf1.logging.info("Calling checkpoint listeners before saving checkpoint %d...", step)
         tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.save_path)
 

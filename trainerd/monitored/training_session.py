@@ -38,6 +38,8 @@ def MonitoredTrainingSession(
     save_graph_def: bool = True,
     checkpoint: Any = None,
     global_step: Any = None,
+    loss: Any = None,
+    saving_listeners: Iterable[Any] = (),
 ) -> Any:
     """A MonitoredSession that saves checkpoints and summaries, if it has a `checkpoint_dir`.
 
@@ -62,6 +64,9 @@ def MonitoredTrainingSession(
       checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, the session runs TensorFlow 2
         functions, and `hooks` are those of `trainerd.hooks`, or a program's own.
       global_step: an int64 variable that those functions count themselves. None: each run counts.
+      loss: a tensor of the graph with one number: it is fetched with each run, and the state at its minima is kept.
+      saving_listeners: `tf.compat.v1.train.CheckpointSaverListener`s. `before_save` is called before the state is
+        taken, `after_save` when the checkpoint is on disk, before the next step.
 
     Returns:
       A MonitoredSession; a MonitoredStepSession with `checkpoint`.
@@ -107,6 +112,8 @@ def MonitoredTrainingSession(
             count_steps=count_steps,
             shows=shows,
             writes_graph=save_graph_def,
+            loss=loss,
+            listeners=tuple(saving_listeners),
         )
         tf1.logging.info("Create CheckpointSaverHook.")
     all_hooks = list(chief_only_hooks or [])

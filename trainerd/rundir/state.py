@@ -97,6 +97,21 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Evaluations:
+    """What an Experiment has evaluated.
+
+    Attributes:
+      count: how many checkpoints.
+      best_step: the step of the one with the lowest loss; None if none has a loss.
+      best: its figures.
+    """
+
+    count: int
+    best_step: int | None
+    best: dict[str, float]
+
+
+@dataclass(frozen=True)
 class State:
     """One moment of a run.
 
@@ -116,6 +131,7 @@ class State:
       error, exit_code: why the run failed, and what the process exits with; None otherwise.
       failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
+      evaluations: what an Experiment has evaluated; None for what is none.
       answer: the reply to the last request that had an id.
       at: when this was written, in seconds since 1970 (UTC).
     """
@@ -138,6 +154,7 @@ class State:
     failure: Failure | None = None
     logdir: str = ""
     job: str = ""
+    evaluations: Evaluations | None = None
     answer: Answer | None = None
     at: float = 0.0
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError
-from trainerd.job.definition import GraphJob, Job, KerasJob, Program
+from trainerd.estimator.run_config import RunConfig
+from trainerd.experiment.specs import TrainSpec
+from trainerd.experiment.train_and_evaluate import TrainAndEvaluate
+from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
 from trainerd.job.entry import load_job, source_of
 from trainerd.loop.contract import Session
+from trainerd.managed.host import default_logdir
 from trainerd.sessions.tf1.job_session import GraphJobSession
 from trainerd.sessions.tf2.job_session import FunctionSession
 
@@ -32,6 +37,8 @@ def open_entry(config: Config) -> Session | Program:
       EntryError: the job cannot be had, or cannot be trained.
     """
     job = _load(config)
+    if isinstance(job, Scheduled):
+        return _program_of(job, config)
     return job if isinstance(job, Program) else _session_of(job, config)
 
 
@@ -47,7 +54,13 @@ def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -
     Raises:
       EntryError: the job cannot be had, or cannot be trained; or it is a function that writes its own loop.
     """
-    job = _load(config)
+    loaded = _load(config)
+    job = loaded.trial() if isinstance(loaded, Scheduled) else loaded
+    if job is None:
+        raise EntryError(
+            f"entry = {config.entry!r}: the training of this estimator is only known when it runs, so it cannot be "
+            "tried. Call its `test()`."
+        )
     if isinstance(job, Program):
         raise EntryError(
             f"entry = {config.entry!r} is a function that takes the Supervisor: what it does is only known when it "
@@ -56,12 +69,41 @@ def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -
     return _session_of(job, config, wrap, writes=False)
 
 
-def _load(config: Config) -> AnyJob | Program:
+def _load(config: Config) -> AnyJob | Program | Scheduled:
     if config.seed is not None:
         tf.keras.utils.set_random_seed(config.seed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    return load_job(config.entry, config.folder)
+    logdir = str(config.rundir)
+    offered: dict[str, Callable[[], object]] = {
+        "output_dir": lambda: logdir,
+        "run_config": lambda: RunConfig(model_dir=logdir),
+        "hparams": lambda: None,
+    }
+    with default_logdir(logdir):
+        return load_job(config.entry, config.folder, offered, _as_scheduled)
+
+
+def _as_scheduled(found: object) -> Scheduled | None:
+    """(estimator, train_spec, eval_spec) as what trains on a schedule."""
+    if isinstance(found, tuple) and len(found) == 3 and isinstance(found[1], TrainSpec):
+        return TrainAndEvaluate(*found)
+    return None
+
+
+def _program_of(job: Scheduled, config: Config) -> Program:
+    schedule = config.schedule or job.default_schedule()
+    try:
+        program = job.program(schedule)
+    except ValueError as error:
+        raise EntryError(f"entry = {config.entry!r}: {error}") from None
+    trains = not schedule.startswith(("continuous_eval", "evaluate", "run_std_server", "run_evaluator"))
+    if trains and job.model_dir and Path(job.model_dir).absolute() != config.rundir:
+        raise EntryError(
+            f"entry = {config.entry!r}: its model_dir is {job.model_dir}, and logdir is {config.rundir}. Leave "
+            "model_dir out, or make logdir the same."
+        )
+    return program
 
 
 def _session_of(

@@ -1,0 +1,567 @@
+"""The seed's list of an Experiment, argument by argument and method by method, on estimators that only note calls."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+
+import trainerd
+from trainerd.estimator.estimator import Estimator
+from trainerd.estimator.run_config import RunConfig
+
+tf1 = tf.compat.v1
+
+CLUSTER = {"ps": ["host1:2222", "host2:2222"], "worker": ["host3:2222", "host4:2222"], "chief": ["host5:2222"]}
+
+
+class Noting:
+    """Notes what it is called with."""
+
+    def __init__(self, folder: Path, result: Any = None, config: Any = None, evaluations: int = 5) -> None:
+        self._folder = folder
+        self._result = result
+        self._given_config = config or RunConfig()
+        self._most = evaluations
+        self.trained: list[dict[str, Any]] = []
+        self.evaluated: list[dict[str, Any]] = []
+        self.exported = 0
+
+    @property
+    def model_dir(self) -> str:
+        return str(self._folder)
+
+    @property
+    def config(self) -> Any:
+        return self._given_config
+
+    def checkpoint(self) -> None:
+        with tf.Graph().as_default(), tf1.Session() as session:
+            variable = tf1.get_variable("v", initializer=1.0)
+            session.run(variable.initializer)
+            tf1.train.Saver().save(session, str(self._folder / "model.ckpt"), global_step=0)
+
+    def evaluate(self, **arguments: Any) -> Any:
+        self.evaluated.append(arguments)
+        if len(self.evaluated) > self._most:
+            raise StopIteration
+        return self._result
+
+    def _trained(self, arguments: dict[str, Any]) -> Any:
+        self.checkpoint()
+        self.trained.append(arguments)
+        return self
+
+    def export_savedmodel(self, base: Any, serving_input_fn: Any, **options: Any) -> bytes:
+        self.exported += 1
+        return b"exported"
+
+
+class Fitted(Noting):
+    """As an estimator of contrib.learn."""
+
+    def fit(self, **arguments: Any) -> Any:
+        return self._trained(arguments)
+
+
+class Core(Noting, Estimator):
+    """As an Estimator with a model_fn."""
+
+    def train(self, **arguments: Any) -> Any:  # type: ignore[override]
+        return self._trained(arguments)
+
+    def tell_evaluated(self, evaluated: Any) -> None:
+        pass
+
+
+KINDS: list[type[Any]] = [Fitted, Core]
+
+
+@pytest.fixture(params=KINDS, ids=["contrib", "core"])
+def kind(request: pytest.FixtureRequest) -> type[Any]:
+    found: type[Any] = request.param
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that sleeping moves."""
+    now = [1000.0]
+
+    def sleep(secs: float) -> None:
+        now[0] += secs
+
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    return now
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[mock.Mock]:
+    server = mock.Mock()
+    monkeypatch.setattr(tf.distribute, "Server", server)
+    yield server
+
+
+def experiment(estimator: Any, **more: Any) -> trainerd.Experiment:
+    return trainerd.Experiment(estimator, train_input_fn="train", eval_input_fn="eval", **more)
+
+
+def as_task(monkeypatch: pytest.MonkeyPatch, kind: str, index: int) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": kind, "index": index}}))
+
+
+# ---------------------------------------------------------------------- the making
+
+
+def test_names_order_and_defaults_are_those_of_tensorflow() -> None:
+    found = list(inspect.signature(trainerd.Experiment).parameters.values())
+    assert [(each.name, each.default) for each in found] == [
+        ("estimator", inspect.Parameter.empty),
+        ("train_input_fn", inspect.Parameter.empty),
+        ("eval_input_fn", inspect.Parameter.empty),
+        ("eval_metrics", None),
+        ("train_steps", None),
+        ("eval_steps", 100),
+        ("train_monitors", None),
+        ("eval_hooks", None),
+        ("local_eval_frequency", None),
+        ("eval_delay_secs", 120),
+        ("continuous_eval_throttle_secs", 60),
+        ("min_eval_frequency", None),
+        ("delay_workers_by_global_step", False),
+        ("export_strategies", None),
+        ("train_steps_per_iteration", None),
+        ("checkpoint_and_export", False),
+        ("saving_listeners", None),
+        ("check_interval_secs", 5),
+    ]
+
+
+def test_what_is_given_is_told_and_nothing_is_called(tmp_path: Path) -> None:
+    estimator = Fitted(tmp_path)
+    made = experiment(estimator, eval_metrics="metrics", train_steps=7, eval_steps=3)
+    assert (made.estimator, made.eval_metrics, made.train_steps, made.eval_steps) == (estimator, "metrics", 7, 3)
+    assert not estimator.trained and not estimator.evaluated
+
+
+@pytest.mark.parametrize(
+    ("missing", "match"), [("evaluate", "Evaluable"), ("fit", "Trainable"), ("model_dir", "Evaluable")]
+)
+def test_an_estimator_that_cannot_is_refused(missing: str, match: str) -> None:
+    given = {"fit": print, "evaluate": print, "model_dir": "d", "config": None}
+    del given[missing]
+    with pytest.raises(ValueError, match=match):
+        experiment(type("Estimator", (), given)())
+
+
+def test_wrong_arguments_are_refused(tmp_path: Path, kind: type[Any]) -> None:
+    estimator = kind(tmp_path)
+    for wrong, match in [
+        ({"export_strategies": "none"}, "ExportStrategy"),
+        ({"export_strategies": ["none"]}, "ExportStrategy"),
+        ({"train_steps_per_iteration": "123"}, "`train_steps_per_iteration` must be an integer"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            experiment(estimator, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`eval_metrics` must be `None`"):
+        experiment(Core(tmp_path), eval_metrics="metrics")
+    with pytest.raises(ValueError, match="`saving_listeners` must be `None`"):
+        experiment(Fitted(tmp_path), saving_listeners=["listener"])
+
+
+def test_hooks_are_added_and_the_list_that_was_given_stays(tmp_path: Path, kind: type[Any]) -> None:
+    given = [tf1.train.SessionRunHook()]
+    made = experiment(kind(tmp_path), train_monitors=given)
+    another = tf1.train.SessionRunHook()
+    made.extend_train_hooks([another])
+    made.train(delay_secs=0)
+    assert len(given) == 1
+    arguments = made.estimator.trained[0]
+    assert arguments["monitors" if kind is Fitted else "hooks"] == [*given, another]
+
+
+def test_how_often_is_once_a_checkpoint_and_rarer_in_a_bucket() -> None:
+    def model_fn(features: Any, labels: Any) -> None: ...
+
+    local = trainerd.Estimator(model_fn, "/tmp/dummy")
+    assert experiment(local)._min_eval_frequency == 1
+    remote = mock.Mock(spec=["fit", "evaluate", "model_dir", "config"], model_dir="gs://bucket")
+    assert experiment(remote)._min_eval_frequency == 1000
+    assert experiment(remote, min_eval_frequency=123)._min_eval_frequency == 123
+    assert experiment(remote, min_eval_frequency=0)._min_eval_frequency == 0
+
+
+# ---------------------------------------------------------------------- train
+
+
+def test_train(tmp_path: Path, kind: type[Any]) -> None:
+    listeners: Any = {"saving_listeners": ["listener"]} if kind is Core else {}
+    made = experiment(kind(tmp_path), train_steps=100, **listeners)
+    assert made.train(delay_secs=0) is made.estimator
+    (arguments,) = made.estimator.trained
+    assert arguments["max_steps"] == 100 and arguments["input_fn"] == "train" and arguments["steps"] is None
+    if kind is Core:
+        assert arguments["saving_listeners"] == ["listener"]
+    assert not made.estimator.evaluated
+
+
+@pytest.mark.parametrize("secs", [0, 1, 3])
+def test_train_waits(tmp_path: Path, kind: type[Any], clock: list[float], secs: int) -> None:
+    experiment(kind(tmp_path)).train(delay_secs=secs)
+    assert clock[0] == pytest.approx(1000 + secs)
+
+
+@pytest.mark.parametrize(("task", "secs"), [(0, 0), (1, 5), (3, 15), (20, 60)])
+def test_later_tasks_wait_longer(
+    tmp_path: Path, kind: type[Any], clock: list[float], monkeypatch: pytest.MonkeyPatch, task: int, secs: int
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"index": task}}))
+    experiment(kind(tmp_path)).train()
+    assert clock[0] == pytest.approx(1000 + secs)
+
+
+def test_or_they_wait_for_the_global_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"index": 3}}))
+    made = experiment(Core(tmp_path), delay_workers_by_global_step=True)
+    made.train()
+    (hook,) = made.estimator.trained[0]["hooks"]
+    assert isinstance(hook, tf1.train.GlobalStepWaiterHook)
+    assert hook._wait_until_step == int(8000 * math.log(4)) and clock[0] == 1000
+
+
+def test_a_task_of_a_cluster_starts_its_server(
+    tmp_path: Path, kind: type[Any], monkeypatch: pytest.MonkeyPatch, servers: mock.Mock, clock: list[float]
+) -> None:
+    as_task(monkeypatch, "worker", 1)
+    config = RunConfig()
+    experiment(kind(tmp_path, config=config)).train(delay_secs=1)
+    servers.assert_called_once_with(
+        config.cluster_spec, job_name="worker", task_index=1, config=config.session_config, start=False
+    )
+    servers.return_value.start.assert_called_once_with()
+    assert clock[0] == pytest.approx(1001)
+
+
+def test_no_server_without_a_cluster(tmp_path: Path, kind: type[Any], servers: mock.Mock) -> None:
+    experiment(kind(tmp_path)).train(delay_secs=0)
+    servers.assert_not_called()
+    with pytest.raises(ValueError, match="Could not start server"):
+        experiment(kind(tmp_path)).run_std_server()
+
+
+def test_run_std_server(tmp_path: Path, kind: type[Any], monkeypatch: pytest.MonkeyPatch, servers: mock.Mock) -> None:
+    as_task(monkeypatch, "ps", 1)
+    experiment(kind(tmp_path, config=RunConfig())).run_std_server()
+    assert servers.return_value.mock_calls == [mock.call.start(), mock.call.join()]
+
+
+# ---------------------------------------------------------------------- evaluate, continuous_eval
+
+
+def test_evaluate(tmp_path: Path, kind: type[Any], clock: list[float]) -> None:
+    hook = tf1.train.SessionRunHook()
+    made = experiment(kind(tmp_path, {"loss": 1.0}), eval_hooks=[hook], eval_steps=3, eval_delay_secs=2)
+    assert made.evaluate() == {"loss": 1.0} and clock[0] == pytest.approx(1002)
+    assert made.evaluate(delay_secs=0, name="mine") == {"loss": 1.0} and clock[0] == pytest.approx(1002)
+    first, second = made.estimator.evaluated
+    assert first == {"input_fn": "eval", "steps": 3, "name": "one_pass", "checkpoint_path": None, "hooks": [hook]}
+    assert second["name"] == "mine"
+
+
+def continuing(estimator: Any, **more: Any) -> trainerd.Experiment:
+    estimator.checkpoint()
+    return experiment(estimator, **{"eval_delay_secs": 0, "continuous_eval_throttle_secs": 0} | more)
+
+
+@pytest.mark.parametrize("secs", [0, 1, 2])
+def test_continuous_eval_goes_on_in_a_rhythm(tmp_path: Path, kind: type[Any], clock: list[float], secs: int) -> None:
+    made = continuing(kind(tmp_path), continuous_eval_throttle_secs=secs)
+    with pytest.raises(StopIteration):
+        made.continuous_eval(evaluate_checkpoint_only_once=False)
+    assert len(made.estimator.evaluated) == 6 and clock[0] == pytest.approx(1000 + 5 * secs)
+    assert {each["name"] for each in made.estimator.evaluated} == {"continuous"}
+
+
+def test_continuous_eval_ends_with_the_training(tmp_path: Path, kind: type[Any]) -> None:
+    made = continuing(kind(tmp_path, {"global_step": 100}), train_steps=100)
+    made.continuous_eval(name="other")
+    assert [each["name"] for each in made.estimator.evaluated] == ["other"]
+    assert made.estimator.evaluated[0]["checkpoint_path"].endswith("model.ckpt-0")
+
+
+def test_continuous_eval_ends_when_the_predicate_says_so(tmp_path: Path, kind: type[Any]) -> None:
+    made = continuing(kind(tmp_path))
+    made.continuous_eval(
+        evaluate_checkpoint_only_once=False,
+        continuous_eval_predicate_fn=lambda results: len(made.estimator.evaluated) < 3,
+    )
+    assert len(made.estimator.evaluated) == 3
+    seen: list[Any] = []
+
+    def goes_on(results: Any, checkpoint_path: Any) -> bool:
+        seen.append(checkpoint_path)
+        return len(seen) < 2
+
+    made.continuous_eval(continuous_eval_predicate_fn=goes_on)
+    assert seen[0] is None and seen[1].endswith("model.ckpt-0")
+    with pytest.raises(ValueError, match="must be a callable"):
+        made.continuous_eval(continuous_eval_predicate_fn="no")  # type: ignore[arg-type]
+
+
+def test_continuous_eval_evaluates_a_checkpoint_once(tmp_path: Path, kind: type[Any], clock: list[float]) -> None:
+    made = continuing(kind(tmp_path, {"global_step": 100}))
+    results: list[Any] = []
+
+    def goes_on(result: Any) -> bool:
+        results.append(result)
+        return len(results) < 30
+
+    with mock.patch.object(tf1.logging, "warning") as warning:
+        made.continuous_eval(continuous_eval_predicate_fn=goes_on)
+    assert len(made.estimator.evaluated) == 1 and sum(bool(each) for each in results) == 1
+    assert [call.args[0] for call in warning.mock_calls] == ["No new checkpoint ready for evaluation."]
+
+
+def test_continuous_eval_waits_for_the_first_checkpoint(tmp_path: Path, kind: type[Any], clock: list[float]) -> None:
+    made = experiment(kind(tmp_path, {"global_step": 1}), eval_delay_secs=7, train_steps=1)
+    looks: list[float] = []
+
+    def goes_on(result: Any) -> bool:
+        looks.append(clock[0])
+        if len(looks) == 13:
+            made.estimator.checkpoint()
+        return True
+
+    with mock.patch.object(tf1.logging, "warning") as warning:
+        made.continuous_eval(continuous_eval_predicate_fn=goes_on)
+    assert looks[1] == pytest.approx(1067) and len(made.estimator.evaluated) == 1
+    assert len(warning.mock_calls) == 2, "once in ten minutes"
+
+
+def test_continuous_eval_on_train_data(tmp_path: Path, kind: type[Any]) -> None:
+    made = continuing(kind(tmp_path, {"global_step": 9}), train_steps=9)
+    made.continuous_eval_on_train_data()
+    assert made.estimator.evaluated[0]["input_fn"] == "train"
+    assert made.estimator.evaluated[0]["name"] == "continuous_on_train_data"
+
+
+# ---------------------------------------------------------------------- train_and_evaluate and its like
+
+
+def strategy(**more: Any) -> trainerd.ExportStrategy:
+    return trainerd.make_export_strategy(lambda: None, exports_to_keep=None, **more)
+
+
+def hooks_of(estimator: Any) -> Any:
+    return estimator.trained[0]["monitors" if isinstance(estimator, Fitted) else "hooks"]
+
+
+def test_train_and_evaluate(tmp_path: Path, kind: type[Any]) -> None:
+    hook = tf1.train.SessionRunHook()
+    made = experiment(kind(tmp_path, {"loss": 1.0}), eval_hooks=[hook], train_steps=100, export_strategies=strategy())
+    assert made.train_and_evaluate() == ({"loss": 1.0}, [b"exported"])
+    estimator = made.estimator
+    assert (len(estimator.trained), len(estimator.evaluated), estimator.exported) == (1, 1, 1)
+    assert estimator.evaluated[0]["name"] is None and estimator.evaluated[0]["hooks"] == [hook]
+    (watching,) = hooks_of(estimator)
+    assert isinstance(watching, tf1.train.SessionRunHook)
+    assert made._train_monitors == [], "the next training has it not"
+
+
+def test_without_a_frequency_it_evaluates_at_the_end(tmp_path: Path, kind: type[Any]) -> None:
+    made = experiment(kind(tmp_path), train_steps=100, min_eval_frequency=0)
+    made.train_and_evaluate()
+    assert hooks_of(made.estimator) == [] and len(made.estimator.evaluated) == 1
+
+
+def test_strategies_are_reset(tmp_path: Path, kind: type[Any]) -> None:
+    first = strategy()
+    made = experiment(kind(tmp_path), train_steps=100, export_strategies=(first,))
+    made.train_and_evaluate()
+    assert made.estimator.exported == 1
+    assert made.reset_export_strategies() == (first,)
+    made.train_and_evaluate()
+    assert made.estimator.exported == 1
+    assert made.reset_export_strategies([strategy(), strategy()]) == ()
+    made.train_and_evaluate()
+    assert made.estimator.exported == 3
+
+
+def test_a_key_of_contrib_is_refused_with_a_model_fn(tmp_path: Path) -> None:
+    made = experiment(Core(tmp_path), export_strategies=strategy(default_output_alternative_key="key"))
+    with pytest.raises(ValueError, match="default_output_alternative_key is not supported"):
+        made.train_and_evaluate()
+
+
+def test_local_run_is_train_and_evaluate_and_deprecated(tmp_path: Path, kind: type[Any]) -> None:
+    with pytest.warns(DeprecationWarning, match="local_eval_frequency is deprecated"):
+        made = experiment(kind(tmp_path), train_steps=100, local_eval_frequency=10)
+    with pytest.warns(DeprecationWarning, match="local_run will be renamed"):
+        made.local_run()
+    assert len(made.estimator.trained) == len(made.estimator.evaluated) == 1
+    assert len(hooks_of(made.estimator)) == 1 and made._min_eval_frequency == 1
+
+
+def test_continuous_train_and_eval(tmp_path: Path, kind: type[Any]) -> None:
+    made = experiment(kind(tmp_path, {"global_step": 100}), train_steps=100, export_strategies=strategy())
+    metrics, exports = made.continuous_train_and_eval()
+    assert metrics == {"global_step": 100} and exports == [b"exported"]
+    estimator = made.estimator
+    assert (len(estimator.trained), len(estimator.evaluated), estimator.exported) == (1, 1, 1)
+
+
+def test_continuous_train_and_eval_asks_first(tmp_path: Path, kind: type[Any]) -> None:
+    made = experiment(kind(tmp_path), train_steps=10**11, export_strategies=())
+    made.continuous_train_and_eval(continuous_eval_predicate_fn=lambda result: False)
+    assert not made.estimator.trained and not made.estimator.evaluated
+    with pytest.raises(ValueError, match="`continuous_eval_predicate_fn` must be a callable"):
+        made.continuous_train_and_eval(continuous_eval_predicate_fn="fn")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("more", "steps"),
+    [({"train_steps": 10**14}, 10**13), ({"train_steps": 10**14, "train_steps_per_iteration": 1234}, 1234), ({}, 1000)],
+)
+def test_an_iteration_has_so_many_steps(tmp_path: Path, more: dict[str, Any], steps: int) -> None:
+    estimator = mock.Mock(trainerd.Estimator)
+    type(estimator).model_dir = mock.PropertyMock(return_value=str(tmp_path))
+    experiment(estimator, **more).continuous_train_and_eval(lambda result: result is None)
+    estimator.train.assert_called_once_with(
+        input_fn="train", steps=steps, max_steps=mock.ANY, hooks=mock.ANY, saving_listeners=mock.ANY
+    )
+
+
+def test_test(tmp_path: Path, kind: type[Any]) -> None:
+    made = experiment(kind(tmp_path, {"loss": 1.0}), export_strategies=(strategy(),))
+    assert made.test() == {"loss": 1.0}
+    estimator = made.estimator
+    assert estimator.trained[0]["steps"] == 1 and estimator.evaluated[0]["steps"] == 1 and estimator.exported == 1
+
+
+# ---------------------------------------------------------------------- run_experiment
+
+
+def built(folder: Path, calls: list[Any]) -> Callable[..., Any]:
+    def experiment_fn(output_dir: str) -> trainerd.Experiment:
+        calls.append(output_dir)
+        return experiment(Fitted(folder, {"loss": 1.0}), train_steps=1, eval_delay_secs=0)
+
+    return experiment_fn
+
+
+def test_run_experiment_runs_a_schedule(tmp_path: Path) -> None:
+    calls: list[Any] = []
+    assert trainerd.run_experiment(built(tmp_path, calls), "out", "evaluate") == {"loss": 1.0} and calls == ["out"]
+    assert trainerd.run_experiment(built(tmp_path, calls), "out") == ({"loss": 1.0}, [])
+
+
+def test_the_other_kind_takes_settings(tmp_path: Path) -> None:
+    config, given = RunConfig(model_dir=str(tmp_path)), []
+
+    def experiment_fn(run_config: RunConfig, hparams: Any) -> trainerd.Experiment:
+        given.append((run_config, hparams))
+        return experiment(Fitted(tmp_path, {"loss": 1.0}), eval_delay_secs=0)
+
+    found = trainerd.run_experiment(experiment_fn, schedule="evaluate", run_config=config, hparams={"lr": 1})
+    assert found == {"loss": 1.0} and given == [(config, {"lr": 1})]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({}, ValueError, "Must set value for `output_dir` or `run_config`"),
+        ({"output_dir": "", "schedule": "train"}, ValueError, "Must specify an output directory"),
+        ({"output_dir": "o", "run_config": RunConfig(model_dir="m")}, ValueError, "Cannot provide both"),
+        ({"run_config": RunConfig()}, ValueError, "Must specify a model directory"),
+        ({"run_config": "config"}, ValueError, "must be `trainerd.RunConfig` instance"),
+        ({"output_dir": "o", "hparams": 1}, ValueError, "`hparams` is only supported"),
+        ({"output_dir": "o", "schedule": "mispelled"}, ValueError, "references non-existent task mispelled"),
+        ({"output_dir": "o", "schedule": "eval_steps"}, TypeError, "references non-callable member eval_steps"),
+    ],
+)
+def test_what_run_experiment_refuses(
+    tmp_path: Path, arguments: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        trainerd.run_experiment(built(tmp_path, []), **arguments)
+    with pytest.raises(TypeError, match="is not callable"):
+        trainerd.run_experiment("experiment", **arguments)  # type: ignore[arg-type]
+
+
+def test_what_is_built_is_an_experiment() -> None:
+    with pytest.raises(TypeError, match="did not return an Experiment"):
+        trainerd.run_experiment(lambda output_dir: "none", "o", "train")  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize(
+    ("task", "schedule"),
+    [
+        ("chief", "train_and_evaluate"),
+        ("worker", "train"),
+        ("ps", "run_std_server"),
+        ("evaluator", "continuous_eval"),
+    ],
+)
+def test_the_task_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, schedule: str) -> None:
+    as_task(monkeypatch, task, 0)
+    made = experiment(Fitted(tmp_path, config=RunConfig()))
+    with mock.patch.object(trainerd.Experiment, schedule) as run:
+        trainerd.run_experiment(lambda output_dir: made, "o")
+    run.assert_called_once_with()
+
+
+# ---------------------------------------------------------------------- TF_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("{", "TF_CONFIG is no JSON"),
+        ("[1]", "TF_CONFIG must be a JSON object"),
+        ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}', 'must have one "chief" node'),
+        (json.dumps({"cluster": CLUSTER, "task": {"index": 1}}), "task type must be set"),
+        (json.dumps({"cluster": CLUSTER, "task": {"type": "worker"}}), "task index must be set"),
+        (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 9}}), "9 is not a valid task_id"),
+        (json.dumps({"cluster": CLUSTER, "task": {"type": "cook", "index": 0}}), "cook is not a valid task_type"),
+    ],
+)
+def test_a_wrong_tf_config_is_told(monkeypatch: pytest.MonkeyPatch, text: str, match: str) -> None:
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ValueError, match=match):
+        RunConfig()
+
+
+def test_tf_config_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_task(monkeypatch, "worker", 1)
+    config = RunConfig(model_dir="m")
+    assert (config.task_type, config.task_id, config.master) == ("worker", 1, "grpc://host4:2222")
+    assert (config.num_ps_replicas, config.num_worker_replicas, config.global_id_in_cluster) == (2, 3, 2)
+    assert not config.is_chief
+    as_task(monkeypatch, "evaluator", 0)
+    found = RunConfig()
+    assert not found.is_chief and not found.cluster_spec.as_dict() and found.master == ""
+
+
+def test_settings_are_replaced() -> None:
+    config = RunConfig(save_checkpoints_steps=5)
+    assert config.save_checkpoints_secs is None
+    by_time = config.replace(save_checkpoints_secs=9, model_dir="m")
+    assert (by_time.save_checkpoints_secs, by_time.save_checkpoints_steps, by_time.model_dir) == (9, None, "m")
+    assert config.save_checkpoints_steps == 5
+    with pytest.raises(ValueError, match="cannot be both set"):
+        config.replace(save_checkpoints_secs=1, save_checkpoints_steps=1)
+    with pytest.raises(ValueError, match="Replacing master is not supported"):
+        config.replace(master="m")
+    with pytest.raises(ValueError, match="keep_checkpoint_max should be >= 0"):
+        RunConfig(keep_checkpoint_max=-1)
+    with pytest.raises(ValueError, match="train_distribute is not supported"):
+        RunConfig(train_distribute="strategy")

@@ -1,0 +1,67 @@
+"""The names of `tf.estimator`: `from trainerd.compat import estimator`, and then `estimator.Estimator`."""
+
+from tensorflow.compat.v1.train import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    ProfilerHook,
+    SecondOrStepTimer,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StepCounterHook,
+    StopAtStepHook,
+    SummarySaverHook,
+    VocabInfo,
+)
+
+from trainerd.compat.estimator import experimental, export, inputs
+from trainerd.estimator.estimator import Estimator
+from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
+from trainerd.estimator.run_config import RunConfig
+from trainerd.estimator.warm_start import WarmStartSettings
+from trainerd.experiment.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
+from trainerd.experiment.specs import EvalSpec, TrainSpec
+from trainerd.experiment.train_and_evaluate import train_and_evaluate
+
+__all__ = [
+    "BestExporter",
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "Exporter",
+    "FeedFnHook",
+    "FinalExporter",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
+    "LatestExporter",
+    "LoggingTensorHook",
+    "ModeKeys",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "ProfilerHook",
+    "RunConfig",
+    "SecondOrStepTimer",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
+    "TrainSpec",
+    "VocabInfo",
+    "WarmStartSettings",
+    "experimental",
+    "export",
+    "inputs",
+    "train_and_evaluate",
+]

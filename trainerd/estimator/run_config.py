@@ -1,0 +1,280 @@
+"""How an Estimator runs, as `tf.estimator.RunConfig` said it. `TF_CONFIG` says which task of a cluster this is."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+import tensorflow as tf
+
+tf1 = tf.compat.v1
+
+_BOTH = "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set."
+_VARIABLE = "TF_CONFIG"
+
+
+class TaskType:
+    """What a process of a cluster does."""
+
+    MASTER = "master"
+    PS = "ps"
+    WORKER = "worker"
+    CHIEF = "chief"
+    EVALUATOR = "evaluator"
+
+
+class _Default:
+    """Stands for the 600 seconds between checkpoints, if neither seconds nor steps are given."""
+
+
+_DEFAULT = _Default()
+
+
+class RunConfig:
+    """The settings of a run.
+
+    Args:
+      model_dir: where checkpoints, curves and exports go.
+      tf_random_seed: the seed of each graph.
+      save_summary_steps: steps between summaries. 0 or None: none.
+      save_checkpoints_steps, save_checkpoints_secs: between checkpoints. Default: 600 seconds. None: not by this.
+      session_config: a ConfigProto for the sessions. Default: with soft placement.
+      keep_checkpoint_max: how many of the last checkpoints are kept. 0 or None: all.
+      keep_checkpoint_every_n_hours: hours between checkpoints that are kept for ever.
+      log_step_count_steps: steps between two log lines with the loss, and two points of the curve of the rate.
+      session_creation_timeout_secs: seconds for which a worker waits for the chief.
+      checkpoint_save_graph_def: whether the graph is written with each checkpoint.
+      train_distribute, eval_distribute, experimental_distribute, device_fn, protocol,
+        experimental_max_worker_delay_secs: as TensorFlow's. A strategy is refused: between-graph replication, by
+        TF_CONFIG, is what an Estimator here does.
+
+    Attributes:
+      cluster_spec: a `tf.train.ClusterSpec` of TF_CONFIG; empty without a cluster.
+      task_type, task_id: which task this process is.
+      master, evaluation_master: the address of its server; "" for this process.
+      is_chief: whether it initializes, saves and writes summaries.
+      num_ps_replicas, num_worker_replicas, global_id_in_cluster: of the cluster.
+      service: the part "service" of TF_CONFIG.
+
+    Raises:
+      ValueError: a setting, or TF_CONFIG, is wrong.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str] | None = None,
+        tf_random_seed: int | None = None,
+        save_summary_steps: int | None = 100,
+        save_checkpoints_steps: Any = _DEFAULT,
+        save_checkpoints_secs: Any = _DEFAULT,
+        session_config: Any = None,
+        keep_checkpoint_max: int | None = 5,
+        keep_checkpoint_every_n_hours: float | None = 10000,
+        log_step_count_steps: int | None = 100,
+        train_distribute: Any = None,
+        device_fn: Any = None,
+        protocol: str | None = None,
+        eval_distribute: Any = None,
+        experimental_distribute: Any = None,
+        experimental_max_worker_delay_secs: int | None = None,
+        session_creation_timeout_secs: float = 7200,
+        checkpoint_save_graph_def: bool = True,
+    ) -> None:
+        if save_checkpoints_steps is _DEFAULT and save_checkpoints_secs is _DEFAULT:
+            save_checkpoints_steps, save_checkpoints_secs = None, 600
+        elif save_checkpoints_secs is _DEFAULT:
+            save_checkpoints_secs = None
+        elif save_checkpoints_steps is _DEFAULT:
+            save_checkpoints_steps = None
+        elif save_checkpoints_steps is not None and save_checkpoints_secs is not None:
+            raise ValueError(_BOTH)
+        found = _tf_config()
+        self.model_dir = _model_dir(model_dir, found.get("model_dir"))
+        self.tf_random_seed = tf_random_seed
+        self.save_summary_steps = save_summary_steps
+        self.save_checkpoints_steps = save_checkpoints_steps
+        self.save_checkpoints_secs = save_checkpoints_secs
+        self.session_config = session_config
+        self.keep_checkpoint_max = keep_checkpoint_max
+        self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
+        self.log_step_count_steps = log_step_count_steps
+        self.train_distribute = train_distribute
+        self.eval_distribute = eval_distribute
+        self.experimental_distribute = experimental_distribute
+        self.device_fn = device_fn
+        self.protocol = protocol
+        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
+        self.session_creation_timeout_secs = session_creation_timeout_secs
+        self.checkpoint_save_graph_def = checkpoint_save_graph_def
+        self._require_valid()
+        if self.session_config is None:
+            self.session_config = tf1.ConfigProto(allow_soft_placement=True)
+        self._take_task(found)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with these settings changed.
+
+        Raises:
+          ValueError: there is no such setting, or it is wrong.
+        """
+        found = copy.copy(self)
+        for name, value in changes.items():
+            if name not in _REPLACEABLE:
+                raise ValueError(f"Replacing {name} is not supported. Allowed properties are {sorted(_REPLACEABLE)}.")
+            setattr(found, name, value)
+        steps, secs = "save_checkpoints_steps", "save_checkpoints_secs"
+        if changes.get(steps) is not None and changes.get(secs) is not None:
+            raise ValueError(_BOTH)
+        for name, other in ((steps, secs), (secs, steps)):
+            if changes.get(name) is not None:
+                setattr(found, other, None)
+        found._require_valid()
+        return found
+
+    def _require_valid(self) -> None:
+        for name, is_valid, message in _RULES:
+            value = getattr(self, name)
+            if value is not None and not is_valid(value):
+                raise ValueError(message)
+        for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} is not supported: an Estimator trains a TensorFlow 1 graph, on one machine or by "
+                    "TF_CONFIG. Under a tf.distribute.Strategy train a trainerd.Job or a KerasJob."
+                )
+
+    def _take_task(self, found: Mapping[str, Any]) -> None:
+        """Which task of which cluster this process is."""
+        task = found.get("task") or {}
+        self.service = found.get("service")
+        if self.service is not None and not isinstance(self.service, dict):
+            raise TypeError(f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(self.service)}')
+        self.cluster_spec = tf.train.ClusterSpec(found.get("cluster") or {})
+        cluster: dict[str, list[str]] = self.cluster_spec.as_dict()
+        if not cluster:
+            self.task_type = str(task.get("type", TaskType.WORKER))
+            self.task_id = int(task.get("index", 0))
+            self.master, self.evaluation_master = found.get("session_master", ""), ""
+            self.is_chief = self.task_type != TaskType.EVALUATOR
+            self.num_ps_replicas, self.num_worker_replicas = 0, 1
+            self.global_id_in_cluster: int | None = self.task_id
+            return
+        chief = TaskType.MASTER if TaskType.MASTER in cluster else TaskType.CHIEF
+        self.task_type, self.task_id = _checked_task(cluster, task, chief)
+        self.num_ps_replicas = len(cluster.get(TaskType.PS, []))
+        self.num_worker_replicas = len(cluster.get(TaskType.WORKER, [])) + len(cluster[chief])
+        self.is_chief = self.task_type == chief
+        self.evaluation_master, self.global_id_in_cluster = "", None
+        if self.task_type == TaskType.EVALUATOR:
+            self.master, self.evaluation_master = "", found.get("eval_session_master", "")
+            self.cluster_spec = tf.train.ClusterSpec({})
+            self.num_ps_replicas = self.num_worker_replicas = 0
+            return
+        is_alone = sum(len(addresses) for addresses in cluster.values()) == 1
+        address = "" if is_alone else f"grpc://{cluster[self.task_type][self.task_id]}"
+        self.master = found.get("session_master", address)
+        self.global_id_in_cluster = _global_id(cluster, self.task_type, self.task_id, chief)
+
+
+_REPLACEABLE = {
+    "model_dir",
+    "tf_random_seed",
+    "save_summary_steps",
+    "save_checkpoints_steps",
+    "save_checkpoints_secs",
+    "session_config",
+    "keep_checkpoint_max",
+    "keep_checkpoint_every_n_hours",
+    "log_step_count_steps",
+    "train_distribute",
+    "device_fn",
+    "protocol",
+    "eval_distribute",
+    "experimental_distribute",
+    "experimental_max_worker_delay_secs",
+    "session_creation_timeout_secs",
+    "checkpoint_save_graph_def",
+}
+
+_RULES: list[tuple[str, Any, str]] = [
+    ("model_dir", bool, "model_dir should be non-empty"),
+    ("save_summary_steps", lambda value: value >= 0, "save_summary_steps should be >= 0"),
+    ("save_checkpoints_steps", lambda value: value >= 0, "save_checkpoints_steps should be >= 0"),
+    ("save_checkpoints_secs", lambda value: value >= 0, "save_checkpoints_secs should be >= 0"),
+    (
+        "session_config",
+        lambda value: isinstance(value, tf1.ConfigProto),
+        "session_config must be instance of ConfigProto",
+    ),
+    ("keep_checkpoint_max", lambda value: value >= 0, "keep_checkpoint_max should be >= 0"),
+    ("keep_checkpoint_every_n_hours", lambda value: value > 0, "keep_checkpoint_every_n_hours should be > 0"),
+    ("log_step_count_steps", lambda value: value > 0, "log_step_count_steps should be > 0"),
+    ("tf_random_seed", lambda value: isinstance(value, int), "tf_random_seed must be integer."),
+    ("session_creation_timeout_secs", lambda value: value > 0, "session_creation_timeout_secs should be > 0"),
+    ("device_fn", callable, 'device_fn must be callable with exactly one argument "op".'),
+    ("protocol", lambda value: value in ("grpc", "grpc+verbs"), "protocol should be grpc or grpc+verbs"),
+]
+
+
+def _tf_config() -> dict[str, Any]:
+    """The content of the environment variable TF_CONFIG; empty without one."""
+    text = os.environ.get(_VARIABLE) or "{}"
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{_VARIABLE} is no JSON: {error}. It is {text[:200]!r}.") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{_VARIABLE} must be a JSON object, and is {text[:200]!r}.")
+    return found
+
+
+def _model_dir(given: Any, of_cluster: str | None) -> str | None:
+    """The folder that the program names, or that TF_CONFIG names."""
+    path = os.fspath(given) if given is not None else None
+    if of_cluster is not None:
+        if not of_cluster:
+            raise ValueError("model_dir in TF_CONFIG should be non-empty.")
+        if path is not None and path != of_cluster:
+            raise ValueError(
+                "`model_dir` provided in RunConfig construct, if set, must have the same value as the model_dir in "
+                f'TF_CONFIG. model_dir: {path}\nTF_CONFIG["model_dir"]: {of_cluster}.\n'
+            )
+        return of_cluster
+    return path
+
+
+def _checked_task(cluster: Mapping[str, list[str]], task: Mapping[str, Any], chief: str) -> tuple[str, int]:
+    if chief not in cluster:
+        raise ValueError(f'If "cluster" is set in TF_CONFIG, it must have one "{chief}" node.')
+    if len(cluster[chief]) > 1:
+        raise ValueError(f'The "cluster" in TF_CONFIG must have only one "{chief}" node.')
+    kind, number = task.get("type"), task.get("index")
+    if not kind:
+        raise ValueError('If "cluster" is set in TF_CONFIG, task type must be set.')
+    if number is None:
+        raise ValueError('If "cluster" is set in TF_CONFIG, task index must be set.')
+    number = int(number)
+    if number < 0:
+        raise ValueError("Task index must be non-negative number.")
+    if kind == TaskType.EVALUATOR:
+        return kind, number
+    note = "\n\nNote that these values may be coming from the TF_CONFIG environment variable."
+    if kind not in cluster:
+        raise ValueError(f"{kind} is not a valid task_type in the cluster_spec:\n{cluster}{note}")
+    if number >= len(cluster[kind]):
+        raise ValueError(f"{number} is not a valid task_id for task_type {kind} in the cluster_spec:\n{cluster}{note}")
+    return kind, number
+
+
+def _global_id(cluster: Mapping[str, list[str]], task_type: str, task_id: int, chief: str) -> int:
+    """The number of this task among all: the chief is 0, then the others by name, and parameter servers last."""
+    others = sorted(kind for kind in cluster if kind not in (chief, TaskType.PS))
+    before = 0
+    for kind in [chief, *others, TaskType.PS]:
+        if kind == task_type:
+            break
+        before += len(cluster.get(kind, []))
+    return before + task_id

@@ -1,0 +1,90 @@
+"""Evaluates each checkpoint once, and exports it once, over kills and restarts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainerd.experiment.records import Records, Summary
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One checkpoint.
+
+    Attributes:
+      prefix: which.
+      metrics: what its evaluation gave.
+      exports: what its exports gave; empty if they were made before.
+    """
+
+    prefix: str
+    metrics: Any
+    exports: Any = ()
+
+
+class OncePerCheckpoint:
+    """Evaluates and exports a checkpoint, unless that was done.
+
+    The result is put on disk first, and that the exports are made last. So after a kill the rest is done.
+
+    Args:
+      records: what was done.
+      evaluate: called with the prefix; returns the metrics.
+      export: called with the metrics and the prefix; returns what each exporter gave.
+      exporters: returns the names of the exporters.
+      exports: whether a checkpoint is exported when it is evaluated.
+      told: called with a summary after each evaluation.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        evaluate: Callable[[str], Any],
+        export: Callable[[Any, str], Any],
+        *,
+        exporters: Callable[[], Sequence[str]],
+        exports: bool = True,
+        told: Callable[[Summary], None] = lambda summary: None,
+    ) -> None:
+        self.records = records
+        self.last: Evaluated | None = None  # in this process
+        self._evaluate = evaluate
+        self._export = export
+        self._exporters = exporters
+        self._exports = exports
+        self._told = told
+
+    def __call__(self, prefix: str, *, exports: bool | None = None) -> Evaluated:
+        """Do what is left to do for this checkpoint.
+
+        Args:
+          prefix: which.
+          exports: whether it is exported. Default: as the class says.
+        """
+        last = self.last if self.last is not None and self.last.prefix == prefix else None
+        metrics = last.metrics if last is not None else self._metrics(prefix)
+        made: Any = last.exports if last is not None else []
+        if (self._exports if exports is None else exports) and not self._is_exported(prefix):
+            made = self._export(metrics, prefix)
+            self.records.exported(prefix, self._exporters())
+        self.last = Evaluated(prefix, metrics, made)
+        return self.last
+
+    def is_unfinished(self, prefix: str) -> bool:
+        """Whether a checkpoint was evaluated, and is to be exported yet."""
+        return self._exports and self.records.found(prefix) is not None and not self._is_exported(prefix)
+
+    def _is_exported(self, prefix: str) -> bool:
+        return self.records.is_exported(prefix, self._exporters())
+
+    def _metrics(self, prefix: str) -> Any:
+        metrics = self.records.found(prefix)
+        if metrics is None:
+            at, begun = time.time(), time.monotonic()
+            metrics = self._evaluate(prefix)
+            self.records.evaluated(prefix, metrics, at, time.monotonic() - begun)
+        self._told(self.records.summary)
+        return metrics

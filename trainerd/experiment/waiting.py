@@ -1,0 +1,44 @@
+"""Waits, until the time is over or a pause is requested."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.outcome import Paused
+from trainerd.loop.signals.dispatch import session_listens
+
+_LOOK_SECS = 0.25
+
+
+class Waiting:
+    """Waits in a schedule that has no session of its own. A signal ends it with code 0: everything is on disk."""
+
+    def __init__(self) -> None:
+        self._flag = Flag()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Receive signals while the block runs."""
+        with session_listens(self._flag):
+            yield
+
+    def is_paused(self) -> bool:
+        """Whether a pause was requested."""
+        return self._flag.wants(Request.PAUSE)
+
+    def sleep(self, secs: float) -> None:
+        """Wait.
+
+        Raises:
+          Paused: a pause was requested.
+        """
+        end = time.time() + secs
+        while (left := end - time.time()) > 0:
+            if self.is_paused():
+                raise Paused
+            time.sleep(min(left, _LOOK_SECS))
+        if self.is_paused():
+            raise Paused
