@@ -72,7 +72,7 @@ class Fitted(Noting):
         return self._trained(arguments)
 
 
-class Core(Noting, Estimator):
+class Core(Noting, Estimator):  # type: ignore[misc]
     """As an Estimator with a model_fn."""
 
     def train(self, **arguments: Any) -> Any:  # type: ignore[override]

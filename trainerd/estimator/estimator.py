@@ -167,7 +167,9 @@ class Estimator:
         if training is not None:
             last = training.step + steps if steps is not None else max_steps or math.inf
             goes_on = training.run(last)
-            if not (goes_on and self._keeps_training):
+            if goes_on and self._keeps_training:
+                training.save()
+            else:
                 self._end_training()
         return self
 

@@ -144,6 +144,10 @@ class Training:
                 break
         return done
 
+    def save(self) -> None:
+        """Make a checkpoint of this step, and wait until it is on disk."""
+        self.session.save_now("schedule")
+
     def look(self) -> bool:
         """Look at the flag, between two steps. Returns whether a pause was requested."""
         if self.session is None:

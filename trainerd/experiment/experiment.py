@@ -167,6 +167,18 @@ class Experiment(Scheduled):
         self._set_export_strategies(new_export_strategies)
         return before
 
+    schedules = (
+        "continuous_eval",
+        "continuous_eval_on_train_data",
+        "continuous_train_and_eval",
+        "evaluate",
+        "local_run",
+        "run_std_server",
+        "test",
+        "train",
+        "train_and_evaluate",
+    )
+
     @property
     def model_dir(self) -> str | None:  # type: ignore[override]
         """The run directory of the estimator."""
@@ -378,7 +390,7 @@ class Experiment(Scheduled):
                     break
                 newest = newest_checkpoint(self._estimator.model_dir)
                 steps = self._steps_left(step_of(newest))
-                if steps:
+                if steps and not self._is_due(newest, once):
                     tf1.logging.info("Training model for %s steps", steps)
                     self._call_train(
                         input_fn=self._train_input_fn,
@@ -391,7 +403,13 @@ class Experiment(Scheduled):
                 metrics = once(newest).metrics if newest else self._evaluated(None, "one_pass", self._eval_input_fn)
         finally:
             self._keep_open(False)
-        return metrics, self._maybe_export(metrics)
+        return metrics, once(newest, exports=True).exports if newest and metrics else self._maybe_export(metrics)
+
+    def _is_due(self, newest: str | None, once: OncePerCheckpoint) -> bool:
+        """Whether an iteration has ended with this checkpoint, and a kill has prevented its evaluation."""
+        step = step_of(newest)
+        ends = newest is not None and step > 0 and self._steps_left(step) == self._steps_left(0)
+        return ends and once.records.found(str(newest)) is None
 
     def _steps_left(self, step: int) -> int:
         """How many steps the present iteration still has: a run that was interrupted in one ends it where it would."""

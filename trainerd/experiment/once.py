@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainerd.experiment.records import Records, Summary
+from trainerd.estimator.checkpoints import step_of
+from trainerd.experiment.records import Records, Summary, numbers_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,9 @@ class OncePerCheckpoint:
         if (self._exports if exports is None else exports) and not self._is_exported(prefix):
             made = self._export(metrics, prefix)
             self.records.exported(prefix, self._exporters())
+            for path in made if isinstance(made, list) else ():
+                if path:
+                    log.info("exported step %d: %s", step_of(prefix), os.fsdecode(path), extra={"event": "exported"})
         self.last = Evaluated(prefix, metrics, made)
         return self.last
 
@@ -85,6 +93,9 @@ class OncePerCheckpoint:
         if metrics is None:
             at, begun = time.time(), time.monotonic()
             metrics = self._evaluate(prefix)
-            self.records.evaluated(prefix, metrics, at, time.monotonic() - begun)
+            self.records.evaluated(prefix, metrics, at, took := time.monotonic() - begun)
+            figures = ", ".join(f"{name} {value:.4g}" for name, value in numbers_of(metrics).items())
+            step = step_of(prefix)
+            log.info("evaluated step %d in %.2f s: %s", step, took, figures, extra={"event": "evaluated", "step": step})
         self._told(self.records.summary)
         return metrics

@@ -104,7 +104,7 @@ class Records:
         self._seen[prefix] = metrics
         if not isinstance(metrics, Mapping):
             return
-        figures = _numbers(metrics)
+        figures = numbers_of(metrics)
         if (checkpoint := self._manifest(prefix)) is not None:
             evaluations.record(rundir_of(prefix), checkpoint, self._key, as_validation(figures), at, seconds)
         self._sum_up(int(metrics.get(GLOBAL_STEP, step_of(prefix))), figures, at)
@@ -154,10 +154,14 @@ def prefix_of(model_dir: str, step: int) -> str:
     return str(Path(model_dir, RunDirectory.of(model_dir).prefix(step).name))
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+def numbers_of(metrics: Any) -> dict[str, float]:
     """Those of the metrics that are single numbers."""
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if name != GLOBAL_STEP and np.ndim(value) == 0 and isinstance(value, int | float | np.number)
-    }
+    return (
+        {}
+        if not isinstance(metrics, Mapping)
+        else {
+            name: float(value)
+            for name, value in metrics.items()
+            if name != GLOBAL_STEP and np.ndim(value) == 0 and isinstance(value, int | float | np.number)
+        }
+    )

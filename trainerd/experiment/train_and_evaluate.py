@@ -77,6 +77,8 @@ class TrainAndEvaluate(Scheduled):
             told=self._tell,
         )
 
+    schedules = ("run_chief", "run_evaluator", "run_local", "run_ps", "run_worker", "train_and_evaluate")
+
     @property
     def model_dir(self) -> str:  # type: ignore[override]
         """The run directory of the estimator."""

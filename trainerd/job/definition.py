@@ -25,6 +25,7 @@ class Scheduled:
     """What trains by itself, on a schedule that is one of its methods; an Experiment is it."""
 
     model_dir: str | None = None
+    schedules: tuple[str, ...] = ("train_and_evaluate",)
 
     def trial(self) -> GraphJob | None:
         """Its training as a job, to check it, to prove it and to evaluate its past; None if that cannot be had."""
@@ -41,8 +42,9 @@ class Scheduled:
           ValueError: there is no such schedule.
         """
         run = getattr(self, schedule, None)
-        if schedule.startswith("_") or not callable(run):
-            raise ValueError(f"schedule = {schedule!r}: there is no such schedule.")
+        if schedule not in self.schedules or not callable(run):
+            known = ", ".join(sorted(name for name in self.schedules if callable(getattr(self, name, None))))
+            raise ValueError(f"schedule = {schedule!r}: there is no such schedule. It has {known}.")
         return Program(lambda supervisor: run(), has_settings=True)
 
 

@@ -27,7 +27,7 @@ from trainerd.errors import StorageError
 from trainerd.loop import outcome
 from trainerd.loop.contract import Events, Model, Steps
 from trainerd.loop.flag import Request
-from trainerd.loop.outcome import Outcome
+from trainerd.loop.outcome import Outcome, Paused
 from trainerd.loop.schedule import Mark, Schedule
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
@@ -474,6 +474,7 @@ class ManagedRun(ABC):
         Raises:
           StorageError: it could not be saved.
         """
+        self._note_pause(error)
         if self._services is None or self._model is None or self._step_guard is None or self._keep_settings is None:
             return
         if self.is_of_parent:
@@ -527,6 +528,7 @@ class ManagedRun(ABC):
         """
         if self.is_of_parent:
             return
+        self._note_pause(error)
         with self._step_guard.boundary.lock if self._step_guard is not None else contextlib.nullcontext():
             if self._services is not None:
                 self._host.left(
@@ -538,6 +540,11 @@ class ManagedRun(ABC):
             if self._step_guard is not None:
                 self._step_guard.boundary.retire()
         self.close()
+
+    def _note_pause(self, error: BaseException | None) -> None:
+        """An evaluation beside the loop was told to pause before the loop was: so is the loop."""
+        if isinstance(error, Paused) and self.outcome is None:
+            self.outcome = outcome.PAUSED
 
     def _closing(self, error: BaseException | None) -> None:
         """The program closes the session before its loop has ended."""

@@ -29,7 +29,7 @@ from trainerd.sessions.tf1.unfinalized import open_again, unfinalized
 
 tf1 = tf.compat.v1
 
-_WARNINGS = 5
+_WARNINGS, _SAME = 5, 3
 _STALE = (
     "It seems that global step (tf.train.get_global_step) has not been increased. Current value (could be stable): %s "
     "vs previous value: %s. You could increase the global step by passing tf.train.get_global_step() to "
@@ -76,7 +76,11 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._session: Any = None
         self._is_started = False
         self._stops = self._was_told = False
-        self._seen, self._warned = -1, 0  # the global step beside the last run, and how often that was the same
+        self._seen, self._same, self._warned = (
+            -1,
+            0,
+            0,
+        )  # the global step beside the last run, how often it was the same
         self._global_step: Any = None
         if settings is not None:
             self._global_step = require_global_step(settings.needing)
@@ -210,6 +214,16 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
 
     # ------------------------------------------------------------------ what a program calls
 
+    def save_now(self, reason: str) -> None:
+        """Make a checkpoint of this step, and wait until it is on disk; nothing if the session saves nothing.
+
+        Args:
+          reason: why, for its manifest.
+        """
+        if self._managed.is_active:
+            self._managed.save_now(reason)
+            self._tell_listeners()
+
     def evaluating(self) -> contextlib.AbstractContextManager[None]:
         """Show that the loop waits for an evaluation while the block runs."""
         found: contextlib.AbstractContextManager[None] = self._managed.evaluating()
@@ -339,8 +353,10 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
 
     def _watch(self, step: int) -> None:
         """Warn a few times if nothing counts the steps, in the words of TensorFlow's StepCounterHook."""
+        # What is read beside a step may be the one before it or that one: twice the same says nothing yet.
+        self._same = self._same + 1 if step == self._seen else 0
         if (
-            step == self._seen
+            self._same >= _SAME
             and self._warned < _WARNINGS
             and self._settings is not None
             and self._settings.count_steps

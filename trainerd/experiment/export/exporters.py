@@ -15,7 +15,6 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.estimator.arguments import names_of_arguments
-from trainerd.estimator.checkpoints import step_of
 from trainerd.estimator.export.saved_model import exports_in, keep_newest, step_of_export
 from trainerd.experiment.export.best import best_in, keep_best, loss_is_smaller
 
@@ -199,10 +198,10 @@ class BestExporter(_SavedModelExporter):
 
 def export_of(base: str | bytes, checkpoint_path: str | None) -> bytes | None:
     """The export of a checkpoint that is there already; None if there is none."""
-    step = step_of(checkpoint_path)
-    if not checkpoint_path or not step:
+    step = (checkpoint_path or "").rpartition("-")[2]
+    if not step.isdigit():
         return None
     for folder in reversed(exports_in(Path(os.fsdecode(base)))):
-        if step_of_export(folder) == step:
+        if step_of_export(folder) == int(step):
             return os.fsencode(folder)
     return None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from trainerd.estimator.arguments import names_of_arguments
+from trainerd.estimator.checkpoints import newest_checkpoint
 from trainerd.estimator.estimator import Estimator
 from trainerd.estimator.export.receivers import build_parsing_serving_input_receiver_fn
 from trainerd.estimator.export.saved_model import describe, keep_newest
@@ -165,6 +166,7 @@ def make_best_model_export_strategy(
     is_better = compare_fn or _loss_smaller
 
     def export_fn(estimator: Any, export_dir_base: Any, checkpoint_path: Any = None, eval_result: Any = None) -> Any:
+        checkpoint_path = checkpoint_path or newest_checkpoint(estimator.model_dir)
         if not checkpoint_path:
             raise ValueError("Checkpoint path is empty.")
         if eval_result is None:

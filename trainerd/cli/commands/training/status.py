@@ -86,6 +86,10 @@ def text(state: State, running: bool) -> str:
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
     rows += [(name, figure(value)) for name, value in state.metrics.items()]
+    if (done := state.evaluations) is not None:
+        best = ", ".join(f"{name} {figure(value)}" for name, value in done.best.items())
+        rows.append(("evaluated", f"{done.count:,} {'checkpoint' if done.count == 1 else 'checkpoints'}"))
+        rows += [("best", f"step {done.best_step}: {best}")] if done.best_step is not None else []
     if running and state.at and (old := time.time() - state.at) >= _OLD_SECS:
         rows.append(("as of", f"{seconds(old)} ago"))
     if running and state.steps_per_sec:
