@@ -144,7 +144,8 @@ def test_a_function_of_the_documentation_is_run_by_the_daemon(forkserver: Forkse
     [pytest.param(*each, id=each[0], marks=() if each[0] == "README.md" else pytest.mark.long) for each in SCRIPTS],
 )
 def test_the_commands_of_a_page_work_one_after_the_other(folder: Path, page: str, text: str) -> None:
-    for name, _, files in PROGRAMS:
-        for file, content in files.items() if name == page else ():
-            (folder / file).write_text(content, encoding="utf-8")
+    [path] = [each for each in PAGES if each.name == page and text.splitlines()[0] in each.read_text(encoding="utf-8")]
+    for match in PYTHON.finditer(path.read_text(encoding="utf-8")):
+        if match["file"]:
+            (folder / match["file"]).write_text(match["text"], encoding="utf-8")
     run(["bash", "-eu", "-c", text], folder)

@@ -32,7 +32,7 @@ from trainerd.errors import every_class
 from trainerd.job.definition import GraphJob, Job, KerasJob
 from trainerd.loop.signals.handlers import HANDLED
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Answer, Failure, LastCheckpoint, Phase, State
+from trainerd.rundir.state import Answer, Evaluations, Failure, LastCheckpoint, Phase, State
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
@@ -227,6 +227,7 @@ def test_signals_are_those_that_are_handled() -> None:
     ("heading", "fields"),
     [
         ("state.json", [f.name for f in dataclasses.fields(State)]),
+        ("evaluations", [f.name for f in dataclasses.fields(Evaluations)]),
         ("last_checkpoint", [f.name for f in dataclasses.fields(LastCheckpoint)]),
         ("failure", [f.name for f in dataclasses.fields(Failure)]),
         ("answer", [f.name for f in dataclasses.fields(Answer)]),
