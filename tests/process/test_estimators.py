@@ -134,6 +134,7 @@ def test_an_evaluator_follows_a_trainer_that_is_killed(start: Start, programs: P
     assert again.end() == 0 and "evaluated step" not in again.text, "each checkpoint is evaluated once"
 
 
+@pytest.mark.long
 def test_a_program_of_its_own_ends_with_0_when_it_is_paused_and_goes_on(programs: Path) -> None:
     command = [sys.executable, "estimators.py", "census", "own"]
     environment = {"PATH": "", "SECS_OF_A_STEP": "0.02", "TF_CPP_MIN_LOG_LEVEL": "3"}

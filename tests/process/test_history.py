@@ -134,6 +134,7 @@ def test_a_run_without_its_bad_batch_is_the_run_that_never_had_it(start: Start, 
 # ---------------------------------------------------------------------- evaluations and releases
 
 
+@pytest.mark.long
 def test_old_points_are_evaluated_and_the_best_is_released(start: Start, project: Path) -> None:
     write_config(
         project,

@@ -31,8 +31,14 @@ def batches(*, named: bool, ordered: type = tuple) -> Any:
     return lambda count: [inputs]
 
 
-@pytest.mark.parametrize("form", ["savedmodel", "keras"])
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    ("form", "named"),
+    [
+        ("keras", True),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in [("keras", False), ("savedmodel", False)]),
+        pytest.param("savedmodel", True, marks=pytest.mark.long),
+    ],
+)
 def test_a_model_with_several_inputs(tmp_path: Path, form: str, named: bool) -> None:
     model = two_inputs(named=named)
     path = tmp_path / ("model.keras" if form == "keras" else "savedmodel")

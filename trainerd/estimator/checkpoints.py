@@ -43,5 +43,17 @@ def require_whole(prefix: str) -> None:
             manifest.verify(manifest.read(rundir.manifest(step)), rundir.path)
         except DamagedError as error:
             raise DataError(f"{prefix} cannot be read: {error}") from error
-    elif not tf.train.checkpoint_exists(prefix):
+    elif not tf.compat.v1.train.checkpoint_exists(prefix):
         raise DataError(f"there is no checkpoint {prefix}.")
+
+
+def require_fit(prefix: str) -> None:
+    """Raise ValueError if a variable of the default graph has another shape in a checkpoint."""
+    shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    for variable in tf.compat.v1.global_variables():
+        there = shapes.get(variable.op.name)
+        if there is not None and not variable.shape.is_compatible_with(there):
+            raise ValueError(
+                f"the variable {variable.op.name} has the shape {there} in {prefix}, and {variable.shape.as_list()} "
+                "here: does this input have other shapes than that of the training?"
+            )

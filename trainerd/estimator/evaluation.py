@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.estimator.blueprint import Blueprint
+from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
 from trainerd.loop.outcome import Paused
 from trainerd.monitored.graph_session import MonitoredSession
@@ -57,6 +58,8 @@ def evaluate(
             )
         values[GLOBAL_STEP] = step
         blueprint.start_warm(checkpoint_path is not None)
+        if checkpoint_path is not None:
+            require_fit(checkpoint_path)
         creator = ChiefSessionCreator(
             _scaffold(spec),
             master=blueprint.config.evaluation_master or "",

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.estimator.blueprint import Blueprint
+from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.input_fn import has_an_end
 from trainerd.estimator.model_fn import ModeKeys
 from trainerd.monitored.graph_session import MonitoredSession
@@ -51,6 +52,8 @@ def predict(
                 "forever. This is probably a mistake."
             )
         blueprint.start_warm(checkpoint_path is not None)
+        if checkpoint_path is not None:
+            require_fit(checkpoint_path)
         predictions = _chosen(spec.predictions, keys)
         creator = ChiefSessionCreator(
             spec.scaffold,

@@ -109,7 +109,7 @@ class RunConfig:
         self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
         self.session_creation_timeout_secs = session_creation_timeout_secs
         self.checkpoint_save_graph_def = checkpoint_save_graph_def
-        self._require_valid()
+        self.require_valid()
         if self.session_config is None:
             self.session_config = tf1.ConfigProto(allow_soft_placement=True)
         self._take_task(found)
@@ -131,10 +131,11 @@ class RunConfig:
         for name, other in ((steps, secs), (secs, steps)):
             if changes.get(name) is not None:
                 setattr(found, other, None)
-        found._require_valid()
+        found.require_valid()
         return found
 
-    def _require_valid(self) -> None:
+    def require_valid(self) -> None:
+        """Raise ValueError if a setting is wrong."""
         for name, is_valid, message in _RULES:
             value = getattr(self, name)
             if value is not None and not is_valid(value):

@@ -17,6 +17,7 @@ from trainerd.checkpoints.format.os_errors import is_disk_full
 from trainerd.checkpoints.manifest import FileRecord
 from trainerd.errors import StorageError
 from trainerd.estimator.blueprint import Blueprint
+from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.export.outputs import signatures
 from trainerd.estimator.model_fn import ModeKeys
 from trainerd.system.durable_files import storage
@@ -73,6 +74,7 @@ class SavedModel:
             spec = self.blueprint.build_on(receiver.features, getattr(receiver, "labels", None), ModeKeys.PREDICT)
             alternatives = getattr(receiver, "receiver_tensors_alternatives", None)
             found = signatures(spec.export_outputs, receiver.receiver_tensors, alternatives)
+            require_fit(self.checkpoint_path)
             scaffold = spec.scaffold
             local_init_op = scaffold.local_init_op if scaffold.local_init_op is not None else None
             with tf1.Session(config=self.blueprint.config.session_config) as session:

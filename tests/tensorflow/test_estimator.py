@@ -1,0 +1,424 @@
+"""trainerd.Estimator: its methods, on a small model, with what TensorFlow's did in each case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainerd
+from trainerd.checkpoints import manifest
+from trainerd.compat import estimator as names
+from trainerd.errors import DataError
+from trainerd.estimator.export.saved_model import exports_in, step_of_export
+from trainerd.experiment.early_stopping import read_eval_metrics
+from trainerd.experiment.export.best import best_in
+from trainerd.loop.flag import Request
+from trainerd.loop.outcome import Paused
+from trainerd.rundir.paths import RunDirectory
+
+tf1 = tf.compat.v1
+
+X = np.arange(20, dtype="float32").reshape(20, 1) / 20
+Y = 3 * X + 1
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    """A line."""
+    x = features["x"] if isinstance(features, dict) else features
+    a, b = tf1.get_variable("a", initializer=0.0), tf1.get_variable("b", initializer=0.0)
+    found = {"y": a * x + b}
+    if mode == trainerd.ModeKeys.PREDICT:
+        return trainerd.EstimatorSpec(mode, predictions=found)
+    loss = tf1.losses.mean_squared_error(labels, found["y"])
+    metrics = {"error": tf1.metrics.mean_absolute_error(labels, found["y"])}
+    step = tf1.train.get_global_step()
+    train_op = tf1.train.GradientDescentOptimizer(params["rate"]).minimize(loss, global_step=step)
+    return trainerd.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics)
+
+
+def whole() -> tf.data.Dataset:
+    """The data, once."""
+    return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).batch(5)
+
+
+def endless() -> tf.data.Dataset:
+    """The data, for ever, shuffled."""
+    return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).shuffle(20, seed=1).repeat().batch(5)
+
+
+def serving_input() -> Any:
+    """Fed with x."""
+    fed = {"x": tf1.placeholder(tf.float32, [None, 1])}
+    return trainerd.ServingInputReceiver(fed, fed)
+
+
+def make(folder: Path, fn: Callable[..., Any] = model_fn, every: int | None = 10, **more: Any) -> Any:
+    config = trainerd.RunConfig(str(folder), save_checkpoints_steps=every, tf_random_seed=1, save_summary_steps=10)
+    return trainerd.Estimator(fn, config=config, params={"rate": 0.1} if fn is model_fn else None, **more)
+
+
+def value(estimator: Any) -> float:
+    return float(estimator.get_variable_value("a"))
+
+
+# ---------------------------------------------------------------------- training
+
+
+def test_training_evaluation_prediction_and_export(tmp_path: Path) -> None:
+    estimator = make(tmp_path)
+    assert estimator.train(endless, max_steps=30) is estimator
+    assert estimator.latest_checkpoint().endswith("model.ckpt-30")
+    assert estimator.get_variable_names() == ["a", "b", "global_step"]
+    found = estimator.evaluate(whole)
+    assert set(found) == {"loss", "error", "global_step"} and found["global_step"] == 30
+    curves = read_eval_metrics(estimator.eval_dir())
+    assert curves[30]["loss"] == pytest.approx(found["loss"])
+    predicted = list(estimator.predict(whole))
+    assert len(predicted) == 20 and predicted[3]["y"].shape == (1,)
+    [batch, *_] = estimator.predict(whole, predict_keys=["y"], yield_single_examples=False)
+    assert batch["y"].shape == (5, 1)
+    folder = Path(estimator.export_saved_model(tmp_path / "export", serving_input).decode())
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"](x=tf.constant(X[3:4]))
+    assert served["y"].numpy()[0] == predicted[3]["y"]
+    assert step_of_export(folder) == 30
+
+
+def test_it_goes_on_exactly(tmp_path: Path) -> None:
+    make(tmp_path / "whole").train(endless, max_steps=47)
+    for last in (13, 30, 47):
+        make(tmp_path / "parts").train(endless, max_steps=last)
+    assert value(make(tmp_path / "whole")) == value(make(tmp_path / "parts"))
+
+
+def test_an_evaluation_between_does_not_move_the_input(tmp_path: Path) -> None:
+    """What users of tf.estimator complained of most."""
+    make(tmp_path / "alone").train(endless, max_steps=40)
+    estimator = make(tmp_path / "beside")
+    seen = []
+
+    class Evaluate(tf1.train.CheckpointSaverListener):  # type: ignore[misc,name-defined]
+        """Evaluates on the input of the training."""
+
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            seen.append(estimator.evaluate(endless, steps=3)["global_step"])
+
+    estimator.train(endless, max_steps=40, saving_listeners=[Evaluate()])
+    assert seen == [0, 10, 20, 30, 40] and value(estimator) == value(make(tmp_path / "alone"))
+
+
+def test_steps_count_from_where_it_is_and_max_steps_does_not(tmp_path: Path) -> None:
+    estimator = make(tmp_path)
+    estimator.train(endless, steps=5).train(endless, steps=7)
+    assert estimator.latest_checkpoint().endswith("-12")
+    estimator.train(endless, max_steps=12)
+    assert estimator.latest_checkpoint().endswith("-12")
+    for wrong, match in [
+        ({"steps": 1, "max_steps": 1}, "Can not provide both steps and max_steps."),
+        ({"steps": 0}, "Must specify steps > 0, given: 0"),
+        ({"max_steps": -1}, "Must specify max_steps > 0, given: -1"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            estimator.train(endless, **wrong)
+
+
+def test_the_end_of_the_input_is_the_end(tmp_path: Path) -> None:
+    estimator = make(tmp_path)
+    estimator.train(whole, max_steps=100)
+    assert estimator.latest_checkpoint().endswith("-4")
+    with pytest.raises(ValueError, match="gives no batch"):
+        estimator.evaluate(lambda: whole().take(0))
+
+
+def test_one_session_over_several_calls(tmp_path: Path) -> None:
+    estimator, built = make(tmp_path), []
+
+    def input_fn() -> tf.data.Dataset:
+        built.append(1)
+        return endless()
+
+    estimator.keep_open(True)
+    for _ in range(3):
+        estimator.train(input_fn, steps=7)
+        assert estimator.evaluate(whole)["global_step"] % 7 == 0
+    estimator.keep_open(False)
+    assert len(built) == 1
+    make(tmp_path / "whole").train(endless, max_steps=21)
+    assert value(estimator) == value(make(tmp_path / "whole"))
+
+
+def test_listeners_hold_what_they_did_before_the_save(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    class Listener(tf1.train.CheckpointSaverListener):  # type: ignore[misc,name-defined]
+        """Marks each checkpoint."""
+
+        def begin(self) -> None:
+            self.mark = tf1.get_variable("mark", initializer=0.0)
+            self.fed = tf1.placeholder(tf.float32, [])
+            self.op = self.mark.assign(self.fed)
+            calls.append("begin")
+
+        def before_save(self, session: Any, global_step_value: int) -> None:
+            session.run(self.op, {self.fed: global_step_value + 0.5})
+            calls.append(("before", global_step_value))
+
+        def after_save(self, session: Any, global_step_value: int) -> Any:
+            calls.append(("after", global_step_value))
+            found = tf.train.load_variable(str(tmp_path / f"model.ckpt-{global_step_value}"), "mark")
+            assert found == global_step_value + 0.5
+            return global_step_value == 20
+
+        def end(self, session: Any, global_step_value: int) -> None:
+            calls.append(("end", global_step_value))
+
+    make(tmp_path).train(endless, max_steps=100, saving_listeners=[Listener()])
+    pairs = [call for step in (0, 10, 20) for call in (("before", step), ("after", step))]
+    assert calls == ["begin", *pairs, ("end", 20)], "after_save has asked for the end"
+    with pytest.raises(ValueError, match="There should be a CheckpointSaverHook"):
+        make(tmp_path / "never", every=0).train(endless, max_steps=1, saving_listeners=[Listener()])
+
+
+def test_a_loss_that_is_no_number_ends_it(tmp_path: Path) -> None:
+    estimator = trainerd.Estimator(model_fn, str(tmp_path), params={"rate": 1e30})
+    with pytest.raises(tf1.train.NanLossDuringTrainingError):
+        estimator.train(endless, max_steps=30)
+    assert np.isfinite(value(estimator)), "nothing was saved after that"
+
+
+def test_the_state_at_a_minimum_of_the_loss_is_kept(tmp_path: Path) -> None:
+    """The learning rate of a model that has learned is raised: its loss turns up."""
+
+    def turning(features: Any, labels: Any, mode: str) -> Any:
+        a = tf1.get_variable("a", initializer=0.0)
+        step = tf1.train.get_global_step()
+        loss = tf.where(step < 600, 3.0 - tf.cast(step, tf.float32) / 300, tf.cast(step, tf.float32) / 600) + 0 * a
+        train_op = tf.group(a.assign_add(1.0), step.assign_add(1))
+        return trainerd.EstimatorSpec(mode, loss=tf.reshape(loss, []), train_op=train_op)
+
+    class Looks(tf1.train.SessionRunHook):  # type: ignore[misc,name-defined]
+        """Has the end of each run be a boundary, without waiting for a second each."""
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            estimator._training.session._managed._flag.raise_for(Request.TICK)
+
+    estimator = make(tmp_path, turning, every=50)
+    estimator.train(endless, max_steps=1500, hooks=[Looks()])
+    rundir = RunDirectory(tmp_path)
+    kept = [step for step in rundir.steps() if manifest.read(rundir.manifest(step)).minimum is not None]
+    assert kept and all(400 <= step <= 1000 for step in kept), "the loss is smoothed over a hundred steps"
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+
+def spec_of(**fields: Any) -> Callable[..., Any]:
+    def fn(features: Any, labels: Any, mode: str) -> Any:
+        loss = tf.reduce_mean(labels)
+        return trainerd.EstimatorSpec(mode, **{"loss": loss, "train_op": tf.no_op()} | fields)
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    ("fn", "error", "match"),
+    [
+        (spec_of(loss=None), ValueError, "Missing loss."),
+        (spec_of(train_op=None), ValueError, "Missing train_op."),
+        (spec_of(loss=3.0), TypeError, "loss must be Tensor"),
+        (spec_of(training_hooks=["hook"]), TypeError, "All hooks must be SessionRunHook instances"),
+        (spec_of(eval_metric_ops={"m": 1}), TypeError, r"must be \(metric_value, update_op\) tuples"),
+        (spec_of(scaffold="s"), TypeError, "scaffold must be tf.train.Scaffold"),
+        (lambda features, labels: None, ValueError, "model_fn should return an EstimatorSpec."),
+        (lambda features: None, ValueError, "model_fn does not take labels, but input_fn returns labels."),
+    ],
+)
+def test_a_wrong_model_fn(tmp_path: Path, fn: Callable[..., Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        make(tmp_path, fn).train(whole, max_steps=1)
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must include features argument"):
+        make(tmp_path, lambda labels: None)
+    with pytest.raises(ValueError, match="does not include params argument"):
+        trainerd.Estimator(lambda features: None, str(tmp_path), params={"rate": 1})
+    with pytest.raises(ValueError, match="with different values"):
+        trainerd.Estimator(lambda features: None, "other", trainerd.RunConfig(str(tmp_path)))
+    estimator = make(tmp_path)
+    with pytest.raises(TypeError, match="must be callable"):
+        estimator.train("input", max_steps=1)
+    with pytest.raises(TypeError, match="Hooks must be a SessionRunHook"):
+        estimator.train(whole, hooks=["hook"], max_steps=1)
+    with pytest.raises(ValueError, match="Couldn't find trained model"):
+        estimator.export_saved_model(tmp_path / "export", serving_input)
+    assert not (tmp_path / "export").exists()
+
+
+def test_an_evaluation_of_another_shape_names_both(tmp_path: Path) -> None:
+    def wide(features: Any, labels: Any, mode: str) -> Any:
+        w = tf1.get_variable("w", [features.shape[1], 1])
+        loss = tf.reduce_mean((tf.matmul(features, w) - labels) ** 2)
+        step = tf1.train.get_global_step()
+        train_op = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
+        return trainerd.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def input_of(width: int) -> Callable[[], Any]:
+        return lambda: tf.data.Dataset.from_tensors((tf.ones([2, width]), tf.ones([2, 1])))
+
+    estimator = make(tmp_path, wide)
+    estimator.train(input_of(3), max_steps=1)
+    with pytest.raises(ValueError, match=r"w has the shape \[3, 1\] in .*, and \[4, 1\] here: does this input"):
+        estimator.evaluate(input_of(4))
+
+
+def test_no_damaged_checkpoint_is_read(tmp_path: Path) -> None:
+    estimator = make(tmp_path)
+    estimator.train(endless, max_steps=20)
+    data = tmp_path / "model.ckpt-20.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-1] + b"x")
+    assert estimator.latest_checkpoint().endswith("-10")
+    assert estimator.evaluate(whole)["global_step"] == 10
+    with pytest.raises(DataError, match="cannot be read"):
+        estimator.evaluate(whole, checkpoint_path=str(tmp_path / "model.ckpt-20"))
+    with pytest.raises(DataError, match="there is no checkpoint"):
+        estimator.evaluate(whole, checkpoint_path=str(tmp_path / "model.ckpt-99"))
+
+
+# ---------------------------------------------------------------------- specs, exporters, stop hooks
+
+
+def trained(folder: Path, exporters: Any = (), hooks: Any = (), last: int = 60, **more: Any) -> Any:
+    estimator = make(folder)
+    train_spec = trainerd.TrainSpec(endless, max_steps=last, hooks=hooks(estimator) if callable(hooks) else hooks)
+    options = {"throttle_secs": 0, "steps": None} | more
+    return estimator, trainerd.train_and_evaluate(
+        estimator, train_spec, trainerd.EvalSpec(whole, exporters=exporters, **options)
+    )
+
+
+def test_exporters(tmp_path: Path) -> None:
+    def is_better(best_eval_result: Any, current_eval_result: Any) -> bool:
+        return int(current_eval_result["global_step"]) in (30, 40)
+
+    exporters = [
+        trainerd.LatestExporter("latest", serving_input, exports_to_keep=2),
+        trainerd.FinalExporter("final", serving_input),
+        trainerd.BestExporter("best", serving_input, compare_fn=is_better),
+    ]
+    _, (metrics, exports) = trained(tmp_path, exporters)
+    assert metrics["global_step"] == 60 and [bool(each) for each in exports] == [True, True, False]
+    made = {
+        name: [step_of_export(path) for path in exports_in(tmp_path / "export" / name)]
+        for name in ("latest", "final", "best")
+    }
+    assert made == {"latest": [50, 60], "final": [60], "best": [10, 30, 40]}
+    best = best_in(tmp_path / "export" / "best")
+    assert best is not None and best["global_step"] == 40
+    _, again = trained(tmp_path, exporters)
+    assert again[0]["loss"] == pytest.approx(metrics["loss"]) and again[1] == [], "it was all done"
+    assert set(read_eval_metrics(str(tmp_path / "eval"))) == {10, 20, 30, 40, 50, 60}
+
+
+def test_throttled_by_steps_and_the_last_in_any_case(tmp_path: Path) -> None:
+    trained(tmp_path, last=65, throttle_steps=25, name="rarely")
+    assert list(read_eval_metrics(str(tmp_path / "eval_rarely"))) == [10, 40, 65]
+
+
+def test_an_exporter_that_raises_leaves_nothing_and_the_next_start_exports(tmp_path: Path) -> None:
+    def fails() -> Any:
+        raise ValueError("no input")
+
+    with pytest.raises(ValueError, match="no input"):
+        trained(tmp_path, trainerd.LatestExporter("latest", fails))
+    assert exports_in(tmp_path / "export" / "latest") == []
+    trained(tmp_path, trainerd.LatestExporter("latest", serving_input, exports_to_keep=None))
+    assert [step_of_export(path) for path in exports_in(tmp_path / "export" / "latest")] == [10, 20, 30, 40, 50, 60]
+    assert not list((tmp_path / "export" / "latest").glob(".*"))
+
+
+def test_stop_hooks(tmp_path: Path) -> None:
+    def stop(estimator: Any) -> Any:
+        return [
+            trainerd.stop_if_lower_hook(estimator, "loss", 1.0, min_steps=15, run_every_secs=None, run_every_steps=5)
+        ]
+
+    estimator, (metrics, _) = trained(tmp_path, hooks=stop)
+    results = read_eval_metrics(estimator.eval_dir())
+    first = next(step for step, each in results.items() if step >= 15 and each["loss"] < 1.0)
+    assert metrics["global_step"] == first + 5
+    with pytest.raises(ValueError, match="Only one of"):
+        trainerd.make_early_stopping_hook(estimator, lambda: True, run_every_secs=1, run_every_steps=1)
+    with pytest.raises(TypeError, match="must have type"):
+        trainerd.make_early_stopping_hook("estimator", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("hook", "argument", "stops"),
+    [
+        ("stop_if_no_decrease_hook", {"max_steps_without_decrease": 10}, False),
+        ("stop_if_no_increase_hook", {"max_steps_without_increase": 20}, True),
+        ("stop_if_higher_hook", {"threshold": 100.0}, False),
+    ],
+)
+def test_stop_hooks_of_improvement(tmp_path: Path, hook: str, argument: dict[str, Any], stops: bool) -> None:
+    make_hook = getattr(names.experimental, hook)
+    _, (metrics, _) = trained(
+        tmp_path,
+        hooks=lambda estimator: [make_hook(estimator, "loss", run_every_secs=None, run_every_steps=10, **argument)],
+    )
+    assert (metrics["global_step"] < 60) == stops
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "match"),
+    [
+        ({"steps": 0}, ValueError, "Must specify steps > 0"),
+        ({"name": 3}, TypeError, "`name` must be string"),
+        ({"throttle_secs": -1}, ValueError, "Must specify throttle_secs >= 0"),
+        ({"throttle_steps": -1}, ValueError, "Must specify throttle_steps >= 0"),
+        ({"start_delay_secs": -1}, ValueError, "Must specify start_delay_secs >= 0"),
+        ({"hooks": ["hook"]}, TypeError, "SessionRunHook"),
+        ({"exporters": "exporter"}, TypeError, "must be an Exporter"),
+        ({"exporters": [trainerd.FinalExporter("a", serving_input)] * 2}, ValueError, "must have unique names"),
+        ({"exporters": trainerd.FinalExporter("", serving_input)}, ValueError, "cannot have a name that is `None`"),
+    ],
+)
+def test_wrong_specs(wrong: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        trainerd.EvalSpec(whole, **wrong)
+    with pytest.raises(ValueError, match="Must specify max_steps > 0"):
+        trainerd.TrainSpec(whole, max_steps=0)
+    with pytest.raises(TypeError, match="must be callable"):
+        trainerd.TrainSpec("input")  # type: ignore[arg-type]
+
+
+def test_a_pause_leaves_train_as_an_exit_with_0(tmp_path: Path) -> None:
+    class Pause(tf1.train.SessionRunHook):  # type: ignore[misc,name-defined]
+        """Asks for a pause after some steps."""
+
+        runs = 0
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            self.runs += 1
+            if self.runs == 7:
+                (tmp_path / "pause").touch()
+
+    with pytest.raises(Paused) as raised:
+        make(tmp_path, every=1000).train(endless, hooks=[Pause()])
+    assert raised.value.code == 0
+    paused = int(str(make(tmp_path).latest_checkpoint()).rpartition("-")[2])
+    make(tmp_path).train(endless, max_steps=paused + 9)
+    make(tmp_path / "whole").train(endless, max_steps=paused + 9)
+    assert value(make(tmp_path)) == value(make(tmp_path / "whole"))
+
+
+def test_warm_start_begins_with_what_another_has_learned(tmp_path: Path) -> None:
+    make(tmp_path / "first").train(endless, max_steps=50)
+    second = make(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
+    second.train(endless, max_steps=1)
+    assert abs(value(second) - value(make(tmp_path / "first"))) < 0.1 < value(second)
