@@ -13,9 +13,11 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from trainerd.estimator import evaluation, prediction
+from trainerd.estimator import prediction
 from trainerd.estimator.blueprint import Blueprint
 from trainerd.estimator.checkpoints import newest_checkpoint, require_whole, step_of
+from trainerd.estimator.evaluation.curves import EvaluationWriter
+from trainerd.estimator.evaluation.graph import EvaluationGraphs
 from trainerd.estimator.export.saved_model import SavedModel
 from trainerd.estimator.hooks import CheckpointHook, checked_hooks, checked_listeners
 from trainerd.estimator.model_fn import ModeKeys, call_model_fn, require_model_fn
@@ -66,7 +68,8 @@ class Estimator:
         self._blueprint = Blueprint(
             model_fn, self._params, self._config, str(self._config.model_dir), as_settings(warm_start_from)
         )
-        self._evaluations = evaluation.EvaluationWriter()
+        self._evaluations = EvaluationWriter()
+        self._graphs = EvaluationGraphs()
         said = {name: value for name, value in vars(self._config).items() if name != "session_config"}
         tf1.logging.info("Using config: %s", said)
 
@@ -238,14 +241,9 @@ class Estimator:
             raise ValueError(f"Must specify steps > 0, given: {steps}")
         path = self._checkpoint(checkpoint_path, "evaluate")
         with self._evaluating():
-            found = evaluation.evaluate(
-                self._blueprint,
-                input_fn,
-                steps=steps,
-                hooks=checked_hooks(hooks),
-                checkpoint_path=path,
-                is_paused=lambda: self.is_paused,
-            )
+            given = checked_hooks(hooks)
+            graph = self._graphs.of(self._blueprint, input_fn, hooks=bool(given), is_new=path is None)
+            found = graph.evaluate(steps, given, path, lambda: self.is_paused)
         self._evaluations.write(self.eval_dir(name), found, path)
         return found
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.estimator.blueprint import Blueprint
-from trainerd.estimator.evaluation import GLOBAL_STEP, evaluate
+from trainerd.estimator.evaluation.graph import GLOBAL_STEP, EvaluationGraphs
 from trainerd.estimator.model_fn import ModeKeys
 from trainerd.estimator.training import add_loss_summary
 from trainerd.job.definition import GraphJob
@@ -37,17 +37,13 @@ def graph_job(
         add_loss_summary(spec.loss)
         saver = spec.scaffold.saver or tf1.train.Saver(sharded=True)
 
+    graphs = EvaluationGraphs()
+
     def evaluated(session: Any) -> dict[str, float]:
         with tempfile.TemporaryDirectory(prefix="trainerd-evaluation-") as scratch:
             prefix = saver.save(session, str(Path(scratch, "model.ckpt")), write_meta_graph=False)
-            found = evaluate(
-                blueprint,
-                eval_input_fn,
-                steps=eval_steps,
-                hooks=(),
-                checkpoint_path=prefix,
-                is_paused=lambda: False,
-            )
+            made = graphs.of(blueprint, eval_input_fn, hooks=False, is_new=False)
+            found = made.evaluate(eval_steps, (), prefix, lambda: False)
         return {name: value for name, value in found.items() if name != GLOBAL_STEP}
 
     init_fn = spec.scaffold.init_fn

@@ -13,9 +13,9 @@ import tensorflow as tf
 from trainerd.errors import DataError
 from trainerd.estimator.arguments import names_of_arguments
 from trainerd.estimator.checkpoints import newest_checkpoint
-from trainerd.estimator.evaluation import GLOBAL_STEP
+from trainerd.estimator.evaluation.graph import GLOBAL_STEP
+from trainerd.estimator.waiting import Waiting
 from trainerd.experiment.once import OncePerCheckpoint
-from trainerd.experiment.waiting import Waiting
 
 tf1 = tf.compat.v1
 

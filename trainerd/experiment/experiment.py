@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from trainerd.estimator.checkpoints import newest_checkpoint, step_of
 from trainerd.estimator.estimator import Estimator
+from trainerd.estimator.waiting import Waiting
 from trainerd.experiment import server
 from trainerd.experiment.adapters import as_estimator
 from trainerd.experiment.continuous import ContinuousEvaluation, Pace, as_predicate, has_ended
@@ -21,7 +22,6 @@ from trainerd.experiment.new_checkpoints import NewCheckpointHook, NewCheckpoint
 from trainerd.experiment.once import OncePerCheckpoint
 from trainerd.experiment.records import Records, Summary
 from trainerd.experiment.schedules import default_schedule
-from trainerd.experiment.waiting import Waiting
 from trainerd.job.definition import GraphJob, Scheduled
 from trainerd.rundir.state import Evaluations
 

@@ -18,7 +18,7 @@ from trainerd.checkpoints.evaluations import Evaluation
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.errors import StorageError
 from trainerd.estimator.checkpoints import rundir_of, step_of
-from trainerd.estimator.evaluation import GLOBAL_STEP
+from trainerd.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.loop.recorder import as_validation
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage, write_atomic

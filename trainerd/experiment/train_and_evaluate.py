@@ -10,6 +10,7 @@ import tensorflow as tf
 from trainerd.estimator.checkpoints import newest_checkpoint, step_of
 from trainerd.estimator.estimator import Estimator
 from trainerd.estimator.run_config import TaskType
+from trainerd.estimator.waiting import Waiting
 from trainerd.experiment import server
 from trainerd.experiment.adapters import as_estimator
 from trainerd.experiment.continuous import ContinuousEvaluation, Pace
@@ -17,7 +18,6 @@ from trainerd.experiment.new_checkpoints import NewCheckpointListener, Throttle
 from trainerd.experiment.once import OncePerCheckpoint
 from trainerd.experiment.records import Records, Summary
 from trainerd.experiment.specs import EvalSpec, TrainSpec
-from trainerd.experiment.waiting import Waiting
 from trainerd.job.definition import GraphJob, Scheduled
 from trainerd.rundir.state import Evaluations
 

@@ -1,0 +1,1 @@
+"""Evaluations of an Estimator: their graph, their session, their curves."""

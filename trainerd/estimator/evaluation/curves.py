@@ -1,0 +1,45 @@
+"""The curves of evaluations, for TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainerd.estimator.evaluation.graph import GLOBAL_STEP
+
+tf1 = tf.compat.v1
+
+
+class EvaluationWriter:
+    """Writes the metrics of evaluations for TensorBoard, into one event file for each folder."""
+
+    def __init__(self) -> None:
+        self._writers: dict[str, Any] = {}
+
+    def write(self, folder: str, metrics: Mapping[str, Any], checkpoint_path: str | None) -> None:
+        """Write the metrics of one evaluation at its global step."""
+        writer = self._writers.get(folder)
+        if writer is None:
+            with tf.Graph().as_default():  # it refuses to be made where TensorFlow executes eagerly
+                writer = self._writers[folder] = tf1.summary.FileWriter(folder)
+        step, summary = int(metrics[GLOBAL_STEP]), tf1.Summary()
+        for name, value in sorted(metrics.items()):
+            if name == GLOBAL_STEP or value is None:
+                continue
+            if isinstance(value, bytes):  # a summary that the model has made
+                summary.MergeFromString(value)
+            elif np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
+                summary.value.add(tag=name, simple_value=float(value))
+            else:
+                tf1.logging.warning("Skipping summary for %s, must be a number, a summary or None.", name)
+        writer.add_summary(summary, step)
+        if checkpoint_path:
+            text = tf.make_tensor_proto(f"step {step}: {checkpoint_path}", dtype=tf.string)
+            about = tf1.SummaryMetadata(plugin_data=tf1.SummaryMetadata.PluginData(plugin_name="text"))
+            with_path = tf1.Summary()
+            with_path.value.add(tag="checkpoint_path/text_summary", metadata=about, tensor=text)
+            writer.add_summary(with_path, step)
+        writer.flush()
