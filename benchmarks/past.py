@@ -59,7 +59,7 @@ def evaluating(plan: Plan) -> list[Figure]:
         _command("run", "--config", str(config))
         for number in range(plan.evaluations):
             plan.say(f"round {number + 1} of {plan.evaluations}")
-            by_hand.append(_seconds(["-m", "benchmarks.peers.evaluate", str(folder / "run")]))
+            by_hand.append(seconds_of(["-m", "benchmarks.peers.evaluate", str(folder / "run")]))
             ours.append(_command("evaluate", "--all", "--again", "--config", str(config)))
     what = f"evaluate {plan.evaluated} checkpoints / a script"
     return [best_compared("evaluating", what, "s", ours, by_hand, Bar(AT_MOST, 1.2))]
@@ -99,10 +99,10 @@ def _until_step(rundir: RunDirectory, step: int) -> None:
 
 def _command(*arguments: str) -> float:
     """The wall time of a `trainerd` command."""
-    return _seconds(["-m", "trainerd", *arguments])
+    return seconds_of(["-m", "trainerd", *arguments])
 
 
-def _seconds(arguments: list[str]) -> float:
+def seconds_of(arguments: list[str]) -> float:
     begun = time.perf_counter()
     done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode != 0:
