@@ -213,6 +213,91 @@ def test_the_state_at_a_minimum_of_the_loss_is_kept(tmp_path: Path) -> None:
     assert kept and all(400 <= step <= 1000 for step in kept), "the loss is smoothed over a hundred steps"
 
 
+def test_what_saves_nothing_ends_too(tmp_path: Path) -> None:
+    config = trainerd.RunConfig(str(tmp_path), save_checkpoints_steps=None, save_checkpoints_secs=None)
+    estimator = trainerd.Estimator(model_fn, config=config, params={"rate": 0.1})
+    estimator.train(endless, steps=5).train(endless, max_steps=7)
+    assert estimator.latest_checkpoint() is None
+
+
+def test_a_local_init_op_of_its_own_keeps_nothing_from_being_initialized(tmp_path: Path) -> None:
+    def fn(features: Any, labels: Any, mode: str) -> Any:
+        spec = model_fn(features, labels, mode, {"rate": 0.1})
+        return spec._replace(scaffold=tf1.train.Scaffold(local_init_op=tf1.local_variables_initializer()))
+
+    estimator = make(tmp_path, fn)
+    estimator.train(endless, max_steps=20)
+    first = estimator.evaluate(whole)
+    assert estimator.evaluate(whole) == first and len(list(estimator.predict(whole))) == 20
+
+
+def test_evaluations_are_the_same_whichever_came_before(tmp_path: Path) -> None:
+    """With data that are shuffled too, of which each evaluation reads the first."""
+    estimator = make(tmp_path)
+    estimator.train(endless, max_steps=20)
+    for input_fn in (whole, lambda: whole().shuffle(4, seed=2)):
+        found = [estimator.evaluate(input_fn, steps=2) for _ in range(3)]
+        assert found[0] == found[1] == found[2] == make(tmp_path).evaluate(input_fn, steps=2)
+
+
+def test_another_input_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    estimator = make(tmp_path)
+    estimator.train(endless, steps=15)
+    estimator.train(lambda: whole().map(lambda x, y: (x, y)).repeat().prefetch(1), steps=5)
+    assert estimator.latest_checkpoint().endswith("-20") and "it begins anew" in caplog.text
+
+
+def test_a_saver_hook_of_the_program_saves_as_tensorflow_does(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    class Listener(tf1.train.CheckpointSaverListener):  # type: ignore[misc,name-defined]
+        """Notes."""
+
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            steps.append(int(global_step_value))
+
+    hook = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=7, listeners=[Listener()])
+    make(tmp_path, every=1000).train(endless, max_steps=15, hooks=[hook])
+    assert steps[0] == 0 and steps[-1] == 15 and make(tmp_path).latest_checkpoint().endswith("-15")
+
+
+def test_each_graph_has_its_own_params(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        params["calls"] += 1
+        seen.append(params["calls"])
+        return model_fn(features, labels, mode, {"rate": 0.1})
+
+    estimator = trainerd.Estimator(fn, str(tmp_path), params={"calls": 0})
+    estimator.train(endless, steps=2).evaluate(whole)
+    assert seen == [1, 1]
+
+
+def test_a_classifier_is_served_raw_features_too(tmp_path: Path) -> None:
+    def fn(features: Any, labels: Any, mode: str) -> Any:
+        spec = model_fn(features, labels, mode, {"rate": 0.1})
+        if mode != trainerd.ModeKeys.PREDICT:
+            return spec
+        scores = names.export.ClassificationOutput(scores=spec.predictions["y"])
+        value = names.export.RegressionOutput(spec.predictions["y"])
+        return spec._replace(export_outputs={tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: scores, "value": value})
+
+    estimator = make(tmp_path / "run", fn)
+    estimator.train(endless, max_steps=5)
+    raw = tf.saved_model.load(estimator.export_saved_model(tmp_path / "raw", serving_input).decode()).signatures
+    assert {name: list(each.structured_outputs) for name, each in raw.items()} == {
+        "serving_default": ["scores"],
+        "value": ["outputs"],
+    }
+    parsing = names.export.build_parsing_serving_input_receiver_fn({"x": tf.io.FixedLenFeature([1], tf.float32)})
+    parsed = tf.saved_model.load(estimator.export_saved_model(tmp_path / "parsed", parsing).decode()).signatures
+    example = tf.train.Example()
+    example.features.feature["x"].float_list.value.append(0.5)
+    found = parsed["serving_default"](inputs=tf.constant([example.SerializeToString()]))["scores"]
+    assert found.numpy() == raw["serving_default"](x=tf.constant([[0.5]]))["scores"].numpy()
+
+
 # ---------------------------------------------------------------------- what is wrong
 
 
@@ -419,6 +504,8 @@ def test_a_pause_leaves_train_as_an_exit_with_0(tmp_path: Path) -> None:
 
 def test_warm_start_begins_with_what_another_has_learned(tmp_path: Path) -> None:
     make(tmp_path / "first").train(endless, max_steps=50)
-    second = make(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
-    second.train(endless, max_steps=1)
-    assert abs(value(second) - value(make(tmp_path / "first"))) < 0.1 < value(second)
+    exported = make(tmp_path / "first").export_saved_model(tmp_path / "export", serving_input)
+    for number, source in enumerate([str(tmp_path / "first"), exported]):
+        second = make(tmp_path / f"second-{number}", warm_start_from=source)
+        second.train(endless, max_steps=1)
+        assert abs(value(second) - value(make(tmp_path / "first"))) < 0.1 < value(second)

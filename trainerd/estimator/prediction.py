@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.estimator.blueprint import Blueprint
+from trainerd.estimator.blueprint import Blueprint, with_default_initializers
 from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.input_fn import has_an_end
 from trainerd.estimator.model_fn import ModeKeys
@@ -56,7 +56,7 @@ def predict(
             require_fit(checkpoint_path)
         predictions = _chosen(spec.predictions, keys)
         creator = ChiefSessionCreator(
-            spec.scaffold,
+            with_default_initializers(spec.scaffold),
             master=blueprint.config.master,
             config=blueprint.config.session_config,
             checkpoint_filename_with_path=checkpoint_path,

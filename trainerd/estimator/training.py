@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.estimator.blueprint import Blueprint
+from trainerd.estimator.blueprint import Blueprint, with_default_initializers
 from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
 from trainerd.loop.outcome import Paused
 from trainerd.monitored.training_session import MonitoredTrainingSession
@@ -76,7 +76,7 @@ class Training:
             master=config.master,
             is_chief=config.is_chief,
             checkpoint_dir=self._blueprint.model_dir,
-            scaffold=spec.scaffold,
+            scaffold=with_default_initializers(spec.scaffold),
             hooks=[*extras.hooks, *spec.training_hooks],
             chief_only_hooks=spec.training_chief_hooks,
             save_checkpoint_secs=config.save_checkpoints_secs,
@@ -110,12 +110,14 @@ class Training:
           NanLossDuringTrainingError: the loss is no number.
         """
         done, begun = 0, self.step
+        self._log.begun = begun
         try:
-            if begun < last:
-                done = self._steps(last)
-            elif last < math.inf:
-                return True
-            is_open = not self.session.should_stop()
+            with self._graph.as_default():  # hooks ask it for what they need
+                if begun < last:
+                    done = self._steps(last)
+                elif last < math.inf:
+                    return True
+                is_open = not self.session.should_stop()
         except (tf.errors.OutOfRangeError, StopIteration):
             is_open = False
         except BaseException as error:
@@ -134,13 +136,14 @@ class Training:
         while not session.should_stop():
             loss = float(session.run(self._fetches)[1])
             done += 1
-            if not math.isfinite(loss):
+            if math.isnan(loss):
                 tf1.logging.error("Model diverged with loss = NaN.")
                 raise tf1.train.NanLossDuringTrainingError
             self.loss = loss
-            self._log.ran(loss, session.step_beside_last_run)
-            # What a run reads beside a step is the step before it, or that one.
-            if session.step_beside_last_run + 1 >= last and self.step >= last:
+            self._log.ran(loss, done)
+            # What a run reads beside a step is the step before it, or that one. What saves nothing reads none.
+            seen = session.step_beside_last_run
+            if (seen < 0 or seen + 1 >= last) and self.step >= last:
                 break
         return done
 
@@ -172,14 +175,15 @@ class _LossLog:
 
     def __init__(self, every: int | None) -> None:
         self._every = every or 0
+        self.begun = 0  # the step from which runs are counted
         self._runs, self._at = 0, time.monotonic()
 
-    def ran(self, loss: float, step: int) -> None:
-        """A run has given this loss."""
+    def ran(self, loss: float, count: int) -> None:
+        """The run of this number has given this loss."""
         if self._every and self._runs % self._every == 0:
             now = time.monotonic()
             since = f" ({now - self._at:.3f} sec)" if self._runs else ""
-            tf1.logging.info("loss = %s, step = %s%s", loss, step, since)
+            tf1.logging.info("loss = %s, step = %s%s", loss, self.begun + count, since)
             self._at = now
         self._runs += 1
 

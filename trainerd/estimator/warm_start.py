@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -23,13 +25,15 @@ class WarmStartSettings(NamedTuple):
 
 
 def as_settings(given: Any) -> WarmStartSettings | None:
-    """The settings that an Estimator was given: settings, or the path of a checkpoint.
+    """The settings that an Estimator was given: settings, or the path of a checkpoint or a SavedModel.
 
     Raises:
       ValueError: it is something else.
     """
     if given is None or isinstance(given, WarmStartSettings):
         return given
-    if isinstance(given, str | bytes):
-        return WarmStartSettings(given if isinstance(given, str) else given.decode())
+    if isinstance(given, str | bytes | os.PathLike):
+        path = os.fsdecode(given)
+        is_export = Path(path, "saved_model.pb").exists()
+        return WarmStartSettings(str(Path(path, "variables", "variables")) if is_export else path)
     raise ValueError(f"warm_start_from must be a string or a WarmStartSettings, instead got {type(given)}")

@@ -69,6 +69,7 @@ class OncePerCheckpoint:
           prefix: which.
           exports: whether it is exported. Default: as the class says.
         """
+        prefix = os.path.abspath(prefix)  # noqa: PTH100  a program may spell its folder in several ways
         last = self.last if self.last is not None and self.last.prefix == prefix else None
         metrics = last.metrics if last is not None else self._metrics(prefix)
         made: Any = last.exports if last is not None else []

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.estimator.blueprint import Blueprint
+from trainerd.estimator.blueprint import Blueprint, with_default_initializers
 from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.evaluation.kept_session import KeptSession, can_be_kept
 from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
@@ -52,7 +52,7 @@ class EvaluationGraph:
                 raise ValueError(_TAKEN.format(GLOBAL_STEP))
             self._values[GLOBAL_STEP] = step
             blueprint.start_warm(not is_new)
-            self._scaffold = _scaffold(self._spec) or tf1.train.Scaffold()
+            self._scaffold = with_default_initializers(self._spec.scaffold)
         self._master = self._config.evaluation_master or ""
         self._kept: KeptSession | None = None
         is_plain = self._spec.scaffold.local_init_op is None  # its own may do anything
@@ -171,12 +171,3 @@ def _metric_ops(spec: EstimatorSpec) -> tuple[Any, dict[str, Any]]:
         raise ValueError(_TAKEN.format(LOSS))
     metrics[LOSS] = tf1.metrics.mean(spec.loss)
     return tf.group(*(update for _, update in metrics.values())), {name: value for name, (value, _) in metrics.items()}
-
-
-def _scaffold(spec: EstimatorSpec) -> Any:
-    """The scaffold of the model. Its own local_init_op does not know the variables of the metrics."""
-    scaffold = spec.scaffold
-    if scaffold is None or scaffold.local_init_op is None:
-        return scaffold
-    both = tf.group(scaffold.local_init_op, tf1.train.Scaffold.default_local_init_op())
-    return tf1.train.Scaffold(local_init_op=both, copy_from_scaffold=scaffold)

@@ -124,34 +124,30 @@ def signatures(
       outputs: what it gives.
       receivers: the tensors that are fed.
       alternatives: name to other tensors that can be fed.
-
-    Raises:
-      ValueError: the output that is served by default does not fit the inputs.
     """
     found: dict[str, Any] = {}
-    for name, fed in ({"": receivers} | {f"{key}:": value for key, value in (alternatives or {}).items()}).items():
+    inputs = {"": receivers} | {f"{key}:": value for key, value in (alternatives or {}).items()}
+    for name, fed in inputs.items():
         for key, output in outputs.items():
-            if (signature := output.signature(fed)) is not None:
-                found[name + key] = signature
-            if (plain := _as_predict(output, fed)) is not None and key != DEFAULT_KEY:
-                found.setdefault(f"{name}{key}_predict" if name + key in found else name + key, plain)
-    if DEFAULT_KEY not in found:
-        raise ValueError(
-            "the output that is served by default takes one string tensor of serialized examples, and the serving "
-            "input function has others. Add an export_outputs entry of PredictOutput."
-        )
+            signature = output.signature(fed)
+            if signature is None:
+                tf1.logging.warning(
+                    "%s: to classify and to regress takes one string tensor of serialized examples, and the serving "
+                    "input function has others. It is exported as a predict signature.",
+                    name + key,
+                )
+                signature = _as_predict(output).signature(fed)
+            found[name + key] = signature
     return found
 
 
-def _as_predict(output: ExportOutput, receivers: Mapping[str, Any]) -> Any | None:
-    """The same numbers as a predict signature, which takes any input."""
-    if isinstance(output, PredictOutput):
-        return None
+def _as_predict(output: ExportOutput) -> PredictOutput:
+    """The same numbers for a predict signature, which takes any input."""
     if isinstance(output, RegressionOutput):
-        return PredictOutput({"outputs": output.value}).signature(receivers)
+        return PredictOutput({"outputs": output.value})
     assert isinstance(output, ClassificationOutput)
     both = {"scores": output.scores, "classes": output.classes}
-    return PredictOutput({name: value for name, value in both.items() if value is not None}).signature(receivers)
+    return PredictOutput({name: value for name, value in both.items() if value is not None})
 
 
 def _examples(receivers: Mapping[str, Any]) -> Any | None:

@@ -169,8 +169,23 @@ class GraphState:
         """Move the iterators to these states. Those that are not initialized yet stay so."""
         for position in self._positions:
             if position.name in states:
-                with contextlib.suppress(tf.errors.FailedPreconditionError):
+                try:
                     _run(session, position.restored, {position.fed: states[position.name]})
+                except tf.errors.FailedPreconditionError:
+                    continue
+                except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
+                    self._begin_anew(session, position.name)
+
+    def _begin_anew(self, session: Any, name: str) -> None:
+        """The position is that of another dataset, such as one with other stages."""
+        makers = [
+            op for op in self.graph.get_operations() if op.type == "MakeIterator" and name in self.iterators_of(op)
+        ]
+        needed = {op.type for op in ancestors(makers)}
+        if len(makers) != 1 or "Placeholder" in needed:  # it is the program that knows with what
+            raise ValueError(f"the position of the input {name} does not fit it: it is another dataset.")
+        log.warning("the input %s is another dataset than before: it begins anew", name, extra={"event": "input"})
+        _run(session, makers[0])
 
     def effects(self, fetches: Sequence[Any]) -> Effects:
         """The effects of running these tensors and operations; a None among them may change any variable."""
