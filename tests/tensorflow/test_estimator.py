@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import trainerd
 from trainerd.checkpoints import manifest
 from trainerd.compat import estimator as names
 from trainerd.errors import DataError
-from trainerd.estimator.export.saved_model import exports_in, step_of_export
+from trainerd.estimator.export.saved_model import checkpoint_of_export, exports_in
 from trainerd.experiment.early_stopping import read_eval_metrics
 from trainerd.experiment.export.best import best_in
 from trainerd.loop.flag import Request
@@ -62,6 +63,10 @@ def make(folder: Path, fn: Callable[..., Any] = model_fn, every: int | None = 10
     return trainerd.Estimator(fn, config=config, params={"rate": 0.1} if fn is model_fn else None, **more)
 
 
+def step_of(export: Path) -> Any:
+    return checkpoint_of_export(export)["step"]
+
+
 def value(estimator: Any) -> float:
     return float(estimator.get_variable_value("a"))
 
@@ -85,7 +90,7 @@ def test_training_evaluation_prediction_and_export(tmp_path: Path) -> None:
     folder = Path(estimator.export_saved_model(tmp_path / "export", serving_input).decode())
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](x=tf.constant(X[3:4]))
     assert served["y"].numpy()[0] == predicted[3]["y"]
-    assert step_of_export(folder) == 30
+    assert step_of(folder) == 30
 
 
 def test_it_goes_on_exactly(tmp_path: Path) -> None:
@@ -247,6 +252,30 @@ def test_another_input_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert estimator.latest_checkpoint().endswith("-20") and "it begins anew" in caplog.text
 
 
+def test_another_input_function_begins_at_its_beginning(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    class Sees(tf1.train.SessionRunHook):  # type: ignore[misc,name-defined]
+        """The first number of each batch."""
+
+        def before_run(self, run_context: Any) -> Any:
+            graph = tf1.get_default_graph()
+            return tf1.train.SessionRunArgs(graph.get_tensor_by_name("IteratorGetNext:0"))
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append(float(run_values.results[0, 0]))
+
+    def counting(start: int) -> Callable[[], Any]:
+        x = np.arange(start, start + 10, dtype="float32").reshape(10, 1)
+        return lambda: tf.data.Dataset.from_tensor_slices((x, x)).batch(1).repeat().prefetch(2)
+
+    estimator = make(tmp_path, lambda features, labels, mode: model_fn(features, labels, mode, {"rate": 1e-6}))
+    first, second = counting(0), counting(100)
+    for input_fn in (first, first, second):
+        estimator.train(input_fn, steps=3, hooks=[Sees()])
+    assert seen == [0, 1, 2, 3, 4, 5, 100, 101, 102]
+
+
 def test_a_saver_hook_of_the_program_saves_as_tensorflow_does(tmp_path: Path) -> None:
     steps: list[int] = []
 
@@ -398,8 +427,7 @@ def test_exporters(tmp_path: Path) -> None:
     _, (metrics, exports) = trained(tmp_path, exporters)
     assert metrics["global_step"] == 60 and [bool(each) for each in exports] == [True, True, False]
     made = {
-        name: [step_of_export(path) for path in exports_in(tmp_path / "export" / name)]
-        for name in ("latest", "final", "best")
+        name: [step_of(path) for path in exports_in(tmp_path / "export" / name)] for name in ("latest", "final", "best")
     }
     assert made == {"latest": [50, 60], "final": [60], "best": [10, 30, 40]}
     best = best_in(tmp_path / "export" / "best")
@@ -422,8 +450,54 @@ def test_an_exporter_that_raises_leaves_nothing_and_the_next_start_exports(tmp_p
         trained(tmp_path, trainerd.LatestExporter("latest", fails))
     assert exports_in(tmp_path / "export" / "latest") == []
     trained(tmp_path, trainerd.LatestExporter("latest", serving_input, exports_to_keep=None))
-    assert [step_of_export(path) for path in exports_in(tmp_path / "export" / "latest")] == [10, 20, 30, 40, 50, 60]
+    assert [step_of(path) for path in exports_in(tmp_path / "export" / "latest")] == [10, 20, 30, 40, 50, 60]
     assert not list((tmp_path / "export" / "latest").glob(".*"))
+
+
+def test_a_run_that_went_back_evaluates_and_exports_what_it_trains_again(tmp_path: Path) -> None:
+    exporter = trainerd.LatestExporter("latest", serving_input, exports_to_keep=None)
+    trained(tmp_path, exporter, last=40)
+    rundir = RunDirectory(tmp_path)
+    for step in (30, 40):  # as a rollback moves them away
+        for path in tmp_path.glob(f"model.ckpt-{step}.*"):
+            path.unlink()
+    rundir.checkpoint_state.unlink()
+    estimator = trainerd.Estimator(
+        model_fn, config=trainerd.RunConfig(str(tmp_path), save_checkpoints_steps=10), params={"rate": 0.05}
+    )
+    spec = trainerd.EvalSpec(whole, steps=None, exporters=exporter, throttle_secs=0)
+    trainerd.train_and_evaluate(estimator, trainerd.TrainSpec(endless, max_steps=40), spec)
+    assert [step_of(path) for path in exports_in(tmp_path / "export" / "latest")] == [10, 20, 30, 40, 30, 40]
+    assert rundir.evaluations(30).exists() and rundir.evaluations(40).exists()
+
+
+def test_a_torn_event_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    trained(tmp_path, last=30)
+    [path] = (tmp_path / "eval").glob("*.tfevents.*")
+    path.write_bytes(path.read_bytes()[:-7])
+    assert list(read_eval_metrics(str(tmp_path / "eval")))[:2] == [10, 20]
+
+
+def test_a_pause_in_predictions_is_no_end_of_them(tmp_path: Path) -> None:
+    estimator = make(tmp_path)
+    estimator.train(endless, max_steps=1)
+
+    class Pause(tf1.train.SessionRunHook):  # type: ignore[misc,name-defined]
+        """A signal."""
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            assert tf1.train.get_global_step() is not None
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Paused):
+        list(estimator.predict(whole, hooks=[Pause()]))
+
+
+def test_an_experiment_that_saves_nothing_evaluates_at_its_end(tmp_path: Path) -> None:
+    config = trainerd.RunConfig(str(tmp_path), save_checkpoints_steps=None, save_checkpoints_secs=None)
+    estimator = trainerd.Estimator(model_fn, config=config, params={"rate": 0.1})
+    metrics, _ = trainerd.Experiment(estimator, endless, whole, train_steps=5, eval_steps=None).train_and_evaluate()
+    assert metrics["global_step"] == 0, "there is no checkpoint: it is a new model"
 
 
 def test_stop_hooks(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class Estimator:
 
     _keeps_training = False
     _training: Training | None = None
+    _trained_on: Callable[..., Any] | None = None  # the input function of the last training of this process
 
     def __init__(
         self,
@@ -185,7 +186,9 @@ class Estimator:
             if max_steps is not None and max_steps <= step_of(self.latest_checkpoint()):
                 tf1.logging.info("Skipping training since max_steps has already saved.")
                 return None
-            self._training = training = Training(self._blueprint, input_fn, extras)
+            is_another = self._trained_on is not None and self._trained_on is not input_fn
+            self._training = training = Training(self._blueprint, input_fn, extras, begins_anew=is_another)
+            self._trained_on = input_fn
             try:
                 training.open()
             except BaseException:

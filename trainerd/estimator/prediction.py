@@ -11,6 +11,7 @@ from trainerd.estimator.blueprint import Blueprint, with_default_initializers
 from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.input_fn import has_an_end
 from trainerd.estimator.model_fn import ModeKeys
+from trainerd.loop.outcome import Paused
 from trainerd.monitored.graph_session import MonitoredSession
 from trainerd.monitored.session_creators import ChiefSessionCreator
 
@@ -41,6 +42,7 @@ def predict(
 
     Raises:
       ValueError: there are no such predictions, or they are of different lengths.
+      Paused: a pause was requested.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -65,8 +67,11 @@ def predict(
     # The graph is the default one only while it is built: between two predictions the caller has its own.
     with session:
         while not session.should_stop():
-            batch = session.run(predictions)
+            with graph.as_default():  # hooks ask it for what they need
+                batch = session.run(predictions)
             yield from _examples(batch) if by_example else (batch,)
+        if session.is_paused:  # what is predicted so far is not all
+            raise Paused
 
 
 def _chosen(predictions: Any, keys: Sequence[str] | None) -> Any:

@@ -40,9 +40,13 @@ class Training:
       blueprint: the model.
       input_fn: the input, which is read from its beginning to its end, also over pauses.
       extras: hooks and listeners.
+      begins_anew: whether the input begins at its beginning, and not where the last checkpoint was.
     """
 
-    def __init__(self, blueprint: Blueprint, input_fn: Callable[..., Any], extras: Extras) -> None:
+    def __init__(
+        self, blueprint: Blueprint, input_fn: Callable[..., Any], extras: Extras, *, begins_anew: bool = False
+    ) -> None:
+        self._begins_anew = begins_anew
         self.made_for = (input_fn, tuple(extras.hooks), tuple(extras.listeners))
         self._blueprint, self._input_fn, self._extras = blueprint, input_fn, extras
         self._config = blueprint.config
@@ -63,6 +67,10 @@ class Training:
             add_saver(spec, self._config)
             self._fetches = [spec.train_op, spec.loss]
             self.session = self._session_of(spec)
+            if self._begins_anew:
+                makers = [op for op in self._graph.get_operations() if op.type == "MakeIterator"]
+                # As TensorFlow's: what the session adds to a run would move the input to its old position.
+                self.session.run_step_fn(lambda step_context: tf1.Session.run(step_context.session, makers))
         self.is_open = True
 
     def _session_of(self, spec: EstimatorSpec) -> Any:

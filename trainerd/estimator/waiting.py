@@ -29,6 +29,11 @@ class Waiting:
         """Whether a pause was requested."""
         return self._flag.wants(Request.PAUSE)
 
+    def look(self) -> None:
+        """Raise Paused if a pause was requested."""
+        if self.is_paused():
+            raise Paused
+
     def sleep(self, secs: float) -> None:
         """Wait.
 
@@ -37,8 +42,6 @@ class Waiting:
         """
         end = time.time() + secs
         while (left := end - time.time()) > 0:
-            if self.is_paused():
-                raise Paused
+            self.look()
             time.sleep(min(left, _LOOK_SECS))
-        if self.is_paused():
-            raise Paused
+        self.look()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import time
 from collections.abc import Callable, Mapping
@@ -160,10 +161,11 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     """The metrics of all evaluations in a folder of curves: global step to name to value, by step."""
     found: dict[int, dict[str, float]] = {}
     for path in sorted(Path(eval_dir).glob("*.tfevents.*")) if Path(eval_dir).is_dir() else ():
-        for event in tf1.train.summary_iterator(str(path)):
-            values = {each.tag: each.simple_value for each in event.summary.value if each.HasField("simple_value")}
-            if values:
-                found.setdefault(event.step, {}).update(values)
+        with contextlib.suppress(tf.errors.DataLossError):  # a kill, or a writer, has left its end torn
+            for event in tf1.train.summary_iterator(str(path)):
+                values = {each.tag: each.simple_value for each in event.summary.value if each.HasField("simple_value")}
+                if values:
+                    found.setdefault(event.step, {}).update(values)
     return dict(sorted(found.items()))
 
 

@@ -336,7 +336,9 @@ class Experiment(Scheduled):
         if newest is None:
             metrics = self._evaluated(None, None, self._eval_input_fn)
             return metrics, self._maybe_export(metrics)
-        last = once(newest, exports=True)
+        with self._waiting.listening():
+            last = once(newest, exports=True)
+            self._waiting.look()
         return last.metrics, last.exports
 
     def _evaluating(self, once: OncePerCheckpoint) -> tuple[list[Any], list[Any]]:
@@ -344,7 +346,9 @@ class Experiment(Scheduled):
         model_dir = self._estimator.model_dir
         if self._checkpoint_and_export:
             return [], [NewCheckpointListener(once, model_dir, Throttle(with_first=True))]
-        if not self._min_eval_frequency:
+        config = self._estimator.config
+        saves = not self._core_estimator_used or bool(config.save_checkpoints_secs or config.save_checkpoints_steps)
+        if not self._min_eval_frequency or not saves:
             return [], []
         throttle = Throttle(self._check_interval_secs, self._min_eval_frequency)
         hook = NewCheckpointHook(
@@ -403,7 +407,10 @@ class Experiment(Scheduled):
                 metrics = once(newest).metrics if newest else self._evaluated(None, "one_pass", self._eval_input_fn)
         finally:
             self._keep_open(False)
-        return metrics, once(newest, exports=True).exports if newest and metrics else self._maybe_export(metrics)
+        with self._waiting.listening():
+            exports = once(newest, exports=True).exports if newest and metrics else self._maybe_export(metrics)
+            self._waiting.look()
+        return metrics, exports
 
     def _is_due(self, newest: str | None, once: OncePerCheckpoint) -> bool:
         """Whether an iteration has ended with this checkpoint, and a kill has prevented its evaluation."""

@@ -58,6 +58,7 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         self._look(int(global_step_value))
 
     def _look(self, step: int) -> None:
+        self._once.records.go_back_to(step)
         wanted = _ON_SCHEDULE | ({"start"} if self._throttle.with_first else set())
         reason = reason_of(self._model_dir, step)
         prefix = prefix_of(self._model_dir, step)

@@ -75,6 +75,16 @@ class Records:
         self._exported: dict[str, set[str]] = {}
         self.summary = self._read()
 
+    def go_back_to(self, step: int) -> None:
+        """The training is at this step. If later ones were evaluated, it has gone back: those are of another line."""
+        if self.summary.last_step is None or self.summary.last_step <= step:
+            return
+        self.summary = Summary()
+        for each in sorted(self._rundir.evaluated()):
+            if each <= step:
+                self.found(str(self._rundir.prefix(each)))
+        self._write()
+
     def found(self, prefix: str) -> dict[str, Any] | None:
         """The metrics of a checkpoint that was evaluated; None if it was not."""
         if prefix in self._seen:
@@ -129,9 +139,12 @@ class Records:
     def _sum_up(self, step: int, figures: Mapping[str, float], at: float) -> None:
         before, self.summary = self.summary, self.summary.with_evaluation(step, figures, at)
         if self.summary != before:
-            with storage(f"write {self._path}"):
-                text = json.dumps(asdict(self.summary), indent=1, allow_nan=False)
-                write_atomic(self._path, text.encode() + b"\n", for_all=True)
+            self._write()
+
+    def _write(self) -> None:
+        with storage(f"write {self._path}"):
+            text = json.dumps(asdict(self.summary), indent=1, allow_nan=False)
+            write_atomic(self._path, text.encode() + b"\n", for_all=True)
 
     def _read(self) -> Summary:
         try:

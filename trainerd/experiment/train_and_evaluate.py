@@ -115,7 +115,10 @@ class TrainAndEvaluate(Scheduled):
         newest = newest_checkpoint(self._estimator.model_dir)
         if newest is None:
             return None, []
-        last = self._once(newest)
+        waiting = Waiting()
+        with waiting.listening():
+            last = self._once(newest)
+            waiting.look()
         return last.metrics, last.exports
 
     def run_chief(self) -> None:

@@ -102,13 +102,23 @@ class SavedModel:
             shutil.copyfile(source, target)
 
 
-def step_of_export(folder: Path) -> int | None:
-    """The step of the checkpoint that an export was made of; None if it does not say."""
+def checkpoint_of_export(folder: Path) -> dict[str, Any]:
+    """The step of the checkpoint that an export was made of, and the checksum of its index; empty if it has none."""
     try:
         found = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        return int(found["step"])
+        return {"step": found["step"], "index": found["index"]}
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return {}
+
+
+def identity_of(prefix: str) -> dict[str, Any]:
+    """The same of a checkpoint: another one of its step, such as one of an earlier line, has another index."""
+    step = prefix.rpartition("-")[2]
+    index = Path(f"{prefix}.index")
+    return {
+        "step": int(step) if step.isdigit() else None,
+        "index": FileRecord.of(index).xxh128 if index.exists() else "",
+    }
 
 
 def exports_in(base: Path) -> list[Path]:
@@ -144,11 +154,10 @@ def _restore(saver: Any, session: Any, prefix: str) -> None:
 
 def describe(folder: Path, prefix: str) -> None:
     """Say of which checkpoint the export was made, with the checksums of its files."""
-    step = prefix.rpartition("-")[2]
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     about = {
         "checkpoint": Path(prefix).name,
-        "step": int(step) if step.isdigit() else None,
+        **identity_of(prefix),
         "files": {str(path.relative_to(folder)): vars(FileRecord.of(path)) for path in files},
     }
     (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

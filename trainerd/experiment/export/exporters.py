@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.estimator.arguments import names_of_arguments
-from trainerd.estimator.export.saved_model import exports_in, keep_newest, step_of_export
+from trainerd.estimator.export.saved_model import checkpoint_of_export, exports_in, identity_of, keep_newest
 from trainerd.experiment.export.best import best_in, keep_best, loss_is_smaller
 
 tf1 = tf.compat.v1
@@ -198,10 +198,10 @@ class BestExporter(_SavedModelExporter):
 
 def export_of(base: str | bytes, checkpoint_path: str | None) -> bytes | None:
     """The export of a checkpoint that is there already; None if there is none."""
-    step = (checkpoint_path or "").rpartition("-")[2]
-    if not step.isdigit():
+    wanted = identity_of(os.fsdecode(checkpoint_path)) if checkpoint_path else {}
+    if wanted.get("step") is None:
         return None
     for folder in reversed(exports_in(Path(os.fsdecode(base)))):
-        if step_of_export(folder) == int(step):
+        if checkpoint_of_export(folder) == wanted:
             return os.fsencode(folder)
     return None
