@@ -90,7 +90,15 @@ class DaemonHost:
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """The daemon's own config. A graph's summaries are the Supervisor's service."""
-        checkpoint = config.checkpoint if self.settings_of_program else self._config.checkpoint
+        checkpoint, asked = self._config.checkpoint, config.checkpoint
+        if self.settings_of_program:
+            checkpoint = replace(
+                checkpoint,
+                save_model_secs=asked.save_model_secs,
+                save_model_steps=asked.save_model_steps,
+                keep_last=asked.keep_last,
+                keep_every_hours=asked.keep_every_hours,
+            )
         if not on_schedule:
             checkpoint = replace(checkpoint, save_model_secs=0, save_model_steps=0)
         summary = replace(self._config.summary, save_summaries_secs=0)
