@@ -59,6 +59,7 @@ class DaemonHost:
         self.error: BaseException | None = None
         self.had_session = self.was_paused = False
         self.settings_of_program = False
+        self._asked: Config | None = None  # what the program's session asks for
         self.progress: Callable[[], object] = lambda: None
         self._config = config
         self._rundir = rundir
@@ -90,6 +91,7 @@ class DaemonHost:
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """The daemon's own config. A graph's summaries are the Supervisor's service."""
+        self._asked = config
         checkpoint, asked = self._config.checkpoint, config.checkpoint
         if self.settings_of_program:
             checkpoint = replace(
@@ -118,7 +120,7 @@ class DaemonHost:
         if found is None:
             return None
         self._config = found
-        return self.effective_config(found, on_schedule=True)
+        return self.effective_config(self._asked or found, on_schedule=True)
 
     def failed(self, what: str, error: BaseException) -> JobError:
         """The error that the run ends with after an error of the user's code."""
