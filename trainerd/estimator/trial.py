@@ -41,7 +41,8 @@ def graph_job(
 
     def evaluated(session: Any) -> dict[str, float]:
         with tempfile.TemporaryDirectory(prefix="trainerd-evaluation-") as scratch:
-            prefix = saver.save(session, str(Path(scratch, "model.ckpt")), write_meta_graph=False)
+            with graph.as_default():
+                prefix = saver.save(session, str(Path(scratch, "model.ckpt")), write_meta_graph=False)
             made = graphs.of(blueprint, eval_input_fn, hooks=False, is_new=False)
             found = made.evaluate(eval_steps, (), prefix, lambda: False)
         return {name: value for name, value in found.items() if name != GLOBAL_STEP}

@@ -107,6 +107,11 @@ class TracedSession:
         self._flag = flag if isinstance(flag, Flag) else None  # the daemon's
         self._session.bind(flag)
 
+    def run(self, fetches: Any) -> Any:
+        """Run ops of a graph, for its summaries."""
+        session: Any = self._session
+        return session.run(fetches)
+
     def run_until(self, limit: int) -> Steps:
         """Run steps, write them to the trace, and be interrupted where it is time."""
         due = self._interruption
