@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,72 +15,10 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from trainerd.estimator.estimator import Estimator
+from tests.tensorflow.noting import Core, Fitted, as_task, experiment
 from trainerd.estimator.run_config import RunConfig
 
 tf1 = tf.compat.v1
-
-CLUSTER = {"ps": ["host1:2222", "host2:2222"], "worker": ["host3:2222", "host4:2222"], "chief": ["host5:2222"]}
-
-
-class Noting:
-    """Notes what it is called with."""
-
-    def __init__(self, folder: Path, result: Any = None, config: Any = None, evaluations: int = 5) -> None:
-        self._folder = folder
-        self._result = result
-        self._given_config = config or RunConfig()
-        self._most = evaluations
-        self.trained: list[dict[str, Any]] = []
-        self.evaluated: list[dict[str, Any]] = []
-        self.exported = 0
-
-    @property
-    def model_dir(self) -> str:
-        return str(self._folder)
-
-    @property
-    def config(self) -> Any:
-        return self._given_config
-
-    def checkpoint(self) -> None:
-        with tf.Graph().as_default(), tf1.Session() as session:
-            variable = tf1.get_variable("v", initializer=1.0)
-            session.run(variable.initializer)
-            tf1.train.Saver().save(session, str(self._folder / "model.ckpt"), global_step=0)
-
-    def evaluate(self, **arguments: Any) -> Any:
-        self.evaluated.append(arguments)
-        if len(self.evaluated) > self._most:
-            raise StopIteration
-        return self._result
-
-    def _trained(self, arguments: dict[str, Any]) -> Any:
-        self.checkpoint()
-        self.trained.append(arguments)
-        return self
-
-    def export_savedmodel(self, base: Any, serving_input_fn: Any, **options: Any) -> bytes:
-        self.exported += 1
-        return b"exported"
-
-
-class Fitted(Noting):
-    """As an estimator of contrib.learn."""
-
-    def fit(self, **arguments: Any) -> Any:
-        return self._trained(arguments)
-
-
-class Core(Noting, Estimator):  # type: ignore[misc]
-    """As an Estimator with a model_fn."""
-
-    def train(self, **arguments: Any) -> Any:  # type: ignore[override]
-        return self._trained(arguments)
-
-    def tell_evaluated(self, evaluated: Any) -> None:
-        pass
-
 
 KINDS: list[type[Any]] = [Fitted, Core]
 
@@ -109,14 +47,6 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[mock.Mock]:
     server = mock.Mock()
     monkeypatch.setattr(tf.distribute, "Server", server)
     yield server
-
-
-def experiment(estimator: Any, **more: Any) -> trainerd.Experiment:
-    return trainerd.Experiment(estimator, train_input_fn="train", eval_input_fn="eval", **more)
-
-
-def as_task(monkeypatch: pytest.MonkeyPatch, kind: str, index: int) -> None:
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": kind, "index": index}}))
 
 
 # ---------------------------------------------------------------------- the making
@@ -445,123 +375,3 @@ def test_test(tmp_path: Path, kind: type[Any]) -> None:
     assert made.test() == {"loss": 1.0}
     estimator = made.estimator
     assert estimator.trained[0]["steps"] == 1 and estimator.evaluated[0]["steps"] == 1 and estimator.exported == 1
-
-
-# ---------------------------------------------------------------------- run_experiment
-
-
-def built(folder: Path, calls: list[Any]) -> Callable[..., Any]:
-    def experiment_fn(output_dir: str) -> trainerd.Experiment:
-        calls.append(output_dir)
-        return experiment(Fitted(folder, {"loss": 1.0}), train_steps=1, eval_delay_secs=0)
-
-    return experiment_fn
-
-
-def test_run_experiment_runs_a_schedule(tmp_path: Path) -> None:
-    calls: list[Any] = []
-    assert trainerd.run_experiment(built(tmp_path, calls), "out", "evaluate") == {"loss": 1.0} and calls == ["out"]
-    assert trainerd.run_experiment(built(tmp_path, calls), "out") == ({"loss": 1.0}, [])
-
-
-def test_the_other_kind_takes_settings(tmp_path: Path) -> None:
-    config, given = RunConfig(model_dir=str(tmp_path)), []
-
-    def experiment_fn(run_config: RunConfig, hparams: Any) -> trainerd.Experiment:
-        given.append((run_config, hparams))
-        return experiment(Fitted(tmp_path, {"loss": 1.0}), eval_delay_secs=0)
-
-    found = trainerd.run_experiment(experiment_fn, schedule="evaluate", run_config=config, hparams={"lr": 1})
-    assert found == {"loss": 1.0} and given == [(config, {"lr": 1})]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        ({}, ValueError, "Must set value for `output_dir` or `run_config`"),
-        ({"output_dir": "", "schedule": "train"}, ValueError, "Must specify an output directory"),
-        ({"output_dir": "o", "run_config": RunConfig(model_dir="m")}, ValueError, "Cannot provide both"),
-        ({"run_config": RunConfig()}, ValueError, "Must specify a model directory"),
-        ({"run_config": "config"}, ValueError, "must be `trainerd.RunConfig` instance"),
-        ({"output_dir": "o", "hparams": 1}, ValueError, "`hparams` is only supported"),
-        ({"output_dir": "o", "schedule": "mispelled"}, ValueError, "references non-existent task mispelled"),
-        ({"output_dir": "o", "schedule": "eval_steps"}, TypeError, "references non-callable member eval_steps"),
-    ],
-)
-def test_what_run_experiment_refuses(
-    tmp_path: Path, arguments: dict[str, Any], error: type[Exception], match: str
-) -> None:
-    with pytest.raises(error, match=match):
-        trainerd.run_experiment(built(tmp_path, []), **arguments)
-    with pytest.raises(TypeError, match="is not callable"):
-        trainerd.run_experiment("experiment", **arguments)  # type: ignore[arg-type]
-
-
-def test_what_is_built_is_an_experiment() -> None:
-    with pytest.raises(TypeError, match="did not return an Experiment"):
-        trainerd.run_experiment(lambda output_dir: "none", "o", "train")  # type: ignore[arg-type,return-value]
-
-
-@pytest.mark.parametrize(
-    ("task", "schedule"),
-    [
-        ("chief", "train_and_evaluate"),
-        ("worker", "train"),
-        ("ps", "run_std_server"),
-        ("evaluator", "continuous_eval"),
-    ],
-)
-def test_the_task_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, schedule: str) -> None:
-    as_task(monkeypatch, task, 0)
-    made = experiment(Fitted(tmp_path, config=RunConfig()))
-    with mock.patch.object(trainerd.Experiment, schedule) as run:
-        trainerd.run_experiment(lambda output_dir: made, "o")
-    run.assert_called_once_with()
-
-
-# ---------------------------------------------------------------------- TF_CONFIG
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("{", "TF_CONFIG is no JSON"),
-        ("[1]", "TF_CONFIG must be a JSON object"),
-        ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}', 'must have one "chief" node'),
-        (json.dumps({"cluster": CLUSTER, "task": {"index": 1}}), "task type must be set"),
-        (json.dumps({"cluster": CLUSTER, "task": {"type": "worker"}}), "task index must be set"),
-        (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 9}}), "9 is not a valid task_id"),
-        (json.dumps({"cluster": CLUSTER, "task": {"type": "cook", "index": 0}}), "cook is not a valid task_type"),
-    ],
-)
-def test_a_wrong_tf_config_is_told(monkeypatch: pytest.MonkeyPatch, text: str, match: str) -> None:
-    monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(ValueError, match=match):
-        RunConfig()
-
-
-def test_tf_config_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    as_task(monkeypatch, "worker", 1)
-    config = RunConfig(model_dir="m")
-    assert (config.task_type, config.task_id, config.master) == ("worker", 1, "grpc://host4:2222")
-    assert (config.num_ps_replicas, config.num_worker_replicas, config.global_id_in_cluster) == (2, 3, 2)
-    assert not config.is_chief
-    as_task(monkeypatch, "evaluator", 0)
-    found = RunConfig()
-    assert not found.is_chief and not found.cluster_spec.as_dict() and found.master == ""
-
-
-def test_settings_are_replaced() -> None:
-    config = RunConfig(save_checkpoints_steps=5)
-    assert config.save_checkpoints_secs is None
-    by_time = config.replace(save_checkpoints_secs=9, model_dir="m")
-    assert (by_time.save_checkpoints_secs, by_time.save_checkpoints_steps, by_time.model_dir) == (9, None, "m")
-    assert config.save_checkpoints_steps == 5
-    with pytest.raises(ValueError, match="cannot be both set"):
-        config.replace(save_checkpoints_secs=1, save_checkpoints_steps=1)
-    with pytest.raises(ValueError, match="Replacing master is not supported"):
-        config.replace(master="m")
-    with pytest.raises(ValueError, match="keep_checkpoint_max should be >= 0"):
-        RunConfig(keep_checkpoint_max=-1)
-    with pytest.raises(ValueError, match="train_distribute is not supported"):
-        RunConfig(train_distribute="strategy")

@@ -27,11 +27,7 @@ def checked_hooks(hooks: Iterable[Any] | None) -> list[Any]:
     Raises:
       TypeError: one is no `SessionRunHook`.
     """
-    found = list(hooks or ())
-    for hook in found:
-        if not isinstance(hook, tf1.train.SessionRunHook):
-            raise TypeError(f"Hooks must be a SessionRunHook, given: {hook}")
-    return found
+    return _checked(hooks, tf1.train.SessionRunHook, "Hooks must be a SessionRunHook")
 
 
 def checked_listeners(listeners: Iterable[Any] | None) -> list[Any]:
@@ -40,8 +36,13 @@ def checked_listeners(listeners: Iterable[Any] | None) -> list[Any]:
     Raises:
       TypeError: one is no `CheckpointSaverListener`.
     """
-    found = list(listeners or ())
-    for listener in found:
-        if not isinstance(listener, tf1.train.CheckpointSaverListener):
-            raise TypeError(f"saving_listeners must be a list of CheckpointSaverListener, given: {listener}")
+    kind = tf1.train.CheckpointSaverListener
+    return _checked(listeners, kind, "saving_listeners must be a list of CheckpointSaverListener")
+
+
+def _checked(given: Iterable[Any] | None, kind: Any, rule: str) -> list[Any]:
+    found = list(given or ())
+    for each in found:
+        if not isinstance(each, kind):
+            raise TypeError(f"{rule}, given: {each}")
     return found

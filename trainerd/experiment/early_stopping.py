@@ -6,6 +6,7 @@ import contextlib
 import operator
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -169,62 +170,58 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     return dict(sorted(found.items()))
 
 
+@dataclass(frozen=True)
 class _Threshold:
     """Whether a metric has crossed a threshold."""
 
-    def __init__(self, name: str, threshold: float, crosses: _Compare, how: str, min_steps: int) -> None:
-        self._name, self._threshold, self._crosses, self._how, self._min_steps = (
-            name,
-            threshold,
-            crosses,
-            how,
-            min_steps,
-        )
+    name: str
+    threshold: float
+    crosses: _Compare
+    how: str
+    min_steps: int
 
     def __call__(self, results: Mapping[int, Mapping[str, float]]) -> bool:
         for step, metrics in results.items():
-            if step >= self._min_steps and self._crosses(metrics[self._name], self._threshold):
+            if step >= self.min_steps and self.crosses(metrics[self.name], self.threshold):
                 tf1.logging.info(
                     'At step %s, metric "%s" has value %s which is %s the configured threshold (%s) for early '
                     "stopping.",
                     step,
-                    self._name,
-                    metrics[self._name],
-                    self._how,
-                    self._threshold,
+                    self.name,
+                    metrics[self.name],
+                    self.how,
+                    self.threshold,
                 )
                 return True
         return False
 
 
+@dataclass(frozen=True)
 class _NoImprovement:
     """Whether a metric has not improved for so many steps."""
 
-    def __init__(self, name: str, max_steps: int, is_better: _Compare, how: str, min_steps: int) -> None:
-        self._name, self._max_steps, self._is_better, self._how, self._min_steps = (
-            name,
-            max_steps,
-            is_better,
-            how,
-            min_steps,
-        )
+    name: str
+    max_steps: int
+    is_better: _Compare
+    how: str
+    min_steps: int
 
     def __call__(self, results: Mapping[int, Mapping[str, float]]) -> bool:
         best: tuple[int, float] | None = None
         for step, metrics in results.items():
-            if step < self._min_steps:
+            if step < self.min_steps:
                 continue
-            value = metrics[self._name]
-            if best is None or self._is_better(value, best[1]):
+            value = metrics[self.name]
+            if best is None or self.is_better(value, best[1]):
                 best = step, value
-            if step - best[0] >= self._max_steps:
+            if step - best[0] >= self.max_steps:
                 tf1.logging.info(
                     'No %s in metric "%s" for %s steps, which is greater than or equal to max steps (%s) configured '
                     "for early stopping.",
-                    self._how,
-                    self._name,
+                    self.how,
+                    self.name,
                     step - best[0],
-                    self._max_steps,
+                    self.max_steps,
                 )
                 return True
         return False

@@ -178,6 +178,7 @@ class Experiment(Scheduled):
         "train",
         "train_and_evaluate",
     )
+    train_nothing = frozenset({"continuous_eval", "continuous_eval_on_train_data", "evaluate", "run_std_server"})
 
     @property
     def model_dir(self) -> str | None:  # type: ignore[override]

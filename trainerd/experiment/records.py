@@ -169,12 +169,10 @@ def prefix_of(model_dir: str, step: int) -> str:
 
 def numbers_of(metrics: Any) -> dict[str, float]:
     """Those of the metrics that are single numbers."""
-    return (
-        {}
-        if not isinstance(metrics, Mapping)
-        else {
-            name: float(value)
-            for name, value in metrics.items()
-            if name != GLOBAL_STEP and np.ndim(value) == 0 and isinstance(value, int | float | np.number)
-        }
-    )
+    if not isinstance(metrics, Mapping):
+        return {}
+    return {
+        name: float(value)
+        for name, value in metrics.items()
+        if name != GLOBAL_STEP and np.ndim(value) == 0 and isinstance(value, int | float | np.number)
+    }

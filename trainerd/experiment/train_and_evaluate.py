@@ -78,6 +78,7 @@ class TrainAndEvaluate(Scheduled):
         )
 
     schedules = ("run_chief", "run_evaluator", "run_local", "run_ps", "run_worker", "train_and_evaluate")
+    train_nothing = frozenset({"run_evaluator", "run_ps"})
 
     @property
     def model_dir(self) -> str:  # type: ignore[override]

@@ -25,7 +25,8 @@ class Scheduled:
     """What trains by itself, on a schedule that is one of its methods; an Experiment is it."""
 
     model_dir: str | None = None
-    schedules: tuple[str, ...] = ("train_and_evaluate",)
+    schedules: tuple[str, ...] = ("train_and_evaluate",)  # its methods that are one
+    train_nothing: frozenset[str] = frozenset()  # those of them that only read a run directory
 
     def trial(self) -> GraphJob | None:
         """Its training as a job, to check it, to prove it and to evaluate its past; None if that cannot be had."""

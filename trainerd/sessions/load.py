@@ -97,8 +97,7 @@ def _program_of(job: Scheduled, config: Config) -> Program:
         program = job.program(schedule)
     except ValueError as error:
         raise EntryError(f"entry = {config.entry!r}: {error}") from None
-    trains = not schedule.startswith(("continuous_eval", "evaluate", "run_std_server", "run_evaluator"))
-    if trains and job.model_dir and Path(job.model_dir).absolute() != config.rundir:
+    if schedule not in job.train_nothing and job.model_dir and Path(job.model_dir).absolute() != config.rundir:
         raise EntryError(
             f"entry = {config.entry!r}: its model_dir is {job.model_dir}, and logdir is {config.rundir}. Leave "
             "model_dir out, or make logdir the same."

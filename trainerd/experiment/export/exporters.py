@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.estimator.arguments import names_of_arguments
-from trainerd.estimator.export.saved_model import checkpoint_of_export, exports_in, identity_of, keep_newest
+from trainerd.estimator.export.saved_model import checkpoint_of_export, identity_of, keep_newest
 from trainerd.experiment.export.best import best_in, keep_best, loss_is_smaller
 
 tf1 = tf.compat.v1
@@ -201,7 +201,8 @@ def export_of(base: str | bytes, checkpoint_path: str | None) -> bytes | None:
     wanted = identity_of(os.fsdecode(checkpoint_path)) if checkpoint_path else {}
     if wanted.get("step") is None:
         return None
-    for folder in reversed(exports_in(Path(os.fsdecode(base)))):
-        if checkpoint_of_export(folder) == wanted:
-            return os.fsencode(folder)
+    folder = Path(os.fsdecode(base))
+    for path in sorted(folder.iterdir(), reverse=True) if folder.is_dir() else ():
+        if checkpoint_of_export(path) == wanted:
+            return os.fsencode(path)
     return None

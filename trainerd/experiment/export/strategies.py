@@ -207,9 +207,12 @@ def extend_export_strategy(
             made = Path(os.fsdecode(post_export_fn(exported, str(staging / "post"))))
             if not made.is_relative_to(staging / "post"):
                 raise ValueError(f"post_export_fn must return a sub-directory of {staging / 'post'}, and gave {made}.")
+            target = base / made.relative_to(staging / "post")
+            if target.exists():
+                raise ValueError(f"{target} already exists: post_export_fn must give each export a name of its own.")
             if made.is_dir() and checkpoint_path:
                 describe(made, os.fsdecode(checkpoint_path))
-            put_in_place(made, base / made.relative_to(staging / "post"))
-        return os.fsencode(base / made.name)
+            put_in_place(made, target)
+        return os.fsencode(target)
 
     return ExportStrategy(post_export_name or base_export_strategy.name, export_fn)

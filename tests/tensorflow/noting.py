@@ -1,0 +1,85 @@
+"""Estimators that only note what they are called with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainerd
+from trainerd.estimator.estimator import Estimator
+from trainerd.estimator.run_config import RunConfig
+
+tf1 = tf.compat.v1
+
+CLUSTER = {"ps": ["host1:2222", "host2:2222"], "worker": ["host3:2222", "host4:2222"], "chief": ["host5:2222"]}
+
+
+class Noting:
+    """Notes what it is called with."""
+
+    def __init__(self, folder: Path, result: Any = None, config: Any = None, evaluations: int = 5) -> None:
+        self._folder = folder
+        self._result = result
+        self._given_config = config or RunConfig()
+        self._most = evaluations
+        self.trained: list[dict[str, Any]] = []
+        self.evaluated: list[dict[str, Any]] = []
+        self.exported = 0
+
+    @property
+    def model_dir(self) -> str:
+        return str(self._folder)
+
+    @property
+    def config(self) -> Any:
+        return self._given_config
+
+    def checkpoint(self) -> None:
+        with tf.Graph().as_default(), tf1.Session() as session:
+            variable = tf1.get_variable("v", initializer=1.0)
+            session.run(variable.initializer)
+            tf1.train.Saver().save(session, str(self._folder / "model.ckpt"), global_step=0)
+
+    def evaluate(self, **arguments: Any) -> Any:
+        self.evaluated.append(arguments)
+        if len(self.evaluated) > self._most:
+            raise StopIteration
+        return self._result
+
+    def _trained(self, arguments: dict[str, Any]) -> Any:
+        self.checkpoint()
+        self.trained.append(arguments)
+        return self
+
+    def export_savedmodel(self, base: Any, serving_input_fn: Any, **options: Any) -> bytes:
+        self.exported += 1
+        return b"exported"
+
+
+class Fitted(Noting):
+    """As an estimator of contrib.learn."""
+
+    def fit(self, **arguments: Any) -> Any:
+        return self._trained(arguments)
+
+
+class Core(Noting, Estimator):  # type: ignore[misc]
+    """As an Estimator with a model_fn."""
+
+    def train(self, **arguments: Any) -> Any:  # type: ignore[override]
+        return self._trained(arguments)
+
+    def tell_evaluated(self, evaluated: Any) -> None:
+        pass
+
+
+def experiment(estimator: Any, **more: Any) -> trainerd.Experiment:
+    return trainerd.Experiment(estimator, train_input_fn="train", eval_input_fn="eval", **more)
+
+
+def as_task(monkeypatch: pytest.MonkeyPatch, kind: str, index: int) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": kind, "index": index}}))
