@@ -373,7 +373,8 @@ def test_a_pause_in_predictions_is_no_end_of_them(tmp_path: Path) -> None:
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(Paused):
-        list(estimator.predict(whole, hooks=[Pause()]))
+        for _ in estimator.predict(endless, hooks=[Pause()]):  # the input that ends may end before the signal is heard
+            continue
 
 
 def test_a_pause_leaves_train_as_an_exit_with_0(tmp_path: Path) -> None:
