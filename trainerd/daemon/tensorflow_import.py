@@ -35,7 +35,7 @@ def stderr_to(path: Path) -> Iterator[None]:
 def quiet() -> Iterator[None]:
     """Import TensorFlow in the block, for a command: its remarks on the machine are not shown."""
     hush_tensorflow()
-    with tempfile.TemporaryDirectory(prefix="trainerd-") as scratch, stderr_to(Path(scratch, "stderr")):
+    with tempfile.TemporaryDirectory(prefix="trainerd-") as scratch, stderr_to(Path(scratch, "stderr")), uncollected():
         yield
 
 

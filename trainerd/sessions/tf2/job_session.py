@@ -90,8 +90,7 @@ class FunctionSession:
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
         require_held(self._step.graph, held, refuse=repeats)
         self._numbers = Numbers(job.state, job.settable)
-        self._snapshotter = Snapshotter(self._checkpoint, self._hidden, refuse_nan=stop_on_nan)
-        self._snapshotter.prepare()
+        self._refuse_nan = stop_on_nan
 
     # ------------------------------------------------------------------ the contract
 
@@ -116,9 +115,15 @@ class FunctionSession:
         graphs = [self._step.graph, *self._graphs_of_input()]
         return any(map(calls_python, graphs))
 
+    @cached_property
+    def _snapshotter(self) -> Snapshotter:
+        """Made when it is needed: what only evaluates or exports saves nothing."""
+        return Snapshotter(self._checkpoint, self._hidden, refuse_nan=self._refuse_nan)
+
     def bind(self, flag: StopFlag) -> None:
         """Have the graph's own flag follow this one."""
         flag.bind(self._loop.set_raised)
+        self._snapshotter.prepare()
 
     def run_until(self, limit: int) -> Steps:
         """Run steps in the graph until the flag is raised, or another of the contract's reasons."""

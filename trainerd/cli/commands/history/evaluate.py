@@ -123,7 +123,8 @@ def _evaluate(config: Config, rundir: RunDirectory, entry: str, again: bool, bat
     os.chdir(config.folder)
     with tensorflow_import.quiet():
         from trainerd.release.evaluate import Evaluator
-    evaluator = Evaluator(config, rundir, entry=entry, again=again)
+    with tensorflow_import.uncollected():
+        evaluator = Evaluator(config, rundir, entry=entry, again=again)
     failed = 0
     with Progress(console=Console(stderr=True), transient=True, disable=not os.isatty(2)) as progress:
         task = progress.add_task("evaluating", total=0)
