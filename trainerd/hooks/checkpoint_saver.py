@@ -12,8 +12,8 @@ from trainerd.hooks.base import Hook, Timer
 class CheckpointSaverHook(Hook):
     """Says where and how often the session saves, and who is told; see `tf.compat.v1.train.CheckpointSaverHook`.
 
-    The session itself saves: in the background, through trainerd's store. A listener's `before_save` is called at the
-    boundary of the step, and its `after_save` when that step is on disk, which may be some steps later.
+    The session itself saves, through trainerd's store. A listener's `before_save` is called before the state is taken,
+    and its `after_save` when the checkpoint is on disk, before the next step. Without listeners steps go on meanwhile.
 
     Args:
       checkpoint_dir: the run directory.
@@ -42,27 +42,12 @@ class CheckpointSaverHook(Hook):
         Timer(save_secs, save_steps)
         self.checkpoint_dir, self.checkpoint_basename = checkpoint_dir, checkpoint_basename
         self.save_secs, self.save_steps = save_secs or 0, save_steps or 0
-        self._listeners = list(listeners or [])
+        self.listeners = list(listeners or [])
         self._save: Callable[[], None] = lambda: None
-
-    def begin(self) -> None:
-        """A session begins."""
-        for listener in self._listeners:
-            listener.begin()
 
     def saves_with(self, save: Callable[[], None]) -> None:
         """Called by the session with the function that saves at its end."""
         self._save = save
-
-    def saving(self, session: Any, step: int) -> None:
-        """A step is about to be saved."""
-        for listener in self._listeners:
-            listener.before_save(session, step)
-
-    def saved(self, session: Any, step: int) -> bool:
-        """The step is on disk. Returns whether a listener wants to stop."""
-        wishes = [listener.after_save(session, step) for listener in self._listeners]  # all of them are told
-        return any(wishes)
 
     def due_at(self, step: int) -> float | None:
         """Never: the session saves."""
@@ -71,5 +56,3 @@ class CheckpointSaverHook(Hook):
     def end(self, session: Any) -> None:
         """Save the last step."""
         self._save()
-        for listener in self._listeners:
-            listener.end(session, session.step)

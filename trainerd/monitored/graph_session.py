@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from trainerd.monitored.hooked_run import HookedFound, HookedRun
 from trainerd.monitored.lifecycle import Lifecycle
+from trainerd.monitored.listeners import SavingListeners
 from trainerd.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.monitored.save_settings import SaveSettings, require_global_step
 from trainerd.monitored.session_creators import ChiefSessionCreator
 from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.monitored.tensorflow_names import Around, Within
-from trainerd.rundir.state import Evaluations
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.run import GraphRun
@@ -86,15 +86,16 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             self._global_step = require_global_step(settings.needing)
         elif not self._was_finalized:
             defaults.global_step()  # hooks ask the collections for it
-        listeners = settings.listeners if settings is not None else ()
-        for each in [*self._hooks, *listeners]:
-            each.begin()
+        for hook in self._hooks:
+            hook.begin()
+        self._listeners = settings.listeners if settings is not None else SavingListeners(())
+        self._listeners.begin()
         self._hooked_run = HookedRun(self._hooks, self._global_step, settings.loss if settings is not None else None)
         self._creator = session_creator or ChiefSessionCreator()
-        self._managed = self._make_run()
+        self._managed: GraphRun = self._make_run()
         self._managed.raise_requested = lambda: self._coord.raise_requested_exception()
-        if listeners:
-            self._managed.before_save = self._before_save
+        if self._listeners:
+            self._managed.before_save = lambda step: self._listeners.before_save(self._session, step)
         with self._managed.begun():
             self._create()
         try:
@@ -178,65 +179,16 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
             self._is_started = True
             self._settings.start(self._managed, self._graph)
             self._tell_listeners()
-            for listener in self._settings.listeners:
-                if hasattr(listener, "resumed") and self._managed.resumed_step is not None:
-                    listener.resumed(self._session, self._managed.resumed_step)
+            self._listeners.resumed(self._session, self._managed)
 
-    # ------------------------------------------------------------------ listeners
-
-    def _before_save(self, step: int) -> None:
-        assert self._settings is not None
-        for listener in self._settings.listeners:
-            listener.before_save(self._session, step)
-
-    def _tell_listeners(self) -> None:
-        """Tell the listeners of a checkpoint of this boundary, when it is on disk."""
-        settings, managed = self._settings, self._managed
-        if settings is None or settings.begun is None or not settings.listeners:
-            return
-        step, settings.begun = settings.begun, None
-        if managed.is_paused:  # the next start goes on from it
-            return
-        managed.wait()
-        if managed.saved_step == step == managed.step:
-            for listener in settings.listeners:
-                self._stops = bool(listener.after_save(self._session, step)) or self._stops
-
-    def _end_listeners(self) -> None:
-        settings = self._settings
-        if settings is not None and self._session is not None:
-            self._tell_listeners()
-            for listener in settings.listeners:
-                listener.end(self._session, self._managed.step)
+    @property
+    def _for_listeners(self) -> Any:
+        return self._session
 
     def _stop(self, error: BaseException | None) -> None:
         self._coord.request_stop(error)
 
     # ------------------------------------------------------------------ what a program calls
-
-    def save_now(self, reason: str) -> None:
-        """Make a checkpoint of this step, and wait until it is on disk; nothing if the session saves nothing.
-
-        Args:
-          reason: why, for its manifest.
-        """
-        if self._managed.is_active:
-            self._managed.save_now(reason)
-            self._tell_listeners()
-
-    def evaluating(self) -> contextlib.AbstractContextManager[None]:
-        """Show that the loop waits for an evaluation while the block runs."""
-        found: contextlib.AbstractContextManager[None] = self._managed.evaluating()
-        return found
-
-    def tell_evaluated(self, evaluations: Evaluations) -> None:
-        """Show what was evaluated so far."""
-        self._managed.tell_evaluated(evaluations)
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it was told to stop for a pause."""
-        return bool(self._managed.is_paused)
 
     @property
     def step_beside_last_run(self) -> int:
@@ -301,8 +253,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
           RuntimeError: it was asked to stop, or is closed.
         """
         result = self._recovering(lambda: self._run(fetches, feed_dict, options, run_metadata))
-        if self._settings is not None and self._settings.begun is not None:
-            self._tell_listeners()
+        self._tell_listeners()
         return result
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
@@ -404,7 +355,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         if self._session is not None:
             self._managed.save(error)
             if error is None:
-                self._end_listeners()
+                self._stops = self._listeners.end(self._session, self._managed) or self._stops
         if self._settings is not None:
             self._events.flush()
 

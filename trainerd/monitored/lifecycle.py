@@ -1,12 +1,16 @@
-"""How a session with hooks ends: the same for graphs and for functions."""
+"""What sessions with hooks have in common: the same for graphs and for functions."""
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
 from trainerd.managed.failures import is_clean
+from trainerd.managed.run import ManagedRun
+from trainerd.monitored.listeners import SavingListeners
 from trainerd.monitored.step_context import CLOSED
+from trainerd.rundir.state import Evaluations
 
 
 class Lifecycle(ABC):
@@ -16,9 +20,10 @@ class Lifecycle(ABC):
     raised is how the run has ended; what comes after it is done all the same.
     """
 
-    _managed: Any
+    _managed: ManagedRun
     _hooks: list[Any]
-    _has_ended = False
+    _listeners: SavingListeners
+    _has_ended = _stops = False
 
     def close(self) -> None:
         """End each hook, save, and close the session.
@@ -27,6 +32,29 @@ class Lifecycle(ABC):
           RuntimeError: it is closed already.
         """
         self._close(None)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was told to stop for a pause."""
+        return self._managed.is_paused
+
+    def evaluating(self) -> contextlib.AbstractContextManager[None]:
+        """Show that the loop waits for an evaluation while the block runs."""
+        return self._managed.evaluating()
+
+    def tell_evaluated(self, evaluations: Evaluations) -> None:
+        """Show what was evaluated so far."""
+        self._managed.tell_evaluated(evaluations)
+
+    def save_now(self, reason: str) -> None:
+        """Make a checkpoint of this step, and wait until it is on disk; nothing if the session saves nothing.
+
+        Args:
+          reason: why, for its manifest.
+        """
+        if self._managed.is_active:
+            self._managed.save_now(reason)
+            self._tell_listeners()
 
     def __enter__(self) -> Self:
         self._managed.is_within = True
@@ -41,6 +69,15 @@ class Lifecycle(ABC):
     def _require_open(self) -> None:
         if self._has_ended:
             raise RuntimeError(CLOSED)
+
+    def _tell_listeners(self) -> None:
+        """Tell the listeners of a checkpoint of this boundary, when it is on disk."""
+        self._stops = self._listeners.tell(self._for_listeners, self._managed) or self._stops
+
+    @property
+    @abstractmethod
+    def _for_listeners(self) -> Any:
+        """The session, as hooks and listeners get it."""
 
     def _close(self, error: BaseException | None) -> None:
         """Close the session, for this error if there was one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from trainerd.hooks import CheckpointSaverHook
 from trainerd.loop.schedule import Schedule
+from trainerd.monitored.listeners import SavingListeners
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.run import GraphRun
@@ -30,8 +31,7 @@ class SaveSettings:
       shows: whether there are summaries.
       writes_graph: whether `graph.pbtxt` is written, and the graph with each checkpoint.
       loss: a tensor with one number, whose minima are kept; None for none.
-      listeners: `CheckpointSaverListener`s.
-      begun: the step of a checkpoint that the listeners have not been told of; None if there is none.
+      listeners: told of each checkpoint.
     """
 
     rundir: RunDirectory
@@ -42,8 +42,7 @@ class SaveSettings:
     shows: bool
     writes_graph: bool
     loss: Any = None
-    listeners: tuple[Any, ...] = ()
-    begun: int | None = None
+    listeners: SavingListeners = field(default_factory=lambda: SavingListeners(()))
 
     @cached_property
     def writer(self) -> Any:
@@ -61,7 +60,7 @@ class SaveSettings:
 
     def tell_saving(self, step: int) -> None:
         """A checkpoint is begun: log it, in TensorFlow's words."""
-        self.begun = step
+        self.listeners.saving(step)
         tf1.logging.info("Calling checkpoint listeners before saving checkpoint %d...", step)
         tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.save_path)
 
@@ -110,14 +109,16 @@ class StepSaveSettings:
       save_secs, save_steps: between checkpoints.
       show_secs, show_steps: between points of the metrics' curves.
       count_steps: between two points of the curve of the rate.
+      listeners: told of each checkpoint.
     """
 
     rundir: RunDirectory | None
-    save_secs: float = 0
-    save_steps: int = 0
-    show_secs: float = 0
-    show_steps: int = 0
-    count_steps: int = 0
+    save_secs: float
+    save_steps: int
+    show_secs: float
+    show_steps: int
+    count_steps: int
+    listeners: tuple[Any, ...]
 
 
 def one_that_saves(hooks: list[Any], settings: StepSaveSettings) -> tuple[CheckpointSaverHook | None, StepSaveSettings]:
@@ -133,4 +134,6 @@ def one_that_saves(hooks: list[Any], settings: StepSaveSettings) -> tuple[Checkp
             "A session saves into one run directory: give one CheckpointSaverHook, and with it "
             "save_checkpoint_secs=None, or the same folder as checkpoint_dir."
         )
-    return hook, replace(settings, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps)
+    listeners = (*settings.listeners, *hook.listeners)
+    kept = replace(settings, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps, listeners=listeners)
+    return hook, kept

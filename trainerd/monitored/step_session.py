@@ -14,9 +14,11 @@ from trainerd.loop.flag import Request
 from trainerd.loop.schedule import Schedule
 from trainerd.monitored.hook_session import HookSession
 from trainerd.monitored.lifecycle import Lifecycle
+from trainerd.monitored.listeners import SavingListeners
 from trainerd.monitored.save_settings import StepSaveSettings, one_that_saves
 from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.sessions.tf2.program import StepProgram
+from trainerd.sessions.tf2.run import FunctionRun
 from trainerd.sessions.tf2.session import Step, StepSession, as_steps
 from trainerd.system.threads import called_every
 
@@ -52,21 +54,23 @@ class MonitoredStepSession(Lifecycle):
         self._saver, self._settings = one_that_saves(self._hooks, settings)
         self._grace_secs = stop_grace_secs
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
-        self._stops = self._was_told = False
-        self._to_tell: int | None = None  # a step that is being saved, of which listeners wait to hear
+        self._stops = self._was_told = self._has_told_end = False
+        self._listeners = SavingListeners(self._settings.listeners)
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
         for hook in self._hooks:
             hook.begin()
-        self._managed = program.managed(
+        self._listeners.begin()
+        self._managed: FunctionRun = program.managed(
             self._settings.rundir,
             None,
             stop=self._coord.request_stop,
             should_stop=self._is_over,
-            saving=self._saving,
+            saving=self._listeners.saving,
             host=None,
         )
         self._stack = contextlib.ExitStack()
         self._managed.raise_requested = self._coord.raise_requested_exception
+        self._managed.before_save = lambda step: self._listeners.before_save(self._for_hooks, step)
         with self._managed.begun():
             self._session: StepSession = program.session("", None, self._managed.find(), 0)
         self._for_hooks = HookSession(self._session, self._is_to_end)
@@ -90,7 +94,9 @@ class MonitoredStepSession(Lifecycle):
             schedule = Schedule(steps=settings.count_steps, since_last=True)
             self._managed.add_service("steps", self._managed.count_steps, schedule, at_next_step=True)
         if self._saver is not None:
-            self._saver.saves_with(self._save_now)
+            self._saver.saves_with(self._save_last)
+        self._tell_listeners()
+        self._listeners.resumed(self._for_hooks, self._managed)
         if any(getattr(hook, "by_clock", False) for hook in self._hooks):
             flag = self._session.step_guard.boundary.flag
             self._stack.enter_context(called_every(CLOCK_SECS, lambda: flag.raise_for(Request.TICK), name="hooks"))
@@ -146,7 +152,7 @@ class MonitoredStepSession(Lifecycle):
                 result = last if last is not None else result
                 if boundary.flag.is_raised or self.step >= self._session.step_guard.next_step:
                     boundary.reached()
-                    self._tell_saved()
+                    self._tell_listeners()
                 if steps is None:
                     break
         return result
@@ -219,23 +225,19 @@ class MonitoredStepSession(Lifecycle):
 
     # ------------------------------------------------------------------ checkpoints
 
-    def _saving(self, step: int) -> None:
-        if self._saver is not None:
-            self._tell_saved()  # of the one before, which is over: one at a time is under way
-            self._saver.saving(self._for_hooks, step)
-            self._to_tell = step
+    @property
+    def _for_listeners(self) -> HookSession:
+        return self._for_hooks
 
-    def _tell_saved(self) -> None:
-        """Tell listeners of a checkpoint that is on disk now."""
-        step = self._to_tell
-        if self._saver is not None and step is not None and step == self._managed.saved_step:
-            self._to_tell = None
-            if self._saver.saved(self._for_hooks, step):
-                self._stops = True
-
-    def _save_now(self) -> None:
+    def _save_last(self) -> None:
+        """Save the last step; the listeners hear of the end."""
         self._managed.save_now(FINISH)
-        self._tell_saved()
+        self._end_listeners()
+
+    def _end_listeners(self) -> None:
+        if not self._has_told_end:
+            self._has_told_end = True
+            self._stops = self._listeners.end(self._for_hooks, self._managed) or self._stops
 
     # ------------------------------------------------------------------ the end
 
@@ -246,6 +248,8 @@ class MonitoredStepSession(Lifecycle):
     def _save(self, error: BaseException | None) -> None:
         self._stack.close()
         self._managed.save(error)
+        if error is None:
+            self._end_listeners()
 
     def _close_session(self) -> None:
         self._managed.part()

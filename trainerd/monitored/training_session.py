@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.monitored.graph_session import MonitoredSession
+from trainerd.monitored.listeners import SavingListeners
 from trainerd.monitored.save_settings import SaveSettings, StepSaveSettings
 from trainerd.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
 from trainerd.monitored.step_session import MonitoredStepSession
@@ -91,9 +92,17 @@ def MonitoredTrainingSession(
             init_fn=None,
             others={"master": master or None, "scaffold": scaffold, "config": config, "summary_dir": summary_dir},
         )
+        save_each, save_every, show_each, show_every = (
+            max(value or 0, 0) for value in (save_secs, save_steps, show_secs, show_steps)
+        )
         kept = StepSaveSettings(
             RunDirectory.of(checkpoint_dir) if checkpoint_dir else None,
-            *(max(value or 0, 0) for value in (save_secs, save_steps, show_secs, show_steps, count_steps)),
+            save_secs=save_each,
+            save_steps=save_every,
+            show_secs=show_each,
+            show_steps=show_every,
+            count_steps=count_steps,
+            listeners=tuple(saving_listeners),
         )
         return MonitoredStepSession(program, [*(chief_only_hooks or []), *(hooks or [])], kept, stop_grace_period_secs)
     scaffold = scaffold or tf1.train.Scaffold()
@@ -113,7 +122,7 @@ def MonitoredTrainingSession(
             shows=shows,
             writes_graph=save_graph_def,
             loss=loss,
-            listeners=tuple(saving_listeners),
+            listeners=SavingListeners(tuple(saving_listeners)),
         )
         tf1.logging.info("Create CheckpointSaverHook.")
     all_hooks = list(chief_only_hooks or [])

@@ -1,0 +1,63 @@
+"""Tells `CheckpointSaverListener`s of a session's checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainerd.managed.run import ManagedRun
+
+
+class SavingListeners:
+    """Calls `before_save` before the state is taken, and `after_save` when it is on disk, before the next step.
+
+    After a pause they are not told: the next start goes on from that checkpoint, and calls `resumed`, if they have it.
+
+    Args:
+      listeners: `CheckpointSaverListener`s, called in this order.
+    """
+
+    def __init__(self, listeners: Sequence[Any]) -> None:
+        self._listeners = listeners
+        self._begun: int | None = None  # the step of a checkpoint that they have not been told of
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def begin(self) -> None:
+        """The session is about to be made."""
+        for listener in self._listeners:
+            listener.begin()
+
+    def before_save(self, session: Any, step: int) -> None:
+        """The state of this step is about to be taken."""
+        for listener in self._listeners:
+            listener.before_save(session, step)
+
+    def saving(self, step: int) -> None:
+        """A checkpoint is begun."""
+        self._begun = step
+
+    def tell(self, session: Any, managed: ManagedRun) -> bool:
+        """Tell them of a checkpoint of this boundary, when it is on disk. Returns whether one wants to stop."""
+        step, self._begun = self._begun, None
+        if step is None or not self._listeners or managed.is_paused:
+            return False
+        managed.wait()
+        if not managed.saved_step == step == managed.step:
+            return False
+        wishes = [listener.after_save(session, step) for listener in self._listeners]  # all of them are told
+        return any(wishes)
+
+    def resumed(self, session: Any, managed: ManagedRun) -> None:
+        """The session is made, and may have been restored."""
+        for listener in self._listeners:
+            if hasattr(listener, "resumed") and managed.resumed_step is not None:
+                listener.resumed(session, managed.resumed_step)
+
+    def end(self, session: Any, managed: ManagedRun) -> bool:
+        """The last step is saved. Returns whether one wants to stop."""
+        wishes = self.tell(session, managed)
+        for listener in self._listeners:
+            listener.end(session, managed.step)
+        return wishes
