@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         build_parsing_serving_input_receiver_fn,
         build_raw_serving_input_receiver_fn,
     )
+    from trainerd.estimator.functions.job_estimator import JobEstimator
+    from trainerd.estimator.functions.keras_estimator import KerasEstimator
     from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
     from trainerd.estimator.run_config import RunConfig
     from trainerd.experiment.early_stopping import (
@@ -60,6 +62,8 @@ __all__ = [
     "FinalExporter",
     "GraphJob",
     "Job",
+    "JobEstimator",
+    "KerasEstimator",
     "KerasJob",
     "LatestExporter",
     "ModeKeys",
@@ -101,6 +105,8 @@ _LATER = {
     "FinalExporter": "trainerd.experiment.export.exporters",
     "GraphJob": "trainerd.job.definition",
     "Job": "trainerd.job.definition",
+    "JobEstimator": "trainerd.estimator.functions.job_estimator",
+    "KerasEstimator": "trainerd.estimator.functions.keras_estimator",
     "KerasJob": "trainerd.job.definition",
     "LatestExporter": "trainerd.experiment.export.exporters",
     "ModeKeys": "trainerd.estimator.model_fn",

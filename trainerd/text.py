@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 def size(count: float) -> str:
@@ -50,6 +50,11 @@ def no_metric(wanted: str, metrics: Iterable[str]) -> str | None:
 def figure(value: float) -> str:
     """A metric. state.json has null for NaN and for the infinities, so they cannot be told apart."""
     return f"{value:.5g}" if math.isfinite(value) else "not finite"
+
+
+def figures(values: Mapping[str, float]) -> str:
+    """Metrics in a line of the log."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
 def seconds(count: float) -> str:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -117,6 +118,59 @@ def recommender(output_dir: str) -> tuple[Any, Any, Any]:
         eval_input, steps=None, exporters=exporter, start_delay_secs=0, throttle_secs=0, throttle_steps=40
     )
     return estimator, train_spec, eval_spec
+
+
+def keras_model(run_config: Any, hparams: Any) -> trainerd.Experiment:
+    """A compiled Keras model, with dropout: evaluated and exported at each checkpoint."""
+    keras.utils.set_random_seed(5)
+    inputs = {name: keras.Input((length,), name=name) for name, length in LENGTHS.items()}
+    hidden = keras.layers.Dropout(0.2)(keras.layers.Concatenate()([inputs[name] for name in sorted(LENGTHS)]))
+    model = keras.Model(inputs, keras.layers.Dense(2, activation="softmax", name="income")(hidden))
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return trainerd.Experiment(
+        trainerd.KerasEstimator(model, config=_settings(run_config)),
+        train_input_fn=train_input,
+        eval_input_fn=eval_input,
+        train_steps=STEPS,
+        eval_steps=None,
+        train_monitors=[Slowly()],
+        checkpoint_and_export=True,
+        export_strategies=[trainerd.make_export_strategy(None, exports_to_keep=None)],
+    )
+
+
+def job() -> tuple[Any, Any, Any]:
+    """A `trainerd.Job`, with a stop hook and an exporter of the best."""
+    weights = tf.Variable(tf.zeros([sum(LENGTHS.values()), 2]))
+    people, labels = _people(60, 2)
+
+    def logits_of(features: Any) -> Any:
+        return tf.matmul(tf.concat([features[name] for name in sorted(LENGTHS)], axis=1), weights)
+
+    def loss_of(features: Any, labels: Any) -> Any:
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits_of(features)))
+
+    def train_step(batch: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(*batch)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        return loss
+
+    def evaluate() -> dict[str, float]:
+        right = tf.equal(tf.argmax(logits_of(people), axis=1), labels)
+        return {"accuracy": float(tf.reduce_mean(tf.cast(right, tf.float32))), "loss": float(loss_of(people, labels))}
+
+    def export(folder: Path) -> None:
+        module = tf.Module()
+        module.weights = weights
+        tf.saved_model.save(module, str(folder))
+
+    made = trainerd.Job(train_step, dataset=train_input(), state={"weights": weights}, evaluate=evaluate, export=export)
+    estimator = trainerd.JobEstimator(made, config=_settings(trainerd.RunConfig()))
+    stop = trainerd.stop_if_higher_hook(estimator, "accuracy", 0.99, run_every_secs=None, run_every_steps=10)
+    exporter = trainerd.BestExporter("best", None, exports_to_keep=None)
+    train_spec = trainerd.TrainSpec(None, max_steps=STEPS, hooks=[Slowly(), stop])
+    return estimator, train_spec, trainerd.EvalSpec(None, steps=None, exporters=exporter, throttle_secs=0)
 
 
 def _experiment(estimator: Any, **more: Any) -> trainerd.Experiment:

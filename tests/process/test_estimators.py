@@ -22,7 +22,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
 
 IN_TURNS = 'schedule = "continuous_train_and_eval"\n'
-PROGRAMS = {"census": "", "schedule": IN_TURNS, "recommender": ""}
+PROGRAMS = {"census": "", "schedule": IN_TURNS, "recommender": "", "keras_model": "", "job": ""}
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def outcome(logdir: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("name", "times"),
-    [("census", 3), *(pytest.param(name, 20, marks=pytest.mark.long) for name in PROGRAMS)],
+    [("census", 3), ("keras_model", 3), *(pytest.param(name, 20, marks=pytest.mark.long) for name in PROGRAMS)],
 )
 def test_kills_change_nothing(
     start: Start, programs: Path, monkeypatch: pytest.MonkeyPatch, name: str, times: int

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainerd.estimator.estimator import Estimator
+import keras
+
+from trainerd.estimator.base import BaseEstimator
+from trainerd.estimator.functions.job_estimator import JobEstimator
+from trainerd.estimator.functions.keras_estimator import KerasEstimator
+from trainerd.job.definition import Job
 
 
 def as_estimator(given: Any) -> Any:
@@ -13,8 +18,12 @@ def as_estimator(given: Any) -> Any:
     Raises:
       ValueError: it cannot train, or cannot evaluate.
     """
-    if isinstance(given, Estimator):
+    if isinstance(given, BaseEstimator):
         return given
+    if isinstance(given, keras.Model):
+        return KerasEstimator(given)
+    if isinstance(given, Job):
+        return JobEstimator(given)
     if not callable(getattr(given, "evaluate", None)) or not hasattr(given, "model_dir"):
         raise ValueError("`estimator` must implement `tf.contrib.learn.Evaluable` or `tf.estimator.Estimator`.")
     if not (callable(getattr(given, "fit", None)) or callable(getattr(given, "train", None))):

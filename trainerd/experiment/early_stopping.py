@@ -12,7 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.estimator.estimator import Estimator
+from trainerd.estimator.base import BaseEstimator
+from trainerd.estimator.functions.job_estimator import JobEstimator
+from trainerd.hooks.base import Hook, Timer
 
 tf1 = tf.compat.v1
 
@@ -37,13 +39,14 @@ def make_early_stopping_hook(
       TypeError: `estimator` is none of trainerd's.
       ValueError: both seconds and steps are given, or neither.
     """
-    if not isinstance(estimator, Estimator):
+    if not isinstance(estimator, BaseEstimator):
         raise TypeError(f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}")
     if run_every_secs is not None and run_every_steps is not None:
         raise ValueError("Only one of `run_every_secs` and `run_every_steps` must be set.")
     if run_every_secs is None and run_every_steps is None:
         raise ValueError("One of `run_every_secs` and `run_every_steps` must be set.")
-    return _StopHook(should_stop_fn, run_every_secs, run_every_steps)
+    kind = _StopFunctionsHook if isinstance(estimator, JobEstimator) else _StopHook
+    return kind(should_stop_fn, run_every_secs, run_every_steps)
 
 
 class _StopHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
@@ -86,6 +89,30 @@ class _StopHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         now_round = int(run_context.session.run(self._global_step)) // self._every_steps
         was, self._round = self._round, now_round
         return now_round > was
+
+
+class _StopFunctionsHook(Hook):
+    """The same for functions of TensorFlow 2."""
+
+    def __init__(self, should_stop: Callable[[], bool], every_secs: float | None, every_steps: int | None) -> None:
+        self._should_stop = should_stop
+        self._timer = Timer(every_secs, every_steps)
+        self._every_steps = every_steps
+        self.by_clock = every_secs is not None
+
+    def due_at(self, step: int) -> float | None:
+        """At the multiples of so many steps; or at any boundary, by the clock."""
+        return None if self._every_steps is None else (step // self._every_steps + 1) * self._every_steps
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Ask, if it is time."""
+        step = run_context.session.step
+        if self._every_steps is None and not self._timer.is_due(step):
+            return
+        self._timer.done(step)
+        if self._should_stop():
+            tf1.logging.info("Requesting early stopping.")
+            run_context.request_stop()
 
 
 def stop_if_higher_hook(

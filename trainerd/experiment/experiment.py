@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.estimator.base import BaseEstimator
 from trainerd.estimator.checkpoints import newest_checkpoint, step_of
-from trainerd.estimator.estimator import Estimator
 from trainerd.estimator.waiting import Waiting
 from trainerd.experiment import server
 from trainerd.experiment.adapters import as_estimator
@@ -22,7 +22,7 @@ from trainerd.experiment.new_checkpoints import NewCheckpointHook, NewCheckpoint
 from trainerd.experiment.once import OncePerCheckpoint
 from trainerd.experiment.records import Records, Summary
 from trainerd.experiment.schedules import default_schedule
-from trainerd.job.definition import GraphJob, Scheduled
+from trainerd.job.definition import GraphJob, Job, Scheduled
 from trainerd.rundir.state import Evaluations
 
 tf1 = tf.compat.v1
@@ -93,7 +93,7 @@ class Experiment(Scheduled):
         check_interval_secs: float = 5,
     ) -> None:
         self._estimator = as_estimator(estimator)
-        self._core_estimator_used = isinstance(self._estimator, Estimator)
+        self._core_estimator_used = isinstance(self._estimator, BaseEstimator)
         if self._core_estimator_used and eval_metrics is not None:
             raise ValueError(
                 "`eval_metrics` must be `None` with `tf.estimator.Estimator`. Use `eval_metric_ops` in "
@@ -189,12 +189,11 @@ class Experiment(Scheduled):
         """See `run_experiment`."""
         return default_schedule(getattr(self._estimator, "config", None))
 
-    def trial(self) -> GraphJob | None:
+    def trial(self) -> Job | GraphJob | None:
         """See `Scheduled`."""
-        if not self._core_estimator_used:
+        if not isinstance(self._estimator, BaseEstimator):
             return None
-        job: GraphJob = self._estimator.graph_job(self._train_input_fn, self._eval_input_fn, self._eval_steps)
-        return job
+        return self._estimator.trial(self._train_input_fn, self._eval_input_fn, self._eval_steps)
 
     # ------------------------------------------------------------------ schedules
 

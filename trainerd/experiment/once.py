@@ -11,6 +11,7 @@ from typing import Any
 
 from trainerd.estimator.checkpoints import step_of
 from trainerd.experiment.records import Records, Summary, numbers_of
+from trainerd.text import figures
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +96,8 @@ class OncePerCheckpoint:
             at, begun = time.time(), time.monotonic()
             metrics = self._evaluate(prefix)
             self.records.evaluated(prefix, metrics, at, took := time.monotonic() - begun)
-            figures = ", ".join(f"{name} {value:.4g}" for name, value in numbers_of(metrics).items())
+            told = figures(numbers_of(metrics))
             step = step_of(prefix)
-            log.info("evaluated step %d in %.2f s: %s", step, took, figures, extra={"event": "evaluated", "step": step})
+            log.info("evaluated step %d in %.2f s: %s", step, took, told, extra={"event": "evaluated", "step": step})
         self._told(self.records.summary)
         return metrics

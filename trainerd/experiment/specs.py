@@ -14,7 +14,7 @@ tf1 = tf.compat.v1
 
 
 class _TrainFields(NamedTuple):
-    input_fn: Callable[..., Any]
+    input_fn: Callable[..., Any] | None
     max_steps: int | None
     hooks: tuple[Any, ...]
     saving_listeners: tuple[Any, ...]
@@ -24,7 +24,7 @@ class TrainSpec(_TrainFields):
     """The training.
 
     Args:
-      input_fn: the input.
+      input_fn: the input; None for that of a `trainerd.Job`.
       max_steps: the global step at which it ends. None: never.
       hooks: `SessionRunHook`s.
       saving_listeners: `CheckpointSaverListener`s.
@@ -36,7 +36,7 @@ class TrainSpec(_TrainFields):
 
     def __new__(
         cls,
-        input_fn: Callable[..., Any],
+        input_fn: Callable[..., Any] | None,
         max_steps: int | None = None,
         hooks: Iterable[Any] | None = None,
         saving_listeners: Iterable[Any] | None = None,
@@ -50,7 +50,7 @@ class TrainSpec(_TrainFields):
 
 
 class _EvalFields(NamedTuple):
-    input_fn: Callable[..., Any]
+    input_fn: Callable[..., Any] | None
     steps: int | None
     name: str | None
     hooks: tuple[Any, ...]
@@ -64,7 +64,7 @@ class EvalSpec(_EvalFields):
     """The evaluations, and what is exported after each.
 
     Args:
-      input_fn: the data.
+      input_fn: the data; None for what a `trainerd.Job` evaluates itself.
       steps: how many batches. None: all.
       name: of the evaluation, for its curves.
       hooks: `SessionRunHook`s.
@@ -80,7 +80,7 @@ class EvalSpec(_EvalFields):
 
     def __new__(
         cls,
-        input_fn: Callable[..., Any],
+        input_fn: Callable[..., Any] | None,
         steps: int | None = 100,
         name: str | None = None,
         hooks: Iterable[Any] | None = None,
@@ -115,7 +115,7 @@ class EvalSpec(_EvalFields):
 
 
 def _require_function(input_fn: Any) -> None:
-    if not callable(input_fn):
+    if input_fn is not None and not callable(input_fn):
         raise TypeError(f"`input_fn` must be callable, given: {input_fn}")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.estimator.base import BaseEstimator
 from trainerd.estimator.checkpoints import newest_checkpoint, step_of
-from trainerd.estimator.estimator import Estimator
 from trainerd.estimator.run_config import TaskType
 from trainerd.estimator.waiting import Waiting
 from trainerd.experiment import server
@@ -18,7 +18,7 @@ from trainerd.experiment.new_checkpoints import NewCheckpointListener, Throttle
 from trainerd.experiment.once import OncePerCheckpoint
 from trainerd.experiment.records import Records, Summary
 from trainerd.experiment.specs import EvalSpec, TrainSpec
-from trainerd.job.definition import GraphJob, Scheduled
+from trainerd.job.definition import GraphJob, Job, Scheduled
 from trainerd.rundir.state import Evaluations
 
 tf1 = tf.compat.v1
@@ -60,8 +60,8 @@ class TrainAndEvaluate(Scheduled):
     """
 
     def __init__(self, estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpec) -> None:
-        self._estimator = as_estimator(estimator)
-        if not isinstance(self._estimator, Estimator):
+        self._estimator: BaseEstimator = as_estimator(estimator)
+        if not isinstance(self._estimator, BaseEstimator):
             raise TypeError(f"`estimator` must have type `tf.estimator.Estimator`, given {type(estimator)}")
         if not isinstance(train_spec, TrainSpec):
             raise TypeError(f"`train_spec` must have type `tf.estimator.TrainSpec`, given {type(train_spec)}")
@@ -85,12 +85,9 @@ class TrainAndEvaluate(Scheduled):
         """The run directory of the estimator."""
         return str(self._estimator.model_dir)
 
-    def trial(self) -> GraphJob:
+    def trial(self) -> Job | GraphJob:
         """See `Scheduled`."""
-        job: GraphJob = self._estimator.graph_job(
-            self._train_spec.input_fn, self._eval_spec.input_fn, self._eval_spec.steps
-        )
-        return job
+        return self._estimator.trial(self._train_spec.input_fn, self._eval_spec.input_fn, self._eval_spec.steps)
 
     def train_and_evaluate(self) -> tuple[Any, Any]:
         """Do the task of this process."""

@@ -28,7 +28,7 @@ class Scheduled:
     schedules: tuple[str, ...] = ("train_and_evaluate",)  # its methods that are one
     train_nothing: frozenset[str] = frozenset()  # those of them that only read a run directory
 
-    def trial(self) -> GraphJob | None:
+    def trial(self) -> Job | GraphJob | None:
         """Its training as a job, to check it, to prove it and to evaluate its past; None if that cannot be had."""
         return None
 

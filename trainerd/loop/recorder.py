@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from trainerd import text
 from trainerd.errors import StorageError
 from trainerd.loop.contract import Events, Model, Steps
 from trainerd.rundir.reporter import Reporter
@@ -134,8 +135,7 @@ class Recorder:
         self._evaluated_step = session.step
         self._reporter.update(metrics=self._reporter.state.metrics | figures)
         self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
-        text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        log.info("evaluated step %d: %s", session.step, text, extra={"event": "evaluated"})
+        log.info("evaluated step %d: %s", session.step, text.figures(figures), extra={"event": "evaluated"})
 
     def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do its own work at this boundary, such as the end of an epoch, and keep its figures."""

@@ -38,6 +38,10 @@ class Lifecycle(ABC):
         """Whether it was told to stop for a pause."""
         return self._managed.is_paused
 
+    @abstractmethod
+    def should_stop(self) -> bool:
+        """Whether the loop should end."""
+
     def evaluating(self) -> contextlib.AbstractContextManager[None]:
         """Show that the loop waits for an evaluation while the block runs."""
         return self._managed.evaluating()

@@ -110,6 +110,7 @@ class StepSaveSettings:
       show_secs, show_steps: between points of the metrics' curves.
       count_steps: between two points of the curve of the rate.
       listeners: told of each checkpoint.
+      loss: the figure whose minima are kept; "" for none.
     """
 
     rundir: RunDirectory | None
@@ -119,6 +120,7 @@ class StepSaveSettings:
     show_steps: int
     count_steps: int
     listeners: tuple[Any, ...]
+    loss: str = ""
 
 
 def one_that_saves(hooks: list[Any], settings: StepSaveSettings) -> tuple[CheckpointSaverHook | None, StepSaveSettings]:

@@ -17,6 +17,7 @@ from trainerd.monitored.lifecycle import Lifecycle
 from trainerd.monitored.listeners import SavingListeners
 from trainerd.monitored.save_settings import StepSaveSettings, one_that_saves
 from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
+from trainerd.sessions.tf2.job_program import JobProgram
 from trainerd.sessions.tf2.program import StepProgram
 from trainerd.sessions.tf2.run import FunctionRun
 from trainerd.sessions.tf2.session import Step, StepSession, as_steps
@@ -47,7 +48,11 @@ class MonitoredStepSession(Lifecycle):
     StepContext = StepContext
 
     def __init__(
-        self, program: StepProgram, hooks: Iterable[Any], settings: StepSaveSettings, stop_grace_secs: float = 120
+        self,
+        program: StepProgram | JobProgram,
+        hooks: Iterable[Any],
+        settings: StepSaveSettings,
+        stop_grace_secs: float = 120,
     ) -> None:
         self._program = program
         self._hooks = list(hooks)
@@ -68,6 +73,7 @@ class MonitoredStepSession(Lifecycle):
             saving=self._listeners.saving,
             host=None,
         )
+        self._managed.loss = self._settings.loss
         self._stack = contextlib.ExitStack()
         self._managed.raise_requested = self._coord.raise_requested_exception
         self._managed.before_save = lambda step: self._listeners.before_save(self._for_hooks, step)

@@ -65,7 +65,8 @@ def MonitoredTrainingSession(
       checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, the session runs TensorFlow 2
         functions, and `hooks` are those of `trainerd.hooks`, or a program's own.
       global_step: an int64 variable that those functions count themselves. None: each run counts.
-      loss: a tensor of the graph with one number: it is fetched with each run, and the state at its minima is kept.
+      loss: the state at its minima is kept: a tensor of the graph with one number, which is fetched with each run; with
+        `checkpoint` the name of what the functions return.
       saving_listeners: `tf.compat.v1.train.CheckpointSaverListener`s. `before_save` is called before the state is
         taken, `after_save` when the checkpoint is on disk, before the next step.
 
@@ -84,26 +85,13 @@ def MonitoredTrainingSession(
         if is_chief and where and wants and None not in pair:
             raise ValueError("Can not provide both every_secs and every_steps.")
     if checkpoint is not None:
+        others = {"master": master or None, "scaffold": scaffold, "config": config, "summary_dir": summary_dir}
         program = StepProgram(
-            checkpoint,
-            is_chief=is_chief,
-            global_step=global_step,
-            summary_op=None,
-            init_fn=None,
-            others={"master": master or None, "scaffold": scaffold, "config": config, "summary_dir": summary_dir},
+            checkpoint, is_chief=is_chief, global_step=global_step, summary_op=None, init_fn=None, others=others
         )
-        save_each, save_every, show_each, show_every = (
-            max(value or 0, 0) for value in (save_secs, save_steps, show_secs, show_steps)
-        )
-        kept = StepSaveSettings(
-            RunDirectory.of(checkpoint_dir) if checkpoint_dir else None,
-            save_secs=save_each,
-            save_steps=save_every,
-            show_secs=show_each,
-            show_steps=show_every,
-            count_steps=count_steps,
-            listeners=tuple(saving_listeners),
-        )
+        each, every, shows_each, shows_every = (max(n or 0, 0) for n in (save_secs, save_steps, show_secs, show_steps))
+        rundir, listeners = RunDirectory.of(checkpoint_dir) if checkpoint_dir else None, tuple(saving_listeners)
+        kept = StepSaveSettings(rundir, each, every, shows_each, shows_every, count_steps, listeners, loss or "")
         return MonitoredStepSession(program, [*(chief_only_hooks or []), *(hooks or [])], kept, stop_grace_period_secs)
     scaffold = scaffold or tf1.train.Scaffold()
     if not is_chief:

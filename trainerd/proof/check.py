@@ -18,6 +18,7 @@ from trainerd.loop.flag import Flag
 from trainerd.loop.guard.state_check import unchanged
 from trainerd.loop.recorder import EVALUATION, SUMMARIES, as_validation
 from trainerd.rundir.paths import RunDirectory
+from trainerd.text import figures
 
 
 def rehearse(
@@ -38,9 +39,9 @@ def rehearse(
     """
     session.bind(Flag())
     metrics = yield from _steps(session)
-    for figures in measured(session, refuse=refuse):
-        metrics |= as_validation(figures)
-        yield f"evaluate: {_figures(figures)}"
+    for found in measured(session, refuse=refuse):
+        metrics |= as_validation(found)
+        yield f"evaluate: {figures(found)}"
     for key, wanted in (("target", target), ("checkpoint.best", best)):
         if wanted is not None and (mistake := wanted.mistake(metrics)):
             raise ConfigError(f"{key}: {mistake}")
@@ -61,8 +62,8 @@ def measured(session: Session, *, refuse: bool) -> Iterator[dict[str, float]]:
         session.write_summaries()
     if session.has_evaluation:
         with unchanged(EVALUATION, session, refuse=refuse):
-            figures = session.evaluate()
-        yield figures
+            found = session.evaluate()
+        yield found
     elif session.can_score:  # a Keras model is validated at the end of an epoch
         yield session.score()
 
@@ -72,7 +73,7 @@ def _steps(session: Session) -> Generator[str, None, dict[str, float]]:
     steps = session.run_until(session.step + 1)
     if not len(steps.rows):
         raise JobError("the dataset has no batch: not one step could be run.", step=0, sound=True)
-    yield f"first step: {_figures(steps.last()) or 'no metrics'} ({time.monotonic() - started:.2f} s with compilation)"
+    yield f"first step: {figures(steps.last()) or 'no metrics'} ({time.monotonic() - started:.2f} s with compilation)"
     started = time.monotonic()
     if len(session.run_until(session.step + 1).rows):
         yield f"second step: {1000 * (time.monotonic() - started):.1f} ms"
@@ -94,7 +95,3 @@ def _save_and_restore(session: Session, rundir: RunDirectory) -> Iterator[str]:
     if session.step != step:
         raise DataError(f"step {step} was saved and step {session.step} was restored.")
     yield f"restore: step {step}, verified, in {time.monotonic() - started:.2f} s"
-
-
-def _figures(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -23,9 +23,9 @@ from tensorflow.compat.v1.train import (
 
 from trainerd.compat.estimator import experimental, export, inputs
 from trainerd.estimator.estimator import Estimator
+from trainerd.estimator.graph.warm_start import WarmStartSettings
 from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
 from trainerd.estimator.run_config import RunConfig
-from trainerd.estimator.warm_start import WarmStartSettings
 from trainerd.experiment.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from trainerd.experiment.specs import EvalSpec, TrainSpec
 from trainerd.experiment.train_and_evaluate import train_and_evaluate

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.estimator.blueprint import Blueprint, with_default_initializers
 from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.evaluation.kept_session import KeptSession, can_be_kept
+from trainerd.estimator.graph.blueprint import Blueprint, with_default_initializers
 from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
 from trainerd.estimator.waiting import Waiting
 from trainerd.loop.outcome import Paused

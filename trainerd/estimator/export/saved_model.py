@@ -1,4 +1,4 @@
-"""Writes a checkpoint of an Estimator as a SavedModel, below a folder, named by the time: whole, or not at all."""
+"""Writes a checkpoint of an estimator as a SavedModel, below a folder, named by the time: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import tensorflow as tf
 from trainerd.checkpoints.format.os_errors import is_disk_full
 from trainerd.checkpoints.manifest import FileRecord
 from trainerd.errors import StorageError
-from trainerd.estimator.blueprint import Blueprint
 from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.export.outputs import signatures
+from trainerd.estimator.graph.blueprint import Blueprint
 from trainerd.estimator.model_fn import ModeKeys
 from trainerd.system.durable_files import storage
 from trainerd.system.staging import put_in_place, staged
@@ -30,44 +30,23 @@ _DIGITS = 10  # of the seconds since 1970, for some centuries
 
 
 @dataclass(frozen=True)
-class SavedModel:
-    """What is exported.
+class GraphExport:
+    """A SavedModel of a model that a `model_fn` builds.
 
     Attributes:
       blueprint: the model.
       receiver_fn: returns a ServingInputReceiver.
       checkpoint_path: the prefix of the checkpoint.
-      assets_extra: the path below assets.extra to the file that is copied there.
       as_text: whether the graph is written as text.
     """
 
     blueprint: Blueprint
     receiver_fn: Callable[[], Any]
     checkpoint_path: str
-    assets_extra: Mapping[str, str] | None = None
     as_text: bool = False
 
-    def write_below(self, base: Path) -> Path:
-        """Write it into a new folder below this one.
-
-        Returns:
-          The folder.
-
-        Raises:
-          StorageError: it cannot be written.
-          ValueError: the model cannot be exported, or the checkpoint does not fit it.
-        """
-        with storage(f"write an export in {base}"):
-            base.mkdir(parents=True, exist_ok=True)
-            folder = _new_folder(base)
-            with staged(folder) as staging, _disk_errors(base):
-                self._write(staging)
-                self._add_extras(staging)
-                describe(staging, self.checkpoint_path)
-                put_in_place(staging, folder)
-        return folder
-
-    def _write(self, folder: Path) -> None:
+    def write(self, folder: Path) -> None:
+        """Write it into an empty folder."""
         with tf.Graph().as_default():
             self.blueprint.begin_graph()
             receiver = self.receiver_fn()
@@ -93,13 +72,43 @@ class SavedModel:
                 )
                 builder.save(self.as_text)
 
-    def _add_extras(self, folder: Path) -> None:
-        for name, source in (self.assets_extra or {}).items():
-            target = folder / "assets.extra" / name
-            if not target.resolve().is_relative_to(folder.resolve()):
-                raise ValueError(f"assets_extra: {name!r} is not below the export.")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+
+def write_below(
+    base: Path, prefix: str, write: Callable[[Path], None], assets_extra: Mapping[str, str] | None = None
+) -> Path:
+    """Write an export into a new folder below this one.
+
+    Args:
+      base: where.
+      prefix: the checkpoint that is exported.
+      write: writes it into an empty folder.
+      assets_extra: the path below assets.extra to the file that is copied there.
+
+    Returns:
+      The folder.
+
+    Raises:
+      StorageError: it cannot be written.
+      ValueError: the model cannot be exported, or the checkpoint does not fit it.
+    """
+    with storage(f"write an export in {base}"):
+        base.mkdir(parents=True, exist_ok=True)
+        folder = _new_folder(base)
+        with staged(folder) as staging, _disk_errors(base):
+            write(staging)
+            _add_extras(staging, assets_extra or {})
+            describe(staging, prefix)
+            put_in_place(staging, folder)
+    return folder
+
+
+def _add_extras(folder: Path, extras: Mapping[str, str]) -> None:
+    for name, source in extras.items():
+        target = folder / "assets.extra" / name
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(f"assets_extra: {name!r} is not below the export.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
 
 
 def checkpoint_of_export(folder: Path) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class LatestExporter(_SavedModelExporter):
 
     Args:
       name: the folder below `model_dir/export`.
-      serving_input_receiver_fn: returns a ServingInputReceiver.
+      serving_input_receiver_fn: returns a ServingInputReceiver; None for a Keras model or a `trainerd.Job`.
       assets_extra: the path below assets.extra to the file that is copied there.
       as_text: whether the graph is written as text.
       exports_to_keep: how many of the newest are kept. None: all.
@@ -103,7 +103,7 @@ class LatestExporter(_SavedModelExporter):
     def __init__(
         self,
         name: str,
-        serving_input_receiver_fn: Callable[[], Any],
+        serving_input_receiver_fn: Callable[[], Any] | None,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         exports_to_keep: int | None = 5,
@@ -123,7 +123,7 @@ class FinalExporter(_SavedModelExporter):
     def __init__(
         self,
         name: str,
-        serving_input_receiver_fn: Callable[[], Any],
+        serving_input_receiver_fn: Callable[[], Any] | None,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
     ) -> None:
@@ -151,7 +151,7 @@ class BestExporter(_SavedModelExporter):
 
     Args:
       name: the folder below `model_dir/export`.
-      serving_input_receiver_fn: returns a ServingInputReceiver.
+      serving_input_receiver_fn: returns a ServingInputReceiver; None for a Keras model or a `trainerd.Job`.
       event_file_pattern: not used: the best is in a file of its own.
       compare_fn: called with `best_eval_result` and `current_eval_result`; whether the current one is better. Default:
         whether its loss is smaller.

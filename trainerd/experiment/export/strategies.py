@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from trainerd.estimator.arguments import names_of_arguments
+from trainerd.estimator.base import BaseEstimator
 from trainerd.estimator.checkpoints import newest_checkpoint
-from trainerd.estimator.estimator import Estimator
 from trainerd.estimator.export.receivers import build_parsing_serving_input_receiver_fn
 from trainerd.estimator.export.saved_model import describe, keep_newest
 from trainerd.experiment.export.best import best_in, keep_best, loss_is_smaller
@@ -59,7 +59,7 @@ class ExportStrategy(NamedTuple):
 
 
 def make_export_strategy(
-    serving_input_fn: Callable[[], Any],
+    serving_input_fn: Callable[[], Any] | None,
     default_output_alternative_key: str | None = None,
     assets_extra: Mapping[str, str] | None = None,
     as_text: bool = False,
@@ -69,7 +69,7 @@ def make_export_strategy(
     """A strategy that exports each checkpoint as a SavedModel.
 
     Args:
-      serving_input_fn: returns a ServingInputReceiver.
+      serving_input_fn: returns a ServingInputReceiver; None for a Keras model or a `trainerd.Job`.
       default_output_alternative_key: for estimators of contrib.learn alone.
       assets_extra: the path below assets.extra to the file that is copied there.
       as_text: whether the graph is written as text.
@@ -93,7 +93,7 @@ def make_export_strategy(
             "checkpoint_path": checkpoint_path,
             "strip_default_attrs": strip_default_attrs,
         }
-        if not isinstance(estimator, Estimator):
+        if not isinstance(estimator, BaseEstimator):
             options["default_output_alternative_key"] = default_output_alternative_key
         elif default_output_alternative_key is not None:
             raise ValueError(
@@ -138,7 +138,7 @@ def _loss_smaller(curr_best_eval_result: Any, cand_eval_result: Any) -> bool:
 
 
 def make_best_model_export_strategy(
-    serving_input_fn: Callable[[], Any],
+    serving_input_fn: Callable[[], Any] | None,
     exports_to_keep: int | None = 1,
     model_dir: str | None = None,
     event_file_pattern: str | None = None,

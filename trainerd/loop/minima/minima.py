@@ -69,10 +69,15 @@ class Minima:
             self.valleys = Valleys()
         self.next_at = 0.0
 
-    def steps(self, steps: Steps) -> None:
-        """Follow the losses of these steps."""
-        if self.config.minima and LOSS in steps.names and len(steps.rows):
-            losses = steps.rows[:, list(steps.names).index(LOSS)]
+    def steps(self, steps: Steps, loss: str = LOSS) -> None:
+        """Follow the losses of these steps.
+
+        Args:
+          steps: what was run.
+          loss: the name of the loss.
+        """
+        if self.config.minima and loss in steps.names and len(steps.rows):
+            losses = steps.rows[:, list(steps.names).index(loss)]
             self.valleys = self.valleys.seen(losses, self.config.minima_smoothing_steps)
             self._is_new = True
 

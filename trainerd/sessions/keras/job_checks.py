@@ -21,7 +21,7 @@ def checked(job: KerasJob) -> KerasJob:
     Raises:
       EntryError: it cannot be trained.
     """
-    _require_trainable(job.model)
+    require_trainable(job.model)
     for name in ("steps_per_epoch", "epochs", "validation_steps"):
         _require_count(name, getattr(job, name), or_none=True)
     if not isinstance(job.data, tf.data.Dataset):
@@ -62,15 +62,24 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
     return dataset, None, job.steps_per_epoch or size
 
 
-def _require_trainable(model: Any) -> None:
+def require_trainable(model: Any, name: str = "KerasJob") -> None:
+    """Refuse a model whose steps cannot be run in the graph.
+
+    Args:
+      model: the model.
+      name: what it is given to, for the message.
+
+    Raises:
+      EntryError: it cannot be trained.
+    """
     if not isinstance(model, keras.Model) or keras.backend.backend() != "tensorflow":
-        raise EntryError(f"KerasJob: the model must be a keras.Model on TensorFlow, and is {model!r}.")
+        raise EntryError(f"{name}: the model must be a keras.Model on TensorFlow, and is {model!r}.")
     if not model.compiled:
-        raise EntryError("KerasJob: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
+        raise EntryError(f"{name}: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
     if model.run_eagerly:
-        raise EntryError("KerasJob: compile the model without run_eagerly=True; its steps are run in the graph.")
+        raise EntryError(f"{name}: compile the model without run_eagerly=True; its steps are run in the graph.")
     if model.distribute_strategy.num_replicas_in_sync > 1:
-        raise EntryError("KerasJob: the model was made under a tf.distribute strategy, which trainerd does not know.")
+        raise EntryError(f"{name}: the model was made under a tf.distribute strategy, which trainerd does not know.")
 
 
 def _require_count(name: str, value: Any, *, or_none: bool = False) -> None:

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainerd import text
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
@@ -292,11 +293,17 @@ class KerasJobSession(FunctionSession):
             self._call("on_epoch_end", progress.epoch, logs)
         progress.epoch_logs = saveable(logs)
         figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
-        text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         is_told = (now := self._timer()) - self._told_at >= TELL_SECS
         self._told_at = now if is_told else self._told_at
         level = logging.INFO if is_told else logging.DEBUG  # small epochs come by the dozen in a second
-        log.log(level, "epoch %d ended at step %d: %s", progress.epoch + 1, step, text, extra={"event": "epoch"})
+        log.log(
+            level,
+            "epoch %d ended at step %d: %s",
+            progress.epoch + 1,
+            step,
+            text.figures(figures),
+            extra={"event": "epoch"},
+        )
         if self._model.stop_training:
             progress.stopped = f"a callback stopped the training in epoch {progress.epoch + 1}"
             progress.settings = self._callbacks.settings

@@ -11,11 +11,12 @@ import tensorflow as tf
 from trainerd.checkpoints.contents.keras_variables import identity
 
 
-def step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
+def step_of(model: Any, arrays: LatestArrays | None = None, names: set[str] | None = None) -> Any:
     """The model's own step as a function, made as `fit` makes it.
 
     Args:
-      arrays: keeps the arrays that it returns.
+      model: the model, compiled.
+      arrays: keeps the arrays that it returns. None: nobody asks for them.
       names: gets the names of all that it returns.
     """
     step = tf.function(model.train_step, autograph=False, jit_compile=True) if model.jit_compile else model.train_step
@@ -25,10 +26,11 @@ def step_of(model: Any, arrays: LatestArrays, names: set[str]) -> Any:
         if not isinstance(given, Mapping):
             raise TypeError(f"the model's train_step must return a dict of name to value, and returned {given!r}")
         figures = {name: tf.convert_to_tensor(value) for name, value in flat(given).items()}
-        names.update(figures)
+        if names is not None:
+            names.update(figures)
         numbers = {name: value for name, value in figures.items() if _is_numbers(value)}
         for name, value in numbers.items():
-            if value.shape.rank != 0:
+            if value.shape.rank != 0 and arrays is not None:
                 arrays.keep(name, value)
         return {name: value for name, value in numbers.items() if value.shape.rank == 0}
 

@@ -32,6 +32,7 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
@@ -53,6 +54,8 @@ class FunctionSession:
       stop_on_nan: whether to stop after a step whose loss is not finite.
       repeats: whether its steps must be the same each time: then a step that cannot be is refused.
       source: what the job was made from, for its fingerprint.
+      restores_input: whether the dataset goes on from a restored position. If not, it begins at its beginning, and its
+        position is saved from then on.
 
     Raises:
       EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
@@ -69,6 +72,7 @@ class FunctionSession:
         stop_on_nan: bool = True,
         repeats: bool = False,
         source: str = "",
+        restores_input: bool = True,
     ) -> None:
         self._job = job
         self._source = source
@@ -77,7 +81,7 @@ class FunctionSession:
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
         self._step = self._trace()
-        self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at=["loss"] if stop_on_nan else [])
+        self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at=[LOSS] if stop_on_nan else [])
         require_kept(self._step.graph, refuse=repeats)
         self._has_read = False  # since it was made or restored
         self._exact_input = exact_input and self._iterator is not None
@@ -85,7 +89,8 @@ class FunctionSession:
             warn_of_lost_order(job.dataset, begins_again=self.has_epochs)
             require_seeds(job.dataset, refuse=repeats)
             begin_order(job.dataset, begins_again=self.has_epochs)
-        self._checkpoint = self._make_checkpoint()
+        self._restores_input = self._exact_input and restores_input
+        self._checkpoint = self._make_checkpoint(with_input=self._exact_input)
         self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
         require_held(self._step.graph, held, refuse=repeats)
@@ -120,6 +125,11 @@ class FunctionSession:
         """Made when it is needed: what only evaluates or exports saves nothing."""
         return Snapshotter(self._checkpoint, self._hidden, refuse_nan=self._refuse_nan)
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of what a step measures."""
+        return self._loop.names
+
     def bind(self, flag: StopFlag) -> None:
         """Have the graph's own flag follow this one."""
         flag.bind(self._loop.set_raised)
@@ -146,14 +156,16 @@ class FunctionSession:
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint into the model, the optimizer, the input and the global step."""
-        if self._exact_input and not has_position(prefix):
+        if self._restores_input and not has_position(prefix):
             raise DataError(
                 f"{prefix} does not fit the job: it holds no position of the dataset. If it was saved with "
                 'input_position = "restart", set that again; if the job has changed, choose another `logdir`.'
             )
         try:
-            status = self._checkpoint.read(str(prefix))
-            if self._exact_input or self._iterator is None:
+            restores_all = self._restores_input or self._iterator is None
+            found = self._checkpoint if restores_all else self._make_checkpoint(with_input=False)
+            status = found.read(str(prefix))
+            if restores_all:
                 status.assert_consumed()
             else:
                 status.assert_existing_objects_matched()
@@ -170,7 +182,7 @@ class FunctionSession:
                 f"{prefix} does not fit the job: its files are sound, but its variables are others than the job's. "
                 f"Did the model change? Use another `logdir` for another model.\n{str(error).splitlines()[0]}"
             ) from error
-        if self._exact_input:
+        if self._restores_input:
             restore_order(self._job.dataset, self._iterator, self._passes)
         elif self._has_read and self._iterator is not None:
             begin_again(self._job.dataset, self._iterator)
@@ -182,7 +194,7 @@ class FunctionSession:
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
         found |= {"software.tensorflow": tf.__version__, "software.trainerd": __version__}
         found |= optimizer_kinds(self._job.state)
-        if self._iterator is not None:
+        if self._iterator is not None and (self._restores_input or not self._exact_input):
             found |= pipeline.fingerprint([self._job.dataset])
         return found | {"job.graph": digest_of([self._step.graph, *self._graphs_of_input()])}
 
@@ -271,14 +283,14 @@ class FunctionSession:
         with user_code(lambda error: EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")):
             return step.get_concrete_function(*batch)
 
-    def _make_checkpoint(self) -> tf.train.Checkpoint:
+    def _make_checkpoint(self, *, with_input: bool) -> tf.train.Checkpoint:
         if taken := [name for name in RESERVED if name in self._job.state]:
             raise EntryError(f"the job's state has a part named {taken[0]!r}, which is trainerd's own. Rename it.")
         parts = {name: part for name, part in self._job.state.items() if not is_untracked(part)}
         for name, part in parts.items():
             _require_trackable(name, part)
         parts["global_step"] = self._global_step
-        if self._exact_input:
+        if with_input:
             require_saveable(
                 self._iterator, 'set `input_position = "restart"` to begin the dataset anew at every start'
             )

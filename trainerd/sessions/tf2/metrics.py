@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError
 
+LOSS = "loss"  # what a step's one number is named, and what is looked at for NaN and for minima
+
 
 def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
     """The names of a step's metrics, and a type that holds them all.
@@ -60,7 +62,7 @@ def as_dict(outputs: Any) -> dict[str, Any]:
     if isinstance(outputs, dict):
         return outputs
     if isinstance(outputs, tf.Tensor | tf.TensorSpec):
-        return {"loss": outputs}
+        return {LOSS: outputs}
     raise EntryError(
         f"the step returned a {type(outputs).__name__}; return a dict of name to scalar tensor, one scalar, or None."
     )

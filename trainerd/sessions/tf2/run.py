@@ -17,7 +17,6 @@ from trainerd.managed.run import ManagedRun
 from trainerd.managed.settings import KeepSettings
 from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.session import FunctionStepGuard, StepSession
 
 
@@ -26,18 +25,19 @@ class FunctionRun(ManagedRun):
 
     Args:
       rundir: where checkpoints go; None if nothing is saved.
-      model: what the functions change.
+      model: what the functions change: a CheckpointModel, or the session of a job.
       keep: how much is kept.
       stop, saving, host: see `ManagedRun`.
       should_stop: whether the program's loop is to end.
     """
 
     saves_at_start = False  # what there is to save may only be known after the first step
+    loss = ""  # the figure whose minima are kept; "" for none
 
     def __init__(
         self,
         rundir: RunDirectory | None,
-        model: CheckpointModel,
+        model: Any,
         keep: KeepSettings,
         stop: Callable[[BaseException | None], None],
         saving: Callable[[int], None] = lambda step: None,
@@ -105,6 +105,8 @@ class FunctionRun(ManagedRun):
         if self._services is not None:
             self._recorded = self.model.step
             self._services.recorder.steps(steps)
+            if self.loss:
+                self._services.minima.steps(steps, self.loss)
 
 
 class NoEvents:

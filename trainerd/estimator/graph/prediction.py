@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.estimator.blueprint import Blueprint, with_default_initializers
 from trainerd.estimator.checkpoints import require_fit
+from trainerd.estimator.graph.blueprint import Blueprint, with_default_initializers
 from trainerd.estimator.input_fn import has_an_end
 from trainerd.estimator.model_fn import ModeKeys
 from trainerd.loop.outcome import Paused

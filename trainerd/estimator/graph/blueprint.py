@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.estimator.graph.warm_start import WarmStartSettings
 from trainerd.estimator.input_fn import call_input_fn, features_and_labels
 from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys, call_model_fn
 from trainerd.estimator.run_config import RunConfig
-from trainerd.estimator.warm_start import WarmStartSettings
 
 tf1 = tf.compat.v1
 

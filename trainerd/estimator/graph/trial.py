@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.estimator.blueprint import Blueprint
 from trainerd.estimator.evaluation.graph import GLOBAL_STEP, EvaluationGraphs
+from trainerd.estimator.graph.blueprint import Blueprint
+from trainerd.estimator.graph.training import add_loss_summary
 from trainerd.estimator.model_fn import ModeKeys
-from trainerd.estimator.training import add_loss_summary
 from trainerd.job.definition import GraphJob
 
 tf1 = tf.compat.v1

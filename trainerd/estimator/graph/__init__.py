@@ -1,0 +1,1 @@
+"""Models that a `model_fn` builds in TensorFlow 1 graphs."""

@@ -1,0 +1,93 @@
+"""A `trainerd.Job` in a loop with hooks: its steps are those of the daemon, and so are its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.errors import JobError
+from trainerd.loop.contract import Steps
+from trainerd.loop.schedule import Schedule
+from trainerd.managed.host import Host
+from trainerd.managed.settings import KeepSettings
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.sessions.tf2.run import FunctionRun
+from trainerd.sessions.tf2.session import Step, StepSession
+
+
+class JobProgram:
+    """Makes the run and the session of a job for a MonitoredStepSession, as `StepProgram` does for functions.
+
+    Args:
+      model: the job, ready to be trained.
+      keep: how many checkpoints are kept.
+      summary_steps: steps between two calls of the job's summaries; 0 for none.
+    """
+
+    def __init__(self, model: FunctionSession, keep: KeepSettings, summary_steps: int = 0) -> None:
+        self._model = model
+        self._keep = keep
+        self._summary_steps = summary_steps
+
+    def managed(
+        self,
+        rundir: RunDirectory | None,
+        writer: Any,
+        *,
+        stop: Callable[[BaseException | None], None],
+        should_stop: Callable[[], bool],
+        saving: Callable[[int], None],
+        host: Host | None,
+    ) -> FunctionRun:
+        """The managed run of its session."""
+        self._managed = _JobRun(rundir, self._model, self._keep, stop, saving, host, should_stop=should_stop)
+        return self._managed
+
+    def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> StepSession:
+        """A session. The run restores it when it takes it."""
+        return _JobSteps(self._model)
+
+    def begun(self, session: Any) -> None:
+        """The session is managed now."""
+        if self._summary_steps:
+            self._managed.add_service("summaries", self._managed.summarize, Schedule(steps=self._summary_steps))
+
+
+class _JobRun(FunctionRun):
+    def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
+        if prefix is not None:
+            self.model.restore(prefix)
+
+
+class _JobSteps(StepSession):
+    """Runs the steps of a job, whatever step function it is given."""
+
+    def __init__(self, model: FunctionSession) -> None:
+        self._job = model
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return self._job.step
+
+    def run_step(self, step_fn: Step, feed_dict: Mapping[str, Any] | None = None) -> Any:
+        """One step; see `StepSession.run_step`."""
+        if feed_dict:
+            raise ValueError(f"a job's step takes its batch, and no arguments: {sorted(feed_dict)}.")
+        return self.run_steps(step_fn, self.step + 1)[1]
+
+    def run_steps(self, step_fn: Step, limit: int, stops_at: tuple[str, ...] = ()) -> tuple[Steps, Any]:
+        """Steps up to this one; see `StepSession.run_steps`."""
+        self._job.bind(self.step_guard.boundary.flag)
+        try:
+            steps = self._job.run_until(limit)
+        except JobError as error:
+            self.step_guard.fail(error, self._job.changes if not error.sound else -1)
+            raise
+        if steps.ended and not len(steps.rows):
+            raise tf.errors.OutOfRangeError(None, None, "the input has ended")
+        return steps, steps.last() if len(steps.rows) else None
