@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from trainerd.workers.plan import make_plan
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import UsageError
@@ -44,11 +45,30 @@ accept_changes_option = click.option(
 )
 
 
-def of_training(command: Command) -> Command:
-    """The options of the commands that train."""
+rank_option = click.option(
+    "--rank", type=click.IntRange(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
+)
+
+
+def of_a_run(command: Command) -> Command:
+    """The options of the commands that train, on all machines."""
     for option in (accept_changes_option, forever_option, max_steps_option, logdir_option, config_option):
         command = option(command)
     return command
+
+
+def of_training(command: Command) -> Command:
+    """The options of the commands that train in this process."""
+    return of_a_run(rank_option(command))
+
+
+def arguments(
+    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+) -> list[str]:
+    """The options of a run as they are typed."""
+    given = {"--config": config_path, "--logdir": logdir, "--max-steps": max_steps}
+    found = [part for name, value in given.items() if value is not None for part in (name, str(value))]
+    return [*found, *["--forever"] * forever, *["--accept-changes"] * accept_changes]
 
 
 def load_config(config_path: Path | None) -> Config:
@@ -77,7 +97,7 @@ def _digits() -> Config:
 
 
 def overrides(
-    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False
+    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False, rank: int | None = None
 ) -> Callable[[Config], Config]:
     """The command line's changes of a config, as a function that a reload calls again.
 
@@ -90,6 +110,9 @@ def overrides(
     where = str(logdir.absolute()) if logdir is not None else None  # now: the daemon works in another folder
 
     def apply(config: Config) -> Config:
+        plan = make_plan(config.cluster, os.environ, rank)
+        if plan is not None:
+            config = replace(config, rank=plan.rank, addresses=tuple(map(str, plan.workers)))
         config = replace(config, accept_changes=accept_changes)
         if where is not None:
             config = replace(config, logdir=where)

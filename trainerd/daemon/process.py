@@ -18,6 +18,7 @@ from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, tensorflow_import
 from trainerd.daemon.exit import end_now
+from trainerd.daemon.member import Member
 from trainerd.daemon.program import DaemonHost, run
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
@@ -94,6 +95,7 @@ class TrainerProcess:
         self._ended = ended
         self._is_unfinished = False  # whether services are to be done yet at the step of the newest checkpoint
         self._flag = DaemonFlag()
+        self._member: Member | None = None
 
     @property
     def state(self) -> State:
@@ -122,10 +124,14 @@ class TrainerProcess:
             self._rundir,
             self._config.entry,
             before=self._as_it_was_left,
-            observers=[self._notifier.observe, self._observe_watchdog, *self._observers],
+            observers=[self._notifier.observe, self._observe_watchdog, self._observe_member, *self._observers],
             moved=lambda: logs.follow(self._rundir.log),
         )
         self._reporter = self._claim.reporter
+        if len(self._config.addresses) > 1:
+            self._member = Member(
+                self._config, self._rundir, flag=self._flag, reporter=self._reporter, give_up=self._give_up
+            )
         with (
             contextlib.closing(self._notifier),
             logs.logging_to(
@@ -162,6 +168,8 @@ class TrainerProcess:
     def _end(self, outcome: Outcome) -> None:
         log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
         self._reporter.update(phase=outcome.phase)
+        if self._member is not None:
+            self._member.end(outcome)
 
     def _as_it_was_left(self, state: State) -> State:
         """The state with the figures of the newest checkpoint, and with what failed before."""
@@ -187,9 +195,10 @@ class TrainerProcess:
 
     def _load_and_train(self) -> Outcome:
         """Load the job and train. A pause that is requested during one part is granted before the next."""
-        state = self._reporter.state
-        over = reached(self._config, state.step, state.metrics)
-        if over is not None and state.step > 0 and not self._is_unfinished:
+        over = self._over_already()
+        if self._member is not None:
+            over = self._member.gather(over)
+        if over is not None:
             return over
         session = self._load()
         logs.be_heard()
@@ -198,6 +207,10 @@ class TrainerProcess:
             return self._paused_early()
         if isinstance(session, Program):
             return self._run_program(session)
+        if self._member is not None and not self._member.plan.is_chief:
+            return self._member.obey(session)
+        if self._member is not None:
+            session = self._member.leading(session)
         services = Services(
             self._config,
             session,
@@ -217,6 +230,12 @@ class TrainerProcess:
         with Guard(self._flag, services, lambda outcome: self._abandon(services, outcome), self._give_up) as guard:
             services.guarded_by(guard)
             return Loop(services, session, flag=self._flag, reporter=self._reporter).train()
+
+    def _over_already(self) -> Outcome | None:
+        """How the run has ended, if there is nothing left to do."""
+        state = self._reporter.state
+        over = reached(self._config, state.step, state.metrics)
+        return over if state.step > 0 and not self._is_unfinished else None
 
     def _abandon(self, services: Services, outcome: Outcome) -> NoReturn:
         """End the process after a pause, from another thread than the loop's, which is stuck."""
@@ -262,8 +281,11 @@ class TrainerProcess:
         tensorflow_import.hush_tensorflow()
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):
+                engine = self._member.form() if self._member is not None else None
                 from trainerd.sessions import load
-            return (self._open_session or load.open_entry)(self._config)
+            if self._open_session is not None:
+                return self._open_session(self._config)
+            return load.open_entry(self._config, engine)
 
     def _paused_early(self) -> Outcome:
         request_files.consume(self._rundir.pause)
@@ -302,6 +324,10 @@ class TrainerProcess:
         if self._watchdog is not None:
             self._watchdog.observe(state, time.monotonic())
 
+    def _observe_member(self, state: State) -> None:
+        if self._member is not None:
+            self._member.observe(state)
+
     def _look_at_disk(self) -> None:
         self._claim.look()
         if self._flag.has_program and request_files.is_asked(
@@ -317,6 +343,8 @@ class TrainerProcess:
     def _failed(self, error: TrainerdError) -> TrainerdError:
         """Report why the run ended. Returns the error that it ends with, which is another one after too many
         failures."""
+        if self._member is not None:
+            error = self._member.cause_of(error)
         if isinstance(error, JobError | EntryError):
             error.cause = in_a_line(error.__cause__) if error.__cause__ is not None else ""
             self._reporter.hold(failure=failures.count(self._reporter.state, error, time.time()))
@@ -339,3 +367,5 @@ class TrainerProcess:
             if isinstance(error, JobError | EntryError):
                 told = failures.told(self._reporter.state, told)
             self._reporter.update(phase=Phase.FAILED, error=told, exit_code=exit_code_of(error))
+        if self._member is not None:
+            self._member.end(error)

@@ -19,6 +19,7 @@ from trainerd.system.regular_files import read_regular
 class Phase(enum.StrEnum):
     """What the process is doing."""
 
+    GATHERING = "gathering"  # with the other workers of the cluster
     STARTING = "starting"
     RESTORING = "restoring"
     TRAINING = "training"
@@ -112,6 +113,28 @@ class Evaluations:
 
 
 @dataclass(frozen=True)
+class WorkerState:
+    """How another worker of the cluster is.
+
+    Attributes:
+      rank: its rank.
+      host, pid: the process.
+      step: the global step that it has come to.
+      steps_per_sec: how fast it did the last steps, the waiting for others included; None before it is known.
+      memory_bytes: its resident memory.
+      seen_at: when it said so, in seconds since 1970 (UTC), by its own clock.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    step: int
+    steps_per_sec: float | None
+    memory_bytes: int
+    seen_at: float
+
+
+@dataclass(frozen=True)
 class State:
     """One moment of a run.
 
@@ -133,6 +156,7 @@ class State:
       logdir, job: the run directory, and the entry that is trained.
       evaluations: what an Experiment has evaluated; None for what is none.
       answer: the reply to the last request that had an id.
+      workers: the other workers of the cluster; empty for a run on one machine, and for a worker that is not the chief.
       at: when this was written, in seconds since 1970 (UTC).
     """
 
@@ -156,6 +180,7 @@ class State:
     job: str = ""
     evaluations: Evaluations | None = None
     answer: Answer | None = None
+    workers: list[WorkerState] = field(default_factory=list)
     at: float = 0.0
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from trainerd.checkpoints.contents.object_graph import own_objects, tracked_obje
 from trainerd.checkpoints.contents.random_ops import calls_python, require_kept
 from trainerd.checkpoints.contents.unsaved_variables import require_held
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
+from trainerd.workers.engine.engine import Engine
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
@@ -32,14 +33,18 @@ from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.input.worker_batches import is_shared
+from trainerd.sessions.input.worker_positions import go_to, position_of, stored_position, with_positions
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
+from trainerd.sessions.tf2.replicated_loop import ReplicatedLoop
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
 from trainerd.version import __version__
 
 log = logging.getLogger(__name__)
 
+ENDLESS = 2**40  # batches: from there on nobody sees the end
 RESERVED = ("global_step", "iterator", "hidden")
 
 
@@ -56,6 +61,7 @@ class FunctionSession:
       source: what the job was made from, for its fingerprint.
       restores_input: whether the dataset goes on from a restored position. If not, it begins at its beginning, and its
         position is saved from then on.
+      engine: has several workers do each step together; None if this process does it alone.
 
     Raises:
       EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
@@ -73,15 +79,19 @@ class FunctionSession:
         repeats: bool = False,
         source: str = "",
         restores_input: bool = True,
+        engine: Engine | None = None,
     ) -> None:
         self._job = job
+        self._engine = engine
         self._source = source
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
+        if engine is not None:
+            self._require_endless()
         self._step = self._trace()
-        self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at=[LOSS] if stop_on_nan else [])
+        self._loop = self._make_loop([LOSS] if stop_on_nan else [])
         require_kept(self._step.graph, refuse=repeats)
         self._has_read = False  # since it was made or restored
         self._exact_input = exact_input and self._iterator is not None
@@ -272,16 +282,59 @@ class FunctionSession:
         """Its curves, the pictures of its weights, and its own summaries."""
         return EventWriter(logdir)
 
+    # ------------------------------------------------------------------ several workers
+
+    @property
+    def shares_position(self) -> bool:
+        """Whether all workers read one input, each its part of every batch, so that its position is that of all."""
+        return self._iterator is None or not self._exact_input or is_shared(self._job.dataset)
+
+    def position(self) -> bytes:
+        """The position in the input, as it is sent; empty without one."""
+        return b"" if self._iterator is None or not self._exact_input else position_of(self._iterator)
+
+    def go_to(self, position: bytes) -> None:
+        """Go on from a position that was sent."""
+        go_to(self._iterator, position)
+        self._has_read = False
+        restore_order(self._job.dataset, self._iterator, self._passes)
+
+    def with_positions(self, snapshot: TensorSnapshot, positions: Mapping[int, bytes]) -> TensorSnapshot:
+        """A snapshot with the positions of other workers, by rank."""
+        return with_positions(snapshot, positions)
+
+    def restore_position(self, prefix: Path, rank: int) -> None:
+        """Go to the position of this rank in a checkpoint."""
+        self.go_to(stored_position(prefix, rank))
+
+    def _require_endless(self) -> None:
+        """Refuse a dataset that may end before those of other workers do."""
+        size = tf.data.INFINITE_CARDINALITY if self._job.dataset is None else int(self._job.dataset.cardinality())
+        if size == tf.data.INFINITE_CARDINALITY or size >= ENDLESS:
+            return
+        raise EntryError(
+            "the job's dataset ends, or its size is not known: where it ended on one worker, the others would wait. End "
+            "it with .repeat(); `max_steps` says where training ends."
+        )
+
     # ------------------------------------------------------------------ building
 
     def _trace(self) -> Any:
         """The job's step as one concrete function, from a batch to its metrics."""
         step = self._job.train_step
+        if self._engine is not None:
+            step = self._engine.replicated(step)
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
         batch = [] if self._iterator is None else [self._iterator.element_spec]
         with user_code(lambda error: EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")):
             return step.get_concrete_function(*batch)
+
+    def _make_loop(self, stops_at: Sequence[str]) -> GraphLoop:
+        """The loop over the traced step."""
+        if self._engine is None:
+            return GraphLoop(self._step, self._iterator, self._global_step, stops_at=stops_at)
+        return ReplicatedLoop(self._engine, self._step, self._iterator, self._global_step, stops_at=stops_at)
 
     def _make_checkpoint(self, *, with_input: bool) -> tf.train.Checkpoint:
         if taken := [name for name in RESERVED if name in self._job.state]:

@@ -1,0 +1,318 @@
+"""This process as a worker of a cluster: it gathers with the others, forms TensorFlow's cluster, and leads or obeys."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from trainerd.workers import files, gathering
+from trainerd.workers.about import about_this
+from trainerd.workers.chief import Chief
+from trainerd.workers.gathering import PausedWhileGathering, Terms
+from trainerd.workers.lockstep import ChiefSession, ReplicatedSession, WorkerCommands
+from trainerd.workers.peer import Message, Peer
+from trainerd.workers.place import Place, set_place
+from trainerd.workers.plan import Address, ClusterPlan
+from trainerd.workers.worker import Worker
+from trainerd.config.schema import Config
+from trainerd.errors import PeerLostError, TrainerdError
+from trainerd.loop.contract import Session
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.outcome import PAUSED_EARLY, Outcome
+from trainerd.loop.ticker import Ticker
+from trainerd.rundir import request_files
+from trainerd.rundir.paths import WORKERS, RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import Phase
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import read_regular
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECS = 0.5
+_RECEIVED = "received"
+
+
+class Stage(enum.Enum):
+    """How far a member has come."""
+
+    GATHERING = "gathering"  # in Python, where all can be watched and stopped
+    FORMING = "forming"  # in TensorFlow, which hears of nothing meanwhile
+    FORMED = "formed"
+
+
+class Member:
+    """One worker of a cluster.
+
+    Args:
+      config: whose `addresses` are those of all workers, and whose `rank` is this one's.
+      rundir: this worker's.
+      flag: raised by what this worker is asked for.
+      reporter: shows the state.
+      give_up: ends the process from any thread, with an error.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rundir: RunDirectory,
+        *,
+        flag: Flag,
+        reporter: Reporter,
+        give_up: Callable[[BaseException], NoReturn],
+    ) -> None:
+        self.plan = ClusterPlan(tuple(map(Address.parse, config.addresses)), config.rank)
+        self._config = config
+        self._rundir = rundir
+        self._flag = flag
+        self._reporter = reporter
+        self._give_up = give_up
+        self._stage = Stage.GATHERING
+        self._engine: Any = None
+        self._peers: dict[int, Peer] = {}
+        self._unshared: list[Peer] = []
+        self._chief: Chief | None = None
+        self._worker: Worker | None = None
+        self._received = files.Received(rundir.path / _RECEIVED)
+
+    # ------------------------------------------------------------------ gathering
+
+    def gather(self, over: Outcome | None) -> Outcome | None:
+        """Wait until all workers are there.
+
+        Args:
+          over: how the run has ended already, if the chief knows that it has.
+
+        Returns:
+          How the run has ended, if it does not train: it is over, or a pause was asked for meanwhile.
+
+        Raises:
+          ConfigError: the workers are not alike.
+          PeerFailedError: the chief says so.
+        """
+        terms = Terms(
+            self.plan,
+            about_this(self._config),
+            self._config.folder / Path(self._config.cluster.token).expanduser(),
+            self._config.cluster.heartbeat_secs,
+            self._wants_pause,
+            self._tell_who_is_missing,
+        )
+        self._reporter.update(phase=Phase.GATHERING)
+        try:
+            if self.plan.is_chief:
+                self._peers = gathering.gather_as_chief(terms)
+                ended = self._lead(over)
+            else:
+                ended = self._join(gathering.gather_as_worker(terms))
+        except PausedWhileGathering:
+            request_files.consume(self._rundir.pause)
+            return PAUSED_EARLY
+        finally:
+            self._reporter.unwarn(_MISSING)
+        if ended is None:
+            set_place(Place(self.plan.rank, self.plan.size))
+            self._reporter.update(phase=Phase.STARTING)
+        return ended
+
+    def _wants_pause(self) -> bool:
+        return self._flag.wants(Request.PAUSE) or request_files.is_asked(self._rundir.pause)
+
+    def _tell_who_is_missing(self, who: str) -> None:
+        log.info("%s", who, extra={"event": "gathering"})
+        self._reporter.unwarn(_MISSING)
+        self._reporter.warn(_MISSING + who)
+
+    def _lead(self, over: Outcome | None) -> Outcome | None:
+        """All are there: find out who shares the run directory."""
+        self._chief = Chief(
+            self._peers,
+            asked=self._asked,
+            seen=lambda workers: self._reporter.hold(workers=workers),
+            abort=self._abort,
+        )
+        if over is not None:
+            return over
+        nonce = gathering.new_nonce()
+        with storage(f"write {self._rundir.gathering}"):
+            write_atomic(self._rundir.gathering, nonce.encode(), durable=False)
+        answers = self._chief.call("begin", nonce=nonce)
+        self._unshared = [self._peers[rank] for rank, said in answers.items() if not said["is_shared"]]
+        log.info(
+            "%d workers are there%s",
+            self.plan.size,
+            f"; {len(self._unshared)} of them do not share the run directory" if self._unshared else "",
+            extra={"event": "gathered"},
+        )
+        return None
+
+    def _join(self, peer: Peer) -> Outcome | None:
+        self._worker = worker = Worker(
+            peer, reporter=self._reporter, abort=self._abort, received=self._received.take
+        )
+        ended = worker.serve({"begin": self._begin}, until="begin", leaves=self._wants_pause)
+        if ended is None and self._wants_pause():
+            raise PausedWhileGathering
+        threading.Thread(target=self._pass_on, name="trainerd-requests", daemon=True).start()
+        return ended
+
+    def _begin(self, message: Message) -> Mapping[str, Any]:
+        try:
+            is_shared = read_regular(self._run.gathering).decode() == message["nonce"]
+        except OSError:
+            is_shared = False
+        return {"is_shared": is_shared}
+
+    @property
+    def _run(self) -> RunDirectory:
+        """The run directory of the whole run, on this machine."""
+        path = self._rundir.path
+        return RunDirectory(path.parent.parent) if path.parent.name == WORKERS else self._rundir
+
+    # ------------------------------------------------------------------ TensorFlow
+
+    def form(self) -> Any:
+        """Make TensorFlow's cluster, before anything else of TensorFlow is used. Returns its engine."""
+        self.raise_trouble()
+        self._stage = Stage.FORMING
+        from trainerd.workers.engine.engine import Engine
+
+        cluster = self._config.cluster
+        self._engine = Engine(self.plan, heartbeat_secs=cluster.heartbeat_secs, step_secs=cluster.step_secs)
+        self._stage = Stage.FORMED
+        self.raise_trouble()
+        return self._engine
+
+    def _abort(self, why: str) -> None:
+        """Another worker is gone, or has failed: end what is done together."""
+        if self._stage is Stage.FORMING:
+            self._give_up(PeerLostError(why))
+        if self._stage is Stage.FORMED:
+            from trainerd.workers.engine.engine import abort
+
+            abort(why)
+
+    # ------------------------------------------------------------------ training
+
+    def leading(self, session: Session) -> Session:
+        """The chief's session: what it does, all do."""
+        assert self._chief is not None
+        replicated = cast(ReplicatedSession, session)
+        return cast(Session, ChiefSession(replicated, self._chief, self._engine, self._hand_over))
+
+    def _hand_over(self, prefix: Path) -> Mapping[str, Any]:
+        """Send a checkpoint's files to those that do not share the run directory. Returns how all find it."""
+        paths = sorted(prefix.parent.glob(f"{prefix.name}.*")) if self._unshared else []
+        for peer in self._unshared:
+            files.send(peer, [path for path in paths if path.name.removeprefix(prefix.name).startswith(_FILES)])
+        return {"below": str(prefix.relative_to(self._rundir.path))}
+
+    def _find(self, message: Message) -> Path:
+        """Where this worker reads the checkpoint that the chief names."""
+        prefix = self._run.path / message["below"]
+        received = self._received.folder / prefix.name
+        return received if received.with_name(received.name + ".index").exists() else prefix
+
+    def obey(self, session: Session) -> Outcome:
+        """Do what the chief says until the run is over.
+
+        Raises:
+          PeerLostError: the chief is gone.
+          PeerFailedError: it has failed, or another worker.
+        """
+        assert self._worker is not None
+        replicated = cast(ReplicatedSession, session)
+        commands = WorkerCommands(
+            replicated, self._worker, self.plan.rank, self._engine, self._find, self._tell_chief
+        )
+        outcome = self._worker.serve(commands.table())
+        assert outcome is not None
+        return outcome
+
+    def _tell_chief(self, step: int, rate: float | None) -> None:
+        assert self._worker is not None
+        self._reporter.hold(step=step)
+        self._worker.tell_state(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            step=step,
+            steps_per_sec=rate,
+            memory_bytes=self._reporter.state.memory_bytes,
+        )
+
+    # ------------------------------------------------------------------ requests
+
+    def _asked(self, what: str, message: Message) -> None:
+        """On the chief: another worker was asked for something."""
+        if content := message.get("content"):
+            path = self._rundir.path / Path(message["file"]).name
+            with storage(f"write {path}"), path.open("a", encoding="utf-8") as file:
+                file.write(content)
+        log.info("asked of a worker: %s", what, extra={"event": "asked"})
+        self._flag.raise_for(Request(what))
+
+    def _pass_on(self) -> None:
+        """On another worker: what it is asked for is the chief's to serve."""
+        assert self._worker is not None
+        files_of = {
+            Request.SAVE: self._rundir.save,
+            Request.SET: self._rundir.set_request,
+            Request.ROLLBACK: self._rundir.rollback,
+        }
+        with Ticker(self._flag, self._rundir):
+            while self._worker.is_connected:
+                if not self._flag.wait_for(list(Request), _LOOK_SECS):
+                    continue
+                for request in self._flag.take():
+                    if request is Request.PAUSE:
+                        request_files.consume(self._rundir.pause)
+                    path = files_of.get(request)
+                    lines = request_files.consume_lines(path) if path is not None else []
+                    content = "".join(f"{line}\n" for line in lines)
+                    if request is not Request.TICK:
+                        self._worker.ask(str(request.value), file=path.name if path else "", content=content)
+
+    # ------------------------------------------------------------------ the end
+
+    def observe(self, state: Any) -> None:
+        """Have the others show the run as the chief does, and show how they are."""
+        if self._chief is not None:
+            self._chief.observe(state)
+
+    def raise_trouble(self) -> None:
+        """Raise what has become of the others, if anything has.
+
+        Raises:
+          PeerLostError, PeerFailedError: something has.
+        """
+        for side in (self._chief, self._worker):
+            if side is not None:
+                side.raise_trouble()
+
+    def cause_of(self, error: TrainerdError) -> TrainerdError:
+        """What has ended this process: another worker, if that was first."""
+        try:
+            self.raise_trouble()
+        except TrainerdError as trouble:
+            return trouble
+        return error
+
+    def end(self, how: Outcome | BaseException) -> None:
+        """This process ends: the others hear why."""
+        if self._chief is not None:
+            self._chief.end(how)
+        if self._worker is not None:
+            if isinstance(how, BaseException):
+                self._worker.failed(how)
+            self._worker.close()
+
+
+_MISSING = "the cluster is not complete: "
+_FILES = (".index", ".data-")
+

@@ -1,0 +1,94 @@
+"""TensorFlow's multi-worker strategy: made, run, and ended.
+
+Of TensorFlow's private parts this needs `context`, to end collective operations from outside and to say how long a worker
+may be silent: tests/tensorflow/test_internals.py names the versions for which that holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from trainerd.workers.plan import ClusterPlan
+
+log = logging.getLogger(__name__)
+
+# An error of a collective operation that is another worker's doing, or that of the network.
+_CAUSED = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.InternalError,
+)
+
+
+class Engine:
+    """Has the steps of all workers done together: variables are the same on all, and gradients are summed up.
+
+    Must be made before anything else of TensorFlow is used.
+
+    Args:
+      plan: the workers. All of them must make it at the same time.
+      heartbeat_secs: seconds of silence after which TensorFlow gives a worker up.
+      step_secs: seconds that a worker waits for the others within a step.
+
+    Attributes:
+      period: after how many steps the workers agree on whether to go on. The same on all.
+    """
+
+    def __init__(self, plan: ClusterPlan, *, heartbeat_secs: float, step_secs: float) -> None:
+        self.period = 1
+        _choose_gpu(plan.local_rank)
+        workers = [str(each) for each in plan.workers]
+        context.context().configure_coordination_service(
+            service_type="standalone",
+            service_leader="/job:worker/replica:0/task:0",
+            heartbeat_timeout_in_ms=int(heartbeat_secs * 1000),
+        )
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=plan.rank, rpc_layer="grpc"
+        )
+        options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=step_secs)
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+
+    def scope(self) -> Any:
+        """A context in which variables are made that all workers have alike."""
+        return self.strategy.scope()
+
+    def replicated(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """A step as all workers do it together, each with its own batch."""
+
+        def replicated_step(*batch: Any) -> Any:
+            return self.strategy.run(step, args=batch)
+
+        return replicated_step
+
+    def sum(self, number: tf.Tensor) -> tf.Tensor:
+        """The sum of a number over all workers, in the graph. All must ask for it at the same time."""
+
+        def summed() -> Any:
+            own = tf.identity(number)  # on this worker's device, by which the strategy knows where to
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+        return self.strategy.run(summed)
+
+    def caused(self, error: BaseException) -> bool:
+        """Whether an error of a step may be that of another worker."""
+        return isinstance(error, _CAUSED)
+
+
+def abort(why: str) -> None:
+    """End the collective operations under way in this process, from any thread. None can be begun any more."""
+    context.context().abort_collective_ops(tf.errors.UNAVAILABLE, why)
+
+
+def _choose_gpu(number: int) -> None:
+    """One GPU for each worker of a machine."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) > 1:
+        tf.config.set_visible_devices(gpus[number % len(gpus)], "GPU")

@@ -1,0 +1,299 @@
+"""The two sides of each command that changes the state: the chief's session sends it, and a worker's obeys."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.workers.chief import Chief
+from trainerd.workers.peer import Message
+from trainerd.workers.worker import Commands, Worker
+from trainerd.config import fingerprint
+from trainerd.errors import ConfigError, JobError, PeerLostError, TrainerdError
+from trainerd.loop.contract import Session, Steps, StopFlag
+
+PERIOD_SECS = 0.05  # how often the workers agree on whether to go on, by the clock
+_MOST_STEPS = 65536
+
+
+class Replicas(Protocol):
+    """What the workers' steps have in common.
+
+    Attributes:
+      period: after how many steps the workers agree on whether to go on. The same on all.
+    """
+
+    period: int
+
+    def caused(self, error: BaseException) -> bool:
+        """Whether an error of a step may be that of another worker: a collective operation failed."""
+        ...
+
+
+class ReplicatedSession(Session, Protocol):
+    """A session whose steps are run by several workers together."""
+
+    @property
+    def shares_position(self) -> bool:
+        """Whether all workers read one input, each its part of every batch, so that its position is that of all."""
+        ...
+
+    def position(self) -> bytes:
+        """This worker's position in its input."""
+        ...
+
+    def go_to(self, position: bytes) -> None:
+        """Go on from a position that was sent."""
+        ...
+
+    def with_positions(self, snapshot: Snapshot, positions: Mapping[int, bytes]) -> Snapshot:
+        """A snapshot with the positions of other workers, by rank."""
+        ...
+
+    def restore_position(self, prefix: Path, rank: int) -> None:
+        """Go to the position of this rank in a checkpoint.
+
+        Raises:
+          DataError: there is none.
+        """
+        ...
+
+
+class ChiefSession:
+    """The chief's session. Whatever it does that changes the state, the other workers do too.
+
+    What is not here is done by the chief alone: evaluations, summaries, event files.
+
+    Args:
+      session: the chief's own.
+      chief: the others.
+      replicas: see there.
+      where: maps a checkpoint's prefix to what the others need to read it.
+      timer: seconds on a clock that is never set.
+    """
+
+    def __init__(
+        self,
+        session: ReplicatedSession,
+        chief: Chief,
+        replicas: Replicas,
+        where: Callable[[Path], Mapping[str, Any]],
+        *,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._chief = chief
+        self._replicas = replicas
+        self._where = where
+        self._timer = timer
+        self._flag: StopFlag | None = None
+        self._is_compiled = False
+        self._alike = session.fingerprint()
+        shared = session.position() if session.shares_position else b""
+        self._require_alike(chief.call("ready", position=shared))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def _require_alike(self, others: Mapping[int, Message]) -> None:
+        for rank, said in others.items():
+            for name in ("job.state", "input.pipeline", "input.cardinality"):
+                ours, theirs = self._alike.get(name), said["fingerprint"].get(name)
+                if ours != theirs:
+                    raise ConfigError(
+                        f"the workers have built different jobs. {name}: {ours} on the chief, {theirs} on worker {rank}. "
+                        "Each must build the same model, and an input with as many batches."
+                    )
+
+    def bind(self, flag: StopFlag) -> None:
+        """Have all stop after the same step, soon after the flag is raised."""
+        self._flag = flag
+        self._session.bind(flag)
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps on all workers, up to the same one. The metrics are the means over the workers."""
+        before = self._session.step
+        if self._flag is not None and self._flag.is_raised:
+            return Steps.unmeasured(before, 0)
+        self._chief.send("run", limit=limit, period=self._replicas.period)
+        begun = self._timer()
+        steps = self._together(lambda: self._session.run_until(limit))
+        self._adapt(len(steps.rows), self._timer() - begun)
+        rows = [steps.rows, *(rows_of(answer, steps) for answer in self._chief.answers().values())]
+        then = None if steps.then is None else functools.partial(self._between, steps.then)
+        return Steps(steps.first, steps.names, np.mean(rows, axis=0), steps.ended, then, steps.over)
+
+    def _adapt(self, count: int, seconds: float) -> None:
+        """Have the workers agree twenty times a second, whatever a step takes."""
+        if self._is_compiled and count:
+            self._replicas.period = max(1, min(_MOST_STEPS, int(PERIOD_SECS * count / seconds)))
+        self._is_compiled = self._is_compiled or count > 0
+
+    def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
+        self._chief.send("then")
+        found = self._together(then)
+        self._chief.answers()
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """The state at this boundary, with the positions of all workers if each has its own."""
+        if self._session.shares_position:
+            return self._session.snapshot()
+        self._chief.send("position")
+        found = self._session.snapshot()
+        answers = self._chief.answers()
+        return self._session.with_positions(found, {rank: said["position"] for rank, said in answers.items()})
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint on all workers."""
+        self._chief.send("restore", **self._where(prefix))
+        self._session.restore(prefix)
+        self._chief.answers()
+
+    def assign(self, name: str, value: float) -> None:
+        """Set a number on all workers."""
+        self._chief.send("assign", name=name, value=value)
+        self._session.assign(name, value)
+        self._chief.answers()
+
+    def skip(self, count: int) -> list[int]:
+        """Read so many batches on all workers, without a step."""
+        self._chief.send("skip", count=count)
+        found = self._session.skip(count)
+        others = [index for said in self._chief.answers().values() for index in said["indices"]]
+        return found if self._session.shares_position else [*found, *others]
+
+    def end(self, *, finished: bool) -> None:
+        """No step follows, on any worker."""
+        self._chief.send("last", finished=finished)
+        self._together(lambda: self._session.end(finished=finished))
+        self._chief.answers()
+
+    def fingerprint(self) -> dict[str, str]:
+        """The chief's, with what the cluster is."""
+        positions = fingerprint.SHARED if self._session.shares_position else fingerprint.OWN
+        return {**self._alike, fingerprint.WORKERS: str(self._chief.size), fingerprint.POSITIONS: positions}
+
+    def _together(self, do: Callable[[], Any]) -> Any:
+        return explained(do, self._chief.explain, self._replicas)
+
+
+def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Replicas) -> Any:
+    """Do something that all workers do together. If it fails for the sake of another worker, that is what is raised.
+
+    Raises:
+      PeerLostError: another worker is gone, or does not answer.
+      PeerFailedError: it has failed.
+    """
+    try:
+        return do()
+    except JobError as error:
+        if error.__cause__ is None or not replicas.caused(error.__cause__):
+            raise
+        explain()
+        said = str(error.__cause__).partition("\n")[0]
+        raise PeerLostError(f"the workers did not come together in a step: {said}") from error.__cause__
+
+
+def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
+    """The metrics of another worker for the same steps, float64, shape [steps, metrics].
+
+    Raises:
+      TrainerdError: it has done others.
+    """
+    shape = chiefs.rows.shape
+    if (answer["first"], answer["count"]) != (chiefs.first, len(chiefs.rows)):
+        raise TrainerdError(
+            f"the workers are apart: the chief did {len(chiefs.rows)} steps from {chiefs.first} on, another one "
+            f"{answer['count']} from {answer['first']} on"
+        )
+    return np.frombuffer(answer["rows"]).reshape(shape)
+
+
+class WorkerCommands:
+    """What a worker does for each of the chief's commands.
+
+    Args:
+      session: this worker's.
+      worker: its connection to the chief.
+      rank: its rank.
+      replicas: see there.
+      found: maps what the chief says of a checkpoint to its prefix here.
+      tell: told of the step and of the steps per second after each run.
+    """
+
+    def __init__(
+        self,
+        session: ReplicatedSession,
+        worker: Worker,
+        rank: int,
+        replicas: Replicas,
+        found: Callable[[Message], Path],
+        tell: Callable[[int, float], None],
+    ) -> None:
+        self._session = session
+        self._worker = worker
+        self._rank = rank
+        self._replicas = replicas
+        self._found = found
+        self._tell = tell
+        self._then: Callable[[], Mapping[str, float]] | None = None
+
+    def table(self) -> Commands:
+        """The commands by name."""
+        return {
+            "ready": self._ready,
+            "run": self._run,
+            "then": self._between,
+            "position": lambda message: {"position": self._session.position()},
+            "restore": self._restore,
+            "assign": self._assign,
+            "skip": lambda message: {"indices": self._session.skip(message["count"])},
+            "last": self._last,
+        }
+
+    def _ready(self, message: Message) -> Mapping[str, Any]:
+        if message["position"]:  # the chief's, whose shuffles have drawn other seeds than these
+            self._session.go_to(message["position"])
+        return {"fingerprint": self._session.fingerprint()}
+
+    def _run(self, message: Message) -> Mapping[str, Any]:
+        self._replicas.period = message["period"]
+        begun = time.monotonic()
+        steps = self._together(lambda: self._session.run_until(message["limit"]))
+        self._then = steps.then
+        count = len(steps.rows)
+        self._tell(steps.last_step, count / max(time.monotonic() - begun, 1e-9))
+        return {"first": steps.first, "count": count, "rows": np.ascontiguousarray(steps.rows).tobytes()}
+
+    def _between(self, message: Message) -> Mapping[str, Any]:
+        then, self._then = self._then, None
+        if then is None:
+            raise TrainerdError("the workers are apart: the chief is between two epochs, and this one is not")
+        self._together(then)
+        return {}
+
+    def _restore(self, message: Message) -> Mapping[str, Any]:
+        prefix = self._found(message)
+        self._session.restore(prefix)
+        if not self._session.shares_position:
+            self._session.restore_position(prefix, self._rank)
+        return {}
+
+    def _assign(self, message: Message) -> Mapping[str, Any]:
+        self._session.assign(message["name"], message["value"])
+        return {}
+
+    def _last(self, message: Message) -> Mapping[str, Any]:
+        self._together(lambda: self._session.end(finished=message["finished"]))
+        return {}
+
+    def _together(self, do: Callable[[], Any]) -> Any:
+        return explained(do, self._worker.explain, self._replicas)
+
