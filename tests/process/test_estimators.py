@@ -55,7 +55,12 @@ def outcome(logdir: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("name", "times"),
-    [("census", 3), ("keras_model", 3), *(pytest.param(name, 20, marks=pytest.mark.long) for name in PROGRAMS)],
+    [
+        ("census", 3),
+        ("keras_model", 3),
+        pytest.param("job", 5, marks=pytest.mark.long),
+        *(pytest.param(name, 20, marks=pytest.mark.long) for name in ("census", "schedule", "recommender")),
+    ],
 )
 def test_kills_change_nothing(
     start: Start, programs: Path, monkeypatch: pytest.MonkeyPatch, name: str, times: int

@@ -13,28 +13,22 @@ from tests.process.conftest import Start, write_config
 
 
 @pytest.mark.long
-def test_an_exact_job_is_proved(start: Start, project: Path) -> None:
-    write_config(project, entry="jobs:exact")
-    prove = start("prove", "--steps", "60", "--interruptions", "2", "--keep", "kept")
-    assert prove.end(120) == 0
-    assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text
-    assert "paused at step" in prove.text and "killed at step" in prove.text
-    assert "compared: 60 steps" in prove.text and "their batches and loss, x" in prove.text
-    assert not (project / "run").exists()
-    logs = [(project / "kept" / name / "trainerd.log").read_text() for name in ("whole", "broken")]
-    assert all("restored step" in log and "what the job builds" not in log for log in logs)
-
-
-@pytest.mark.long
-def test_nothing_is_left_where_temporary_files_are(project: Path) -> None:
+def test_an_exact_job_is_proved_and_leaves_no_temporary_files(project: Path) -> None:
     """Processes are killed that had theirs, TensorFlow's generated code among them."""
     folder = project / "temporary"
     folder.mkdir()
     write_config(project, entry="jobs:exact")
     code = "import os, sys; os.environ['TMPDIR'] = sys.argv[1]; from trainerd.cli import main; main(sys.argv[2:])"
-    command = [sys.executable, "-c", code, str(folder), "prove", "--steps", "20", "--interruptions", "2"]
+    prove = ["prove", "--steps", "60", "--interruptions", "2", "--keep", "kept"]
+    command = [sys.executable, "-c", code, str(folder), *prove]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200)
-    assert "The same, bit for bit." in done.stdout and not list(folder.iterdir()), done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith("The same, bit for bit."), done.stdout + done.stderr
+    assert not list(folder.iterdir())
+    assert "paused at step" in done.stdout and "killed at step" in done.stdout
+    assert "compared: 60 steps" in done.stdout and "their batches and loss, x" in done.stdout
+    assert not (project / "run").exists()
+    logs = [(project / "kept" / name / "trainerd.log").read_text() for name in ("whole", "broken")]
+    assert all("restored step" in log and "what the job builds" not in log for log in logs)
 
 
 @pytest.mark.long
