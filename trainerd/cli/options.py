@@ -14,11 +14,12 @@ from typing import Any
 
 import click
 
-from trainerd.workers.plan import make_plan
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import UsageError
+from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.workers.plan import make_plan
 
 Command = Callable[..., Any]
 
@@ -134,6 +135,17 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
         return _trusted(logdir.absolute())
     path = _find_config(config_path)
     return _trusted(_digits().rundir if path is None else configs.load_rundir(path))
+
+
+def asked_rundir(rundir: RunDirectory) -> RunDirectory:
+    """Where to ask whoever trains a run for something, on this machine.
+
+    That is the run directory, unless only workers of the run that are not the chief are on this machine: then it is
+    that of one of them, which passes on what it is asked for.
+    """
+    if read_holder(rundir) is not None:
+        return rundir
+    return next((each for each in rundir.workers() if read_holder(each) is not None), rundir)
 
 
 def _trusted(path: Path) -> RunDirectory:

@@ -133,7 +133,8 @@ class ClusterConfig:
     workers: tuple[str, ...] | Literal["slurm", "tf_config"] = _key(
         (),
         "",
-        'The `"host:port"` of each worker, by rank. `"slurm"`: the tasks of the Slurm step. `"tf_config"`: the workers in '
+        'The `"host:port"` of each worker, by rank. `"slurm"`: the tasks of the Slurm step. `"tf_config"`: the '
+        "workers in "
         "`TF_CONFIG`. Empty: this process trains alone.",
     )
     port: Annotated[int, Meta(ge=1024, le=65000)] = _key(
@@ -197,6 +198,11 @@ class Config:
     accept_changes: bool = False
     rank: int = 0
     addresses: tuple[str, ...] = ()
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether several workers train the run."""
+        return len(self.addresses) > 1
 
     @property
     def rundir(self) -> Path:

@@ -81,8 +81,8 @@ def keep_alive(
 ) -> int:
     """Run processes until all have ended for good. A signal that stops this process stops them.
 
-    One that was killed, or has lost another worker, is started again. One that fails in another way ends the rest, which
-    hear of it themselves.
+    One that was killed, or has lost another worker, is started again. One that fails in another way ends the rest,
+    which hear of it themselves.
 
     Args:
       kept: what to run.
@@ -111,7 +111,10 @@ def keep_alive(
                 starts, was_waiting = each.starts, each.again_at is not None
                 each.look(now, is_stopping=bool(asked))
                 if each.again_at is not None and not was_waiting:
-                    told(f"{each.name} ended with {each.process.returncode if each.process else '?'}: it is started again")
+                    told(
+                        f"{each.name} ended with {each.process.returncode if each.process else '?'}: it is started "
+                        f"again"
+                    )
                 if each.starts > starts:
                     told(f"{each.name} was started again")
             sleep(POLL_SECS)

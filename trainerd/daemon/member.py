@@ -11,15 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from trainerd.workers import files, gathering
-from trainerd.workers.about import about_this
-from trainerd.workers.chief import Chief
-from trainerd.workers.gathering import PausedWhileGathering, Terms
-from trainerd.workers.lockstep import ChiefSession, ReplicatedSession, WorkerCommands
-from trainerd.workers.peer import Message, Peer
-from trainerd.workers.place import Place, set_place
-from trainerd.workers.plan import Address, ClusterPlan
-from trainerd.workers.worker import Worker
 from trainerd.config.schema import Config
 from trainerd.errors import PeerLostError, TrainerdError
 from trainerd.loop.contract import Session
@@ -32,6 +23,15 @@ from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
+from trainerd.workers import files, gathering
+from trainerd.workers.about import about_this
+from trainerd.workers.chief import Chief
+from trainerd.workers.gathering import PausedWhileGathering, Terms
+from trainerd.workers.lockstep import ChiefSession, ReplicatedSession, WorkerCommands
+from trainerd.workers.peer import Message, Peer
+from trainerd.workers.place import Place, set_place
+from trainerd.workers.plan import Address, ClusterPlan
+from trainerd.workers.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,9 @@ class Member:
       flag: raised by what this worker is asked for.
       reporter: shows the state.
       give_up: ends the process from any thread, with an error.
+
+    Attributes:
+      plan: the workers.
     """
 
     def __init__(
@@ -153,9 +156,7 @@ class Member:
         return None
 
     def _join(self, peer: Peer) -> Outcome | None:
-        self._worker = worker = Worker(
-            peer, reporter=self._reporter, abort=self._abort, received=self._received.take
-        )
+        self._worker = worker = Worker(peer, reporter=self._reporter, abort=self._abort, received=self._received.take)
         ended = worker.serve({"begin": self._begin}, until="begin", leaves=self._wants_pause)
         if ended is None and self._wants_pause():
             raise PausedWhileGathering
@@ -215,7 +216,7 @@ class Member:
 
     def _find(self, message: Message) -> Path:
         """Where this worker reads the checkpoint that the chief names."""
-        prefix = self._run.path / message["below"]
+        prefix: Path = self._run.path / message["below"]
         received = self._received.folder / prefix.name
         return received if received.with_name(received.name + ".index").exists() else prefix
 
@@ -228,9 +229,7 @@ class Member:
         """
         assert self._worker is not None
         replicated = cast(ReplicatedSession, session)
-        commands = WorkerCommands(
-            replicated, self._worker, self.plan.rank, self._engine, self._find, self._tell_chief
-        )
+        commands = WorkerCommands(replicated, self._worker, self.plan.rank, self._engine, self._find, self._tell_chief)
         outcome = self._worker.serve(commands.table())
         assert outcome is not None
         return outcome
@@ -315,4 +314,3 @@ class Member:
 
 _MISSING = "the cluster is not complete: "
 _FILES = (".index", ".data-")
-

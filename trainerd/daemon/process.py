@@ -128,7 +128,7 @@ class TrainerProcess:
             moved=lambda: logs.follow(self._rundir.log),
         )
         self._reporter = self._claim.reporter
-        if len(self._config.addresses) > 1:
+        if self._config.is_of_several:
             self._member = Member(
                 self._config, self._rundir, flag=self._flag, reporter=self._reporter, give_up=self._give_up
             )
@@ -140,6 +140,7 @@ class TrainerProcess:
                 state=lambda: self._reporter.state,
                 capture=self._capture,
                 terminal=self._terminal,
+                rank=self._config.rank if self._config.is_of_several else None,
             ),
             undone_in_children(held.close),
             undone_in_children(ends_with_parent(os.getpid())),

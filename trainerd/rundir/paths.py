@@ -74,6 +74,15 @@ class RunDirectory:
         """Where a worker that is not the chief has its lock, log and state."""
         return RunDirectory(self.path / WORKERS / str(rank), self.basename)
 
+    def workers(self) -> list[RunDirectory]:
+        """Those of the workers that are not the chief, as far as they are on this machine."""
+        folder = self.path / WORKERS
+        try:
+            ranks = sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit())
+        except OSError:
+            return []
+        return [self.worker(rank) for rank in ranks]
+
     @property
     def gathering(self) -> Path:
         """What the chief writes, and workers that share the folder read."""

@@ -14,6 +14,7 @@ import msgspec
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.process_identity import is_process
 from trainerd.system.regular_files import read_regular
+from trainerd.text import printable, seconds, size
 
 
 class Phase(enum.StrEnum):
@@ -132,6 +133,13 @@ class WorkerState:
     steps_per_sec: float | None
     memory_bytes: int
     seen_at: float
+
+    def line(self, now: float) -> str:
+        """How it is, in one line; `now` is in seconds since 1970 (UTC)."""
+        rate = f", {self.steps_per_sec:,.4g} steps/s" if self.steps_per_sec else ""
+        where = printable(" ".join(self.host.split()))
+        seen = seconds(max(0.0, now - self.seen_at))
+        return f"{where}, pid {self.pid}: step {self.step:,}{rate}, {size(self.memory_bytes)}, seen {seen} ago"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.workers.engine.engine import Engine
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError
 from trainerd.estimator.run_config import RunConfig
@@ -20,6 +19,7 @@ from trainerd.loop.contract import Session
 from trainerd.managed.host import default_logdir
 from trainerd.sessions.tf1.job_session import GraphJobSession
 from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.workers.engine.engine import Engine
 
 AnyJob = Job | GraphJob | KerasJob
 
@@ -54,7 +54,7 @@ def _replicated(config: Config, engine: Engine) -> Session:
             f"entry = {config.entry!r}: several workers train a trainerd.Job or KerasJob together, and this is a "
             f"{type(job).__name__}. See docs/many-machines.md."
         )
-    return _session_of(job, config, engine=engine)
+    return _session_of(job, config, writes=config.rank == 0, engine=engine)
 
 
 def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -> Session:

@@ -1,13 +1,12 @@
 """The chief of a cluster: it decides, and the other workers do what it does, in lockstep.
 
-Whatever changes the state (steps, a restore, a number that is set) is a command that all get before the chief does it too.
-What any worker is asked for reaches the chief as a message, raises its flag, and is served at a boundary, which all have
-in common. So there is one loop, one clock and one order at a boundary: the chief's.
+Whatever changes the state (steps, a restore, a number that is set) is a command that all get before the chief does it
+too. What any worker is asked for reaches the chief as a message, raises its flag, and is served at a boundary, which
+all have in common. So there is one loop, one clock and one order at a boundary: the chief's.
 """
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -15,12 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainerd.workers.peer import Message, Peer
 from trainerd.errors import PeerFailedError, PeerLostError, TrainerdError, exit_code_of, full_message
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.state import State, WorkerState
-
-log = logging.getLogger(__name__)
+from trainerd.workers.peer import Message, Peer
 
 STATE_SECS = 1.0
 END_SECS = 1.0  # in which the others take note of the end
@@ -144,7 +141,6 @@ class Chief:
             return
         self._trouble = error
         self._is_troubled.set()
-        log.error("%s", error, extra={"event": "cluster"})
         self._abort(str(error))
 
     # ------------------------------------------------------------------ what others are told
@@ -170,7 +166,7 @@ class Chief:
             return
         self._is_over = True
         if isinstance(outcome, Outcome):
-            last = {"phase": str(outcome.phase), "why": outcome.why}
+            last: dict[str, Any] = {"phase": str(outcome.phase), "why": outcome.why}
         else:
             why = full_message(outcome) if isinstance(outcome, TrainerdError) else repr(outcome)
             last = {"phase": "failed", "why": why, "code": exit_code_of(outcome)}

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainerd.workers.peer import Message, Peer
 from trainerd.system.durable_files import storage
+from trainerd.workers.peer import Message, Peer
 
 _PIECE = 1 << 22
 

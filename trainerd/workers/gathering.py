@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainerd.errors import ConfigError
 from trainerd.workers import token as tokens
 from trainerd.workers.about import difference
 from trainerd.workers.peer import Peer
 from trainerd.workers.plan import ClusterPlan
 from trainerd.workers.wire import Gone, Wire
-from trainerd.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Terms:
         return self.heartbeat_secs
 
 
-class PausedWhileGathering(Exception):  # noqa: N818: no error
+class PausedWhileGathering(Exception):
     """A pause was asked for before all workers were there."""
 
 
@@ -188,7 +188,9 @@ def gather_as_worker(terms: Terms) -> Peer:
     place, told = terms.plan.meeting_place, ""
     while not terms.is_asked_to_pause():
         token = tokens.read(terms.token)
-        now = f"waiting for the chief at {place}" if token else f"waiting for the token {terms.token}: the chief makes it"
+        now = (
+            f"waiting for the chief at {place}" if token else f"waiting for the token {terms.token}: the chief makes it"
+        )
         if now != told:
             terms.tell(told := now)
         peer = _connect(token, terms) if token else None

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from trainerd.checkpoints.snapshot import Snapshot
-from trainerd.workers.chief import Chief
-from trainerd.workers.peer import Message
-from trainerd.workers.worker import Commands, Worker
 from trainerd.config import fingerprint
 from trainerd.errors import ConfigError, JobError, PeerLostError, TrainerdError
 from trainerd.loop.contract import Session, Steps, StopFlag
+from trainerd.workers.chief import Chief
+from trainerd.workers.peer import Message
+from trainerd.workers.worker import Commands, Worker
 
 PERIOD_SECS = 0.05  # how often the workers agree on whether to go on, by the clock
 _MOST_STEPS = 65536
+_SHOWN = 5  # variables in a message
 
 
 class Replicas(Protocol):
@@ -44,24 +45,37 @@ class ReplicatedSession(Session, Protocol):
         """Whether all workers read one input, each its part of every batch, so that its position is that of all."""
         ...
 
-    def position(self) -> bytes:
-        """This worker's position in its input."""
+    @property
+    def has_own_state(self) -> bool:
+        """Whether each worker has something of its own that a checkpoint must hold."""
         ...
 
-    def go_to(self, position: bytes) -> None:
-        """Go on from a position that was sent."""
+    def own_state(self) -> bytes:
+        """What this worker has of its own, as it is sent."""
         ...
 
-    def with_positions(self, snapshot: Snapshot, positions: Mapping[int, bytes]) -> Snapshot:
-        """A snapshot with the positions of other workers, by rank."""
+    def with_own_states(self, snapshot: Snapshot, states: Mapping[int, bytes]) -> Snapshot:
+        """A snapshot with what other workers have of their own, by rank."""
         ...
 
-    def restore_position(self, prefix: Path, rank: int) -> None:
-        """Go to the position of this rank in a checkpoint.
+    def restore_own_state(self, prefix: Path, rank: int) -> None:
+        """Take back what the worker of this rank had of its own when a checkpoint was made."""
+        ...
 
-        Raises:
-          DataError: there is none.
-        """
+    def digests(self) -> Mapping[str, str]:
+        """A digest of the value of each variable that is trained, by name."""
+        ...
+
+    def epoch_logs(self) -> Mapping[str, float]:
+        """What this worker has measured in the epoch that ends at this boundary. For sessions that have epochs."""
+        ...
+
+    def validation_logs(self) -> Mapping[str, float]:
+        """The figures of the validation of that epoch, if it has one."""
+        ...
+
+    def agree_on(self, logs: Mapping[str, Any]) -> None:
+        """Take these figures for those of that epoch."""
         ...
 
 
@@ -95,19 +109,22 @@ class ChiefSession:
         self._flag: StopFlag | None = None
         self._is_compiled = False
         self._alike = session.fingerprint()
-        shared = session.position() if session.shares_position else b""
-        self._require_alike(chief.call("ready", position=shared))
+        self._require_alike(chief.call("ready"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
     def _require_alike(self, others: Mapping[int, Message]) -> None:
+        names = ["job.state", "input.element_spec", "input.cardinality"]
+        if self._session.shares_position:
+            names += ["input.pipeline", "input.content", "input.seeds"]
         for rank, said in others.items():
-            for name in ("job.state", "input.pipeline", "input.cardinality"):
+            for name in names:
                 ours, theirs = self._alike.get(name), said["fingerprint"].get(name)
                 if ours != theirs:
                     raise ConfigError(
-                        f"the workers have built different jobs. {name}: {ours} on the chief, {theirs} on worker {rank}. "
+                        f"the workers have built different jobs. {name}: {ours} on the chief, {theirs} on worker "
+                        f"{rank}. "
                         "Each must build the same model, and an input with as many batches."
                     )
 
@@ -126,8 +143,30 @@ class ChiefSession:
         steps = self._together(lambda: self._session.run_until(limit))
         self._adapt(len(steps.rows), self._timer() - begun)
         rows = [steps.rows, *(rows_of(answer, steps) for answer in self._chief.answers().values())]
+        if not before and len(steps.rows):
+            self._require_equal()
         then = None if steps.then is None else functools.partial(self._between, steps.then)
         return Steps(steps.first, steps.names, np.mean(rows, axis=0), steps.ended, then, steps.over)
+
+    def _require_equal(self) -> None:
+        """See that the workers train one model: what a step learns, it must bring together.
+
+        Raises:
+          JobError: they have drifted apart.
+        """
+        ours = self._session.digests()
+        for rank, said in self._chief.call("digests").items():
+            apart = sorted(name for name, digest in ours.items() if said["digests"].get(name) != digest)
+            if apart:
+                raise JobError(
+                    f"the workers have drifted apart by step {self._session.step}: {', '.join(apart[:_SHOWN])} on "
+                    f"worker "
+                    f"{rank} {'is' if len(apart) == 1 else 'are'} not what the chief has. A step must bring what it "
+                    "learns together: use an optimizer of Keras, whose apply_gradients does; or make the variable with "
+                    "aggregation=tf.VariableAggregation.MEAN",
+                    step=self._session.step,
+                    sound=False,
+                )
 
     def _adapt(self, count: int, seconds: float) -> None:
         """Have the workers agree twenty times a second, whatever a step takes."""
@@ -136,19 +175,23 @@ class ChiefSession:
         self._is_compiled = self._is_compiled or count > 0
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        self._chief.send("then")
-        found = self._together(then)
+        """The end of an epoch: callbacks are told the same on all workers: means, and the chief's validation."""
+        others = [said["logs"] for said in self._chief.call("logs").values()]
+        logs = {**means([self._session.epoch_logs(), *others]), **self._session.validation_logs()}
+        self._session.agree_on(logs)
+        self._chief.send("then", logs=logs)
+        found: Mapping[str, float] = self._together(then)
         self._chief.answers()
         return found
 
     def snapshot(self) -> Snapshot:
-        """The state at this boundary, with the positions of all workers if each has its own."""
-        if self._session.shares_position:
+        """The state at this boundary, with what each worker has of its own."""
+        if not self._session.has_own_state:
             return self._session.snapshot()
-        self._chief.send("position")
+        self._chief.send("own_state")
         found = self._session.snapshot()
         answers = self._chief.answers()
-        return self._session.with_positions(found, {rank: said["position"] for rank, said in answers.items()})
+        return self._session.with_own_states(found, {rank: said["state"] for rank, said in answers.items()})
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint on all workers."""
@@ -174,6 +217,7 @@ class ChiefSession:
         self._chief.send("last", finished=finished)
         self._together(lambda: self._session.end(finished=finished))
         self._chief.answers()
+        self._require_equal()
 
     def fingerprint(self) -> dict[str, str]:
         """The chief's, with what the cluster is."""
@@ -199,6 +243,12 @@ def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Repl
         explain()
         said = str(error.__cause__).partition("\n")[0]
         raise PeerLostError(f"the workers did not come together in a step: {said}") from error.__cause__
+
+
+def means(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each figure that all workers have."""
+    names = [name for name in logs[0] if all(name in each for each in logs)]
+    return {name: sum(each[name] for each in logs) / len(logs) for name in names}
 
 
 def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
@@ -251,7 +301,9 @@ class WorkerCommands:
             "ready": self._ready,
             "run": self._run,
             "then": self._between,
-            "position": lambda message: {"position": self._session.position()},
+            "own_state": lambda message: {"state": self._session.own_state()},
+            "digests": lambda message: {"digests": dict(self._session.digests())},
+            "logs": lambda message: {"logs": dict(self._session.epoch_logs())},
             "restore": self._restore,
             "assign": self._assign,
             "skip": lambda message: {"indices": self._session.skip(message["count"])},
@@ -259,8 +311,6 @@ class WorkerCommands:
         }
 
     def _ready(self, message: Message) -> Mapping[str, Any]:
-        if message["position"]:  # the chief's, whose shuffles have drawn other seeds than these
-            self._session.go_to(message["position"])
         return {"fingerprint": self._session.fingerprint()}
 
     def _run(self, message: Message) -> Mapping[str, Any]:
@@ -276,14 +326,15 @@ class WorkerCommands:
         then, self._then = self._then, None
         if then is None:
             raise TrainerdError("the workers are apart: the chief is between two epochs, and this one is not")
+        self._session.agree_on(message["logs"])
         self._together(then)
         return {}
 
     def _restore(self, message: Message) -> Mapping[str, Any]:
         prefix = self._found(message)
         self._session.restore(prefix)
-        if not self._session.shares_position:
-            self._session.restore_position(prefix, self._rank)
+        if self._session.has_own_state:
+            self._session.restore_own_state(prefix, self._rank)
         return {}
 
     def _assign(self, message: Message) -> Mapping[str, Any]:
@@ -296,4 +347,3 @@ class WorkerCommands:
 
     def _together(self, do: Callable[[], Any]) -> Any:
         return explained(do, self._worker.explain, self._replicas)
-

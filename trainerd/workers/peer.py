@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainerd.workers.wire import Gone, Wire
 from trainerd.errors import PeerLostError
+from trainerd.workers.wire import Gone, Wire
 
 log = logging.getLogger(__name__)
 

@@ -33,5 +33,5 @@ def cluster() -> Place:
 
 def set_place(place: Place) -> None:
     """Say which worker this process is."""
-    global _here  # noqa: PLW0603: a process is one worker for as long as it lives
+    global _here
     _here = place

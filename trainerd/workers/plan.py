@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainerd.workers import slurm
 from trainerd.config.schema import ClusterConfig
 from trainerd.errors import ConfigError, UsageError
+from trainerd.workers import slurm
 
 RANK, WORKERS = "TRAINERD_RANK", "TRAINERD_WORKERS"  # what overrules the config, for `trainerd cluster run`
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})")

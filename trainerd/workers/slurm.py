@@ -18,8 +18,8 @@ def workers_of(
 ) -> tuple[list[str], str]:
     """The addresses of a step's tasks, by rank, and this task's rank.
 
-    The chief has `port`, and the task of rank r has `port + r + 1`: two tasks on one host need two ports, and the chief's
-    second one is the one after its first.
+    The chief has `port`, and the task of rank r has `port + r + 1`: two tasks on one host need two ports, and the one
+    after the chief's is the chief's too.
 
     Raises:
       ConfigError: this is no task of a Slurm step, or Slurm does not say where its nodes are.
@@ -70,9 +70,16 @@ def show_hosts(nodes: str) -> list[tuple[str, str]]:
 def _scontrol(*arguments: str) -> str:
     try:
         done = subprocess.run(
-            ["scontrol", *arguments], capture_output=True, text=True, timeout=_SECS, check=True, stdin=subprocess.DEVNULL
+            ["scontrol", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_SECS,
+            check=True,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", "") or str(error)
-        raise ConfigError(f'cluster.workers = "slurm": `scontrol {" ".join(arguments)}` failed: {said.strip()}') from None
+        raise ConfigError(
+            f'cluster.workers = "slurm": `scontrol {" ".join(arguments)}` failed: {said.strip()}'
+        ) from None
     return done.stdout

@@ -30,7 +30,9 @@ def read(path: Path) -> bytes | None:
         with path.open("rb") as file:
             found = file.read(_MOST).strip()
         if len(found) < _LEAST:
-            raise ConfigError(f"cluster.token: {path} has fewer than {_LEAST} characters. Remove it, and a new one is made.")
+            raise ConfigError(
+                f"cluster.token: {path} has fewer than {_LEAST} characters. Remove it, and a new one is made."
+            )
         return found
     return None
 

@@ -23,7 +23,7 @@ _NONCE = 32
 _PIECE = 1 << 20
 
 
-class Gone(Exception):  # noqa: N818: what happens to every connection in the end
+class Gone(Exception):
     """The connection has ended, or the other side speaks another language."""
 
 
@@ -55,9 +55,7 @@ class Wire:
             self._send_frame(mine)
             theirs = self._receive_frame(_MOST_UNPROVED)
             self._send_frame(_proof(token, theirs, by_chief=is_chief))
-            if not hmac.compare_digest(
-                self._receive_frame(_MOST_UNPROVED), _proof(token, mine, by_chief=not is_chief)
-            ):
+            if not hmac.compare_digest(self._receive_frame(_MOST_UNPROVED), _proof(token, mine, by_chief=not is_chief)):
                 raise Gone("the other side has another token")
         finally:
             with contextlib.suppress(OSError):

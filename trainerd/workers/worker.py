@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainerd.workers.chief import FAILURE_SECS
-from trainerd.workers.peer import Message, Peer
 from trainerd.errors import PeerFailedError, PeerLostError, TrainerdError, exit_code_of, headline
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase
+from trainerd.workers.chief import FAILURE_SECS
+from trainerd.workers.peer import Message, Peer
 
 log = logging.getLogger(__name__)
 

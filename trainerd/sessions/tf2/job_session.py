@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import msgspec
 import tensorflow as tf
+import xxhash
 
 from trainerd.checkpoints.contents.graph_digest import digest_of
 from trainerd.checkpoints.contents.keras_variables import (
@@ -23,7 +25,6 @@ from trainerd.checkpoints.contents.object_graph import own_objects, tracked_obje
 from trainerd.checkpoints.contents.random_ops import calls_python, require_kept
 from trainerd.checkpoints.contents.unsaved_variables import require_held
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
-from trainerd.workers.engine.engine import Engine
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
@@ -31,16 +32,17 @@ from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, 
 from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in
+from trainerd.sessions.input.own_state import OwnState, measured, position_of, stored_own_state, with_own_states
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
 from trainerd.sessions.input.worker_batches import is_shared
-from trainerd.sessions.input.worker_positions import go_to, position_of, stored_position, with_positions
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
 from trainerd.sessions.tf2.replicated_loop import ReplicatedLoop
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
 from trainerd.version import __version__
+from trainerd.workers.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +103,10 @@ class FunctionSession:
             begin_order(job.dataset, begins_again=self.has_epochs)
         self._restores_input = self._exact_input and restores_input
         self._checkpoint = self._make_checkpoint(with_input=self._exact_input)
-        self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))
+        tracked = variables_among(own_objects(self._checkpoint))
+        self._hidden = hidden_variables(self._job.state, tracked)
+        if engine is not None:
+            engine.own([*tracked, *self._hidden.values()])
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
         require_held(self._step.graph, held, refuse=repeats)
         self._numbers = Numbers(job.state, job.settable)
@@ -289,23 +294,35 @@ class FunctionSession:
         """Whether all workers read one input, each its part of every batch, so that its position is that of all."""
         return self._iterator is None or not self._exact_input or is_shared(self._job.dataset)
 
-    def position(self) -> bytes:
-        """The position in the input, as it is sent; empty without one."""
-        return b"" if self._iterator is None or not self._exact_input else position_of(self._iterator)
+    @property
+    def has_own_state(self) -> bool:
+        """Whether each worker has something of its own that a checkpoint must hold."""
+        return not self.shares_position or bool(self._measured)
 
-    def go_to(self, position: bytes) -> None:
-        """Go on from a position that was sent."""
-        go_to(self._iterator, position)
-        self._has_read = False
-        restore_order(self._job.dataset, self._iterator, self._passes)
+    def own_state(self) -> bytes:
+        """What this worker has of its own, as it is sent."""
+        position = b"" if self.shares_position else position_of(self._iterator)
+        return msgspec.msgpack.encode(OwnState(position, measured(self._measured)))
 
-    def with_positions(self, snapshot: TensorSnapshot, positions: Mapping[int, bytes]) -> TensorSnapshot:
-        """A snapshot with the positions of other workers, by rank."""
-        return with_positions(snapshot, positions)
+    def with_own_states(self, snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
+        """A snapshot with what other workers have of their own, by rank."""
+        return with_own_states(snapshot, states)
 
-    def restore_position(self, prefix: Path, rank: int) -> None:
-        """Go to the position of this rank in a checkpoint."""
-        self.go_to(stored_position(prefix, rank))
+    def restore_own_state(self, prefix: Path, rank: int) -> None:
+        """Take back what the worker of this rank had of its own when a checkpoint was made."""
+        stored_own_state(prefix, rank).put_back(self._iterator, self._measured)
+        if not self.shares_position:
+            self._has_read = False
+            restore_order(self._job.dataset, self._iterator, self._passes)
+
+    def digests(self) -> dict[str, str]:
+        """A digest of the value of each variable that is trained, by name."""
+        return {name: xxhash.xxh3_64_hexdigest(value.numpy()) for name, value in self.weights().items()}
+
+    @property
+    def _measured(self) -> list[Any]:
+        """The variables of metrics that each worker has for itself over several steps."""
+        return []
 
     def _require_endless(self) -> None:
         """Refuse a dataset that may end before those of other workers do."""
@@ -313,7 +330,8 @@ class FunctionSession:
         if size == tf.data.INFINITE_CARDINALITY or size >= ENDLESS:
             return
         raise EntryError(
-            "the job's dataset ends, or its size is not known: where it ended on one worker, the others would wait. End "
+            "the job's dataset ends, or its size is not known: where it ended on one worker, the others would wait. "
+            "End "
             "it with .repeat(); `max_steps` says where training ends."
         )
 

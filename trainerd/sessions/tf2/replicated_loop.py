@@ -7,16 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.workers.engine.engine import Engine
 from trainerd.sessions.tf2.while_loop import ROWS, GraphLoop
+from trainerd.workers.engine.engine import Engine
 
 
 class ReplicatedLoop(GraphLoop):
     """Runs one traced step on all workers, in the graph.
 
     After every so many steps the workers sum up what they have against going on: a raised flag, or a metric that is no
-    number. All see the same sum, and all have the same limit. So all end after the same step; a metric that is no number
-    ends it some steps later than on one machine, within the same period.
+    number. All see the same sum, and all have the same limit. So all end after the same step; a metric that is no
+    number ends it some steps later than on one machine, within the same period.
 
     Args:
       engine: has the workers do it together.

@@ -1,13 +1,14 @@
 """TensorFlow's multi-worker strategy: made, run, and ended.
 
-Of TensorFlow's private parts this needs `context`, to end collective operations from outside and to say how long a worker
-may be silent: tests/tensorflow/test_internals.py names the versions for which that holds.
+Of TensorFlow's private parts this needs `context`, to end collective operations from outside and to say how long a
+worker may be silent; and of Keras' a variable's `_value`: tests/tensorflow/test_internals.py names the versions for
+which it holds.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -59,6 +60,21 @@ class Engine:
     def scope(self) -> Any:
         """A context in which variables are made that all workers have alike."""
         return self.strategy.scope()
+
+    def own(self, variables: Iterable[Any]) -> None:
+        """Make the totals of metrics each worker's own.
+
+        TensorFlow adds them up over the workers whenever they are read. That would be a collective operation, and a
+        chief that saves is alone.
+
+        Args:
+          variables: of Keras; others than those totals are left as they are.
+        """
+        for variable in variables:
+            value = getattr(variable, "_value", None)
+            is_total = getattr(value, "synchronization", None) is tf.VariableSynchronization.ON_READ
+            if is_total and isinstance(value, tf.distribute.DistributedValues):
+                [variable._value] = self.strategy.experimental_local_results(value)
 
     def replicated(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """A step as all workers do it together, each with its own batch."""

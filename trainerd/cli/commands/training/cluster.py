@@ -25,12 +25,17 @@ def command() -> None:
 @click.option("-n", "--workers", "count", type=click.IntRange(min=1, max=64), default=2, help="How many. Default: 2.")
 @options.of_a_run
 def run(
-    count: int, config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+    count: int,
+    config_path: Path | None,
+    logdir: Path | None,
+    max_steps: int | None,
+    forever: bool,
+    accept_changes: bool,
 ) -> None:
     """Train with several workers on this machine, to try a job.
 
-    The chief is shown; the others log to workers/RANK/trainerd.log in the run directory. A worker that is killed is started
-    again, and all go on from the newest checkpoint. Ctrl-C saves and ends all.
+    The chief is shown; the others log to workers/RANK/trainerd.log in the run directory. A worker that is killed is
+    started again, and all go on from the newest checkpoint. Ctrl-C saves and ends all.
     """
     options.load_config(config_path)  # its mistakes are told once
     typed = options.arguments(config_path, logdir, max_steps, forever, accept_changes)
