@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -93,6 +94,15 @@ def ended(peer: Peer) -> dict[str, Any]:
     return dict(message)
 
 
+def connected(plan: ClusterPlan) -> socket.socket:
+    """A connection to the chief, when it listens."""
+    while True:
+        try:
+            return socket.create_connection((plan.meeting_place.host, plan.meeting_place.port), timeout=SECS)
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+
+
 def told_of_the_end(peer: Peer) -> tuple[list[str], threading.Event]:
     """What a peer says when it is lost, and when."""
     lost: list[str] = []
@@ -177,7 +187,7 @@ def test_another_token_and_strangers_are_not_let_in(
     chief = Call(lambda: gather_as_chief(terms(0)))
     other = tmp_path / "other"
     token.make(other)
-    with socket.create_connection((plan.workers[0].host, plan.workers[0].port + 1), timeout=SECS) as stranger:
+    with connected(plan) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         stranger.recv(1 << 16)
     asked: list[bool] = []

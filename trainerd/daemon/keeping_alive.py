@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import daemon
 
 from trainerd.errors import PeerLostError
 
@@ -126,3 +130,30 @@ def keep_alive(
                 each.process.kill()
                 each.process.wait()
     return next((each.code for each in kept if each.code), 0)
+
+
+def keep_alive_in_background(kept: Kept, folder: Path) -> int:
+    """Have a daemon keep a process alive. Returns the daemon's pid.
+
+    Args:
+      kept: what it runs; nothing shows its output but the log that it writes itself.
+      folder: where it runs.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child:
+        os.close(writer)
+        os.waitpid(child, 0)
+        with os.fdopen(reader, encoding="ascii") as pipe:
+            return int(pipe.read())
+    code = PeerLostError.exit_code
+    try:
+        umask = os.umask(0o077)
+        daemon.DaemonContext(
+            detach_process=True, umask=umask, working_directory=str(folder), files_preserve=[writer], signal_map={}
+        ).open()
+        os.write(writer, str(os.getpid()).encode())
+        os.close(writer)
+        code = keep_alive([kept])
+    finally:
+        os._exit(max(code, 0))

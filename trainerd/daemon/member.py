@@ -6,7 +6,6 @@ import enum
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -16,14 +15,13 @@ from trainerd.errors import PeerLostError, TrainerdError
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
-from trainerd.loop.ticker import Ticker
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import WORKERS, RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
-from trainerd.workers import files, gathering
+from trainerd.workers import files, gathering, requests
 from trainerd.workers.about import about_this
 from trainerd.workers.chief import Chief
 from trainerd.workers.gathering import PausedWhileGathering, Terms
@@ -35,7 +33,6 @@ from trainerd.workers.worker import Worker
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECS = 0.5
 _RECEIVED = "received"
 
 
@@ -136,7 +133,7 @@ class Member:
         """All are there: find out who shares the run directory."""
         self._chief = Chief(
             self._peers,
-            asked=self._asked,
+            asked=lambda what, message: requests.take_over(what, message, self._rundir, self._flag),
             seen=lambda workers: self._reporter.hold(workers=workers),
             abort=self._abort,
         )
@@ -160,7 +157,7 @@ class Member:
         ended = worker.serve({"begin": self._begin}, until="begin", leaves=self._wants_pause)
         if ended is None and self._wants_pause():
             raise PausedWhileGathering
-        threading.Thread(target=self._pass_on, name="trainerd-requests", daemon=True).start()
+        requests.pass_on(worker, self._rundir, self._flag)
         return ended
 
     def _begin(self, message: Message) -> Mapping[str, Any]:
@@ -244,38 +241,6 @@ class Member:
             steps_per_sec=rate,
             memory_bytes=self._reporter.state.memory_bytes,
         )
-
-    # ------------------------------------------------------------------ requests
-
-    def _asked(self, what: str, message: Message) -> None:
-        """On the chief: another worker was asked for something."""
-        if content := message.get("content"):
-            path = self._rundir.path / Path(message["file"]).name
-            with storage(f"write {path}"), path.open("a", encoding="utf-8") as file:
-                file.write(content)
-        log.info("asked of a worker: %s", what, extra={"event": "asked"})
-        self._flag.raise_for(Request(what))
-
-    def _pass_on(self) -> None:
-        """On another worker: what it is asked for is the chief's to serve."""
-        assert self._worker is not None
-        files_of = {
-            Request.SAVE: self._rundir.save,
-            Request.SET: self._rundir.set_request,
-            Request.ROLLBACK: self._rundir.rollback,
-        }
-        with Ticker(self._flag, self._rundir):
-            while self._worker.is_connected:
-                if not self._flag.wait_for(list(Request), _LOOK_SECS):
-                    continue
-                for request in self._flag.take():
-                    if request is Request.PAUSE:
-                        request_files.consume(self._rundir.pause)
-                    path = files_of.get(request)
-                    lines = request_files.consume_lines(path) if path is not None else []
-                    content = "".join(f"{line}\n" for line in lines)
-                    if request is not Request.TICK:
-                        self._worker.ask(str(request.value), file=path.name if path else "", content=content)
 
     # ------------------------------------------------------------------ the end
 

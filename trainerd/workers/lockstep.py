@@ -6,9 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.config import fingerprint
@@ -17,6 +15,9 @@ from trainerd.loop.contract import Session, Steps, StopFlag
 from trainerd.workers.chief import Chief
 from trainerd.workers.peer import Message
 from trainerd.workers.worker import Commands, Worker
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PERIOD_SECS = 0.05  # how often the workers agree on whether to go on, by the clock
 _MOST_STEPS = 65536
@@ -142,6 +143,8 @@ class ChiefSession:
         begun = self._timer()
         steps = self._together(lambda: self._session.run_until(limit))
         self._adapt(len(steps.rows), self._timer() - begun)
+        import numpy as np  # which the daemon's parent does without
+
         rows = [steps.rows, *(rows_of(answer, steps) for answer in self._chief.answers().values())]
         if not before and len(steps.rows):
             self._require_equal()
@@ -257,6 +260,8 @@ def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
     Raises:
       TrainerdError: it has done others.
     """
+    import numpy as np
+
     shape = chiefs.rows.shape
     if (answer["first"], answer["count"]) != (chiefs.first, len(chiefs.rows)):
         raise TrainerdError(
@@ -320,7 +325,7 @@ class WorkerCommands:
         self._then = steps.then
         count = len(steps.rows)
         self._tell(steps.last_step, count / max(time.monotonic() - begun, 1e-9))
-        return {"first": steps.first, "count": count, "rows": np.ascontiguousarray(steps.rows).tobytes()}
+        return {"first": steps.first, "count": count, "rows": steps.rows.tobytes()}
 
     def _between(self, message: Message) -> Mapping[str, Any]:
         then, self._then = self._then, None
