@@ -95,14 +95,8 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
     (folder / "slurm.conf").write_text(CONF.format(host=host, folder=folder, **ports))
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
-    files = {
-        "--key-file": "munge.key",
-        "--socket": "munge.socket",
-        "--pid-file": "munge.pid",
-        "--log-file": "munge.log",
-    }
-    files["--seed-file"] = "munge.seed"
-    options = [f"{option}={folder / name}" for option, name in files.items()]
+    files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+    options = [f"--{option}={folder}/munge.{name}" for option, name in files.items()]
     made = Slurm(folder)
     environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
     subprocess.run(["munged", "--force", *options], check=True, env=environment)
@@ -115,10 +109,10 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
         wait_for(lambda: _idle(made), lambda: (folder / "slurmctld.log").read_text())
         yield made
     finally:
-        for each in reversed(running):
-            children = psutil.Process(each.pid).children(recursive=True)
-            each.terminate()
-            each.wait(30)
+        for process in reversed(running):
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            process.wait(30)
             for child in children:
                 if child.is_running():
                     child.kill()
