@@ -134,8 +134,8 @@ class Pair:
         self.seen = workers
         self.was_asked.set()
 
-    def _abort(self, why: str) -> None:
-        self.aborted.append(why)
+    def _abort(self, error: TrainerdError) -> None:
+        self.aborted.append(str(error))
         self.was_aborted.set()
 
     def close(self) -> None:
@@ -292,7 +292,7 @@ def test_a_collective_that_failed_is_explained_by_who_has_caused_it(
     two.to_chief.close()
     with pytest.raises(PeerLostError, match="worker 1 is gone"):
         session.run_until(3)
-    monkeypatch.setattr("trainerd.workers.chief.FAILURE_SECS", 0.01)
+    monkeypatch.setattr("trainerd.workers.trouble.EXPLAIN_SECS", 0.01)
     alone = pair(Replicated(on_step=fails_at(1, Collective("timed out"))))
     with pytest.raises(PeerLostError, match="did not come together in a step: timed out"):
         alone.leading().run_until(3)

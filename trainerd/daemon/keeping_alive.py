@@ -96,15 +96,16 @@ def keep_alive(
       The first exit code that is not 0, or 0; negative for a signal.
     """
     asked: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: asked.append(number)) for number in STOP}
+    heard = [number for number in STOP if signal.getsignal(number) is not signal.SIG_IGN]  # `nohup` ignores one
+    before = {number: signal.signal(number, lambda number, frame: asked.append(number)) for number in heard}
     passed = 0
     try:
         for each in kept:
             each.start()
         while any(each.code is None for each in kept):
             now = timer()
-            if not asked and any(each.code for each in kept):
-                asked.append(signal.SIGTERM)  # one has failed: another may wait for it
+            if not asked and any(each.code is not None for each in kept):
+                asked.append(signal.SIGTERM)  # one has ended for good: another may wait for it
             for _ in asked[passed:]:
                 for each in kept:
                     if each.process is not None and each.process.poll() is None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import enum
 import logging
 import os
+import secrets
+import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from trainerd.config.schema import Config
-from trainerd.errors import PeerLostError, TrainerdError
+from trainerd.errors import TrainerdError
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
@@ -34,6 +37,9 @@ from trainerd.workers.worker import Worker
 log = logging.getLogger(__name__)
 
 _RECEIVED = "received"
+BUILD_SECS = 300.0  # of silence while the job is built, when a process may stand still
+FORM_SECS = 120  # for TensorFlow to connect workers that are all there
+ABORT_SECS = 20.0  # until a process ends that is busy with something else when another worker is gone
 
 
 class Stage(enum.Enum):
@@ -79,6 +85,7 @@ class Member:
         self._unshared: list[Peer] = []
         self._chief: Chief | None = None
         self._worker: Worker | None = None
+        self._is_shared = True
         self._received = files.Received(rundir.path / _RECEIVED)
 
     # ------------------------------------------------------------------ gathering
@@ -139,7 +146,8 @@ class Member:
         )
         if over is not None:
             return over
-        nonce = gathering.new_nonce()
+        self._chief.be_patient(max(BUILD_SECS, self._config.cluster.heartbeat_secs))
+        nonce = secrets.token_hex(16)
         with storage(f"write {self._rundir.gathering}"):
             write_atomic(self._rundir.gathering, nonce.encode(), durable=False)
         answers = self._chief.call("begin", nonce=nonce)
@@ -165,6 +173,9 @@ class Member:
             is_shared = read_regular(self._run.gathering).decode() == message["nonce"]
         except OSError:
             is_shared = False
+        assert self._worker is not None
+        self._worker.be_patient(max(BUILD_SECS, self._config.cluster.heartbeat_secs))
+        self._is_shared = is_shared
         return {"is_shared": is_shared}
 
     @property
@@ -176,25 +187,42 @@ class Member:
     # ------------------------------------------------------------------ TensorFlow
 
     def form(self) -> Any:
-        """Make TensorFlow's cluster, before anything else of TensorFlow is used. Returns its engine."""
-        self.raise_trouble()
-        self._stage = Stage.FORMING
+        """Make TensorFlow's cluster, before anything else of TensorFlow is used. Returns its engine.
+
+        That can be neither watched nor stopped: it holds Python's lock. So all meet once more before, when TensorFlow
+        is imported, and the kernel ends a process that is in it for too long, for whoever starts it again.
+        """
         from trainerd.workers.engine.engine import Engine
 
+        if self._chief is not None:
+            self._chief.call("form")
+        if self._worker is not None:
+            self._worker.serve({"form": lambda message: {}}, until="form")
+        self._stage = Stage.FORMING
+        self.raise_trouble()
         cluster = self._config.cluster
-        self._engine = Engine(self.plan, heartbeat_secs=cluster.heartbeat_secs, step_secs=cluster.step_secs)
+        before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(FORM_SECS)
+        try:
+            self._engine = Engine(self.plan, heartbeat_secs=cluster.heartbeat_secs, step_secs=cluster.step_secs)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
         self._stage = Stage.FORMED
         self.raise_trouble()
         return self._engine
 
-    def _abort(self, why: str) -> None:
-        """Another worker is gone, or has failed: end what is done together."""
+    def _abort(self, error: TrainerdError) -> None:
+        """Another worker is gone, or has failed: end what is done together, and after a while this process."""
         if self._stage is Stage.FORMING:
-            self._give_up(PeerLostError(why))
+            self._give_up(error)
         if self._stage is Stage.FORMED:
             from trainerd.workers.engine.engine import abort
 
-            abort(why)
+            abort(str(error))
+        late = threading.Timer(ABORT_SECS, self._give_up, [error])
+        late.daemon = True
+        late.start()
 
     # ------------------------------------------------------------------ training
 
@@ -202,7 +230,11 @@ class Member:
         """The chief's session: what it does, all do."""
         assert self._chief is not None
         replicated = cast(ReplicatedSession, session)
-        return cast(Session, ChiefSession(replicated, self._chief, self._engine, self._hand_over))
+        led = ChiefSession(
+            replicated, self._chief, self._engine, self._hand_over, leaves=lambda: self._flag.wants(Request.PAUSE)
+        )
+        self._chief.be_patient(self._config.cluster.heartbeat_secs)
+        return cast(Session, led)
 
     def _hand_over(self, prefix: Path) -> Mapping[str, Any]:
         """Send a checkpoint's files to those that do not share the run directory. Returns how all find it."""
@@ -214,8 +246,7 @@ class Member:
     def _find(self, message: Message) -> Path:
         """Where this worker reads the checkpoint that the chief names."""
         prefix: Path = self._run.path / message["below"]
-        received = self._received.folder / prefix.name
-        return received if received.with_name(received.name + ".index").exists() else prefix
+        return prefix if self._is_shared else self._received.folder / prefix.name
 
     def obey(self, session: Session) -> Outcome:
         """Do what the chief says until the run is over.
@@ -227,7 +258,9 @@ class Member:
         assert self._worker is not None
         replicated = cast(ReplicatedSession, session)
         commands = WorkerCommands(replicated, self._worker, self.plan.rank, self._engine, self._find, self._tell_chief)
-        outcome = self._worker.serve(commands.table())
+        outcome = self._worker.serve({"ready": commands.ready}, until="ready")
+        self._worker.be_patient(self._config.cluster.heartbeat_secs)
+        outcome = outcome or self._worker.serve(commands.table())
         assert outcome is not None
         return outcome
 
@@ -257,7 +290,12 @@ class Member:
         """
         for side in (self._chief, self._worker):
             if side is not None:
-                side.raise_trouble()
+                side.trouble.check()
+
+    @property
+    def heard(self) -> float:
+        """A number that grows when the chief says anything; constant on the chief."""
+        return self._worker.heard if self._worker is not None else 0.0
 
     def cause_of(self, error: TrainerdError) -> TrainerdError:
         """What has ended this process: another worker, if that was first."""

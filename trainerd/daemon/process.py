@@ -28,6 +28,7 @@ from trainerd.errors import (
     EntryError,
     JobError,
     TrainerdError,
+    UsageError,
     exit_code_of,
     full_message,
     headline,
@@ -204,14 +205,14 @@ class TrainerProcess:
         session = self._load()
         logs.be_heard()
         renew_handlers()
+        if self._member is not None and not self._member.plan.is_chief:
+            return self._obey(self._member, session)
+        if self._member is not None and not isinstance(session, Program):
+            session = self._member.leading(session)
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
         if isinstance(session, Program):
             return self._run_program(session)
-        if self._member is not None and not self._member.plan.is_chief:
-            return self._member.obey(session)
-        if self._member is not None:
-            session = self._member.leading(session)
         services = Services(
             self._config,
             session,
@@ -231,6 +232,12 @@ class TrainerProcess:
         with Guard(self._flag, services, lambda outcome: self._abandon(services, outcome), self._give_up) as guard:
             services.guarded_by(guard)
             return Loop(services, session, flag=self._flag, reporter=self._reporter).train()
+
+    def _obey(self, member: Member, session: Session | Program) -> Outcome:
+        """Do what the chief of the cluster says."""
+        assert self._watchdog is not None and not isinstance(session, Program)
+        self._watchdog.save_progress = lambda: member.heard  # the chief saves, and beats meanwhile
+        return member.obey(session)
 
     def _over_already(self) -> Outcome | None:
         """How the run has ended, if there is nothing left to do."""
@@ -283,6 +290,7 @@ class TrainerProcess:
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):
                 engine = self._member.form() if self._member is not None else None
+                renew_handlers()  # forming the cluster takes SIGTERM
                 from trainerd.sessions import load
             if self._open_session is not None:
                 return self._open_session(self._config)
@@ -299,7 +307,7 @@ class TrainerProcess:
         self._notifier.reloading()
         try:
             return self._read_again()
-        except ConfigError as error:
+        except (ConfigError, UsageError) as error:
             log.error("the configuration was not read again: %s", error, extra={"event": "reload-failed"})
             return None
         finally:

@@ -8,7 +8,6 @@ all have in common. So there is one loop, one clock and one order at a boundary:
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,10 +17,10 @@ from trainerd.errors import PeerFailedError, PeerLostError, TrainerdError, exit_
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.state import State, WorkerState
 from trainerd.workers.peer import Message, Peer
+from trainerd.workers.trouble import Trouble
 
 STATE_SECS = 1.0
 END_SECS = 1.0  # in which the others take note of the end
-FAILURE_SECS = 2.0  # in which a collective's failure is explained by whoever has caused it
 
 
 class Chief:
@@ -33,6 +32,9 @@ class Chief:
       seen: called with how the others are, when one of them says it, on another thread.
       abort: ends what this process and the others do together, from any thread.
       timer: seconds on a clock that is never set.
+
+    Attributes:
+      trouble: what has become of the others.
     """
 
     def __init__(
@@ -41,18 +43,16 @@ class Chief:
         *,
         asked: Callable[[str, Message], None],
         seen: Callable[[list[WorkerState]], None],
-        abort: Callable[[str], None],
+        abort: Callable[[TrainerdError], None],
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._peers = dict(peers)
         self._asked = asked
         self._seen = seen
         self._states: dict[int, WorkerState] = {}
-        self._abort = abort
+        self.trouble = Trouble(abort)
         self._timer = timer
         self._answers: dict[int, queue.SimpleQueue[Message]] = {rank: queue.SimpleQueue() for rank in peers}
-        self._trouble: TrainerdError | None = None
-        self._is_troubled = threading.Event()
         self._is_over = False
         self._told_at = float("-inf")
         self._told: State | None = None
@@ -74,47 +74,39 @@ class Chief:
           PeerFailedError: one of them has failed.
         """
         for peer in self._peers.values():
-            self.raise_trouble()
+            self.trouble.check()
             peer.send(command, **arguments)
 
-    def answers(self) -> dict[int, Message]:
-        """Wait until all others have done it. Returns what each says, by rank.
+    def answers(self, leaves: Callable[[], bool] = lambda: False) -> dict[int, Message]:
+        """Wait until all others have done it. Returns what each says, by rank; nothing, if this worker leaves instead.
+
+        Args:
+          leaves: whether to leave instead of waiting.
 
         Raises:
           PeerLostError: one of them is gone.
           PeerFailedError: one of them has failed.
         """
-        return {rank: self._answer(rank) for rank in self._peers}
+        found = {rank: self._answer(rank, leaves) for rank in self._peers}
+        return {rank: answer for rank, answer in found.items() if answer is not None}
+
+    def be_patient(self, seconds: float) -> None:
+        """Count as gone whoever says nothing for so many seconds."""
+        for peer in self._peers.values():
+            peer.silence_secs = seconds
 
     def call(self, command: str, **arguments: Any) -> dict[int, Message]:
         """Have all others do this, and wait until they have; see `send` and `answers`."""
         self.send(command, **arguments)
         return self.answers()
 
-    def _answer(self, rank: int) -> Message:
-        while True:
+    def _answer(self, rank: int, leaves: Callable[[], bool]) -> Message | None:
+        while not leaves():
             try:
                 return self._answers[rank].get(timeout=0.1)
             except queue.Empty:
-                self.raise_trouble()
-
-    def raise_trouble(self) -> None:
-        """Raise what has become of the others, if anything has.
-
-        Raises:
-          PeerLostError, PeerFailedError: see `send`.
-        """
-        if self._trouble is not None:
-            raise self._trouble
-
-    def explain(self) -> None:
-        """Something that all do together has failed here: raise what has caused it elsewhere, if that is known soon.
-
-        Raises:
-          PeerLostError, PeerFailedError: see `send`.
-        """
-        self._is_troubled.wait(FAILURE_SECS)
-        self.raise_trouble()
+                self.trouble.check()
+        return None
 
     # ------------------------------------------------------------------ what others say
 
@@ -126,22 +118,18 @@ class Chief:
                 self._states[rank] = WorkerState(rank=rank, **message["state"])
                 self._seen([state for _, state in sorted(self._states.items())])
             elif kind == "failed":
-                self._stop_all(PeerFailedError(f"worker {rank}: {message['why']}", int(message["code"])))
+                self._found(PeerFailedError(f"worker {rank}: {message['why']}", int(message["code"])))
             else:
                 self._asked(kind, message)
 
         return heard
 
     def _lost(self, why: str) -> None:
-        self._stop_all(PeerLostError(why))
+        self._found(PeerLostError(why))
 
-    def _stop_all(self, error: TrainerdError) -> None:
-        """The first trouble ends what is under way, here and elsewhere."""
-        if self._is_over or self._trouble is not None:
-            return
-        self._trouble = error
-        self._is_troubled.set()
-        self._abort(str(error))
+    def _found(self, error: TrainerdError) -> None:
+        if not self._is_over:
+            self.trouble.found(error)
 
     # ------------------------------------------------------------------ what others are told
 

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import logging
 import os
-import secrets
 import selectors
 import socket
 import time
@@ -19,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainerd.errors import ConfigError
+from trainerd.errors import ConfigError, PeerLostError
 from trainerd.workers import token as tokens
 from trainerd.workers.about import difference
 from trainerd.workers.peer import Peer
-from trainerd.workers.plan import ClusterPlan
+from trainerd.workers.plan import Address, ClusterPlan
 from trainerd.workers.wire import Gone, Wire
 
 log = logging.getLogger(__name__)
@@ -55,11 +54,6 @@ class Terms:
     is_asked_to_pause: Callable[[], bool]
     tell: Callable[[str], None]
     clock: Callable[[], float] = field(default=time.time)
-
-    @property
-    def timeout(self) -> float:
-        """Seconds for which a send may wait."""
-        return self.heartbeat_secs
 
 
 class PausedWhileGathering(Exception):
@@ -120,36 +114,45 @@ def _listening(plan: ClusterPlan) -> Any:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     with contextlib.closing(listener):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for address in (place, plan.workers[0]):
-            _require_free(family, (address.host, address.port), str(address), is_kept=address is place, kept=listener)
+        _bind(listener, place)
+        _require_free(plan.workers[0])
         listener.listen(_BACKLOG)
         yield listener
 
 
-def _require_free(family: int, address: tuple[str, int], name: str, *, is_kept: bool, kept: socket.socket) -> None:
-    """Bind a port of the chief; one that is TensorFlow's is given back."""
-    with contextlib.ExitStack() as stack:
-        bound = kept if is_kept else stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind(address)
-        except OSError as error:
-            advice = {
-                errno.EADDRINUSE: "another process listens there; end it, or choose another port",
-                errno.EADDRNOTAVAIL: "this machine has no such address: the first of `workers` is the chief's own",
-                errno.EACCES: "choose a port above 1023",
-            }.get(error.errno or 0, "look at the address")
-            raise ConfigError(f"cluster.workers: cannot listen at {name}: {error.strerror}: {advice}.") from None
+def _require_free(address: Address) -> None:
+    """See that TensorFlow will be able to listen at an address of this machine.
+
+    Raises:
+      ConfigError: it will not.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind(tried, address)
+
+
+def _bind(listener: socket.socket, address: Address) -> None:
+    try:
+        listener.bind((address.host, address.port))
+    except OSError as error:
+        advice = {
+            errno.EADDRINUSE: "another process listens there; end it, or choose another port",
+            errno.EADDRNOTAVAIL: "this machine has no such address: is it the worker of this rank?",
+            errno.EACCES: "choose a port above 1023",
+        }.get(error.errno or 0, "look at the address")
+        raise ConfigError(f"cluster.workers: cannot listen at {address}: {error.strerror}: {advice}.") from None
 
 
 def _let_in(listener: socket.socket, token: bytes, terms: Terms, here: dict[int, Peer]) -> None:
     """Take one connection, if it is one of the workers that are missing."""
     connected, (host, *_) = listener.accept()
-    wire = Wire(connected, patience=terms.timeout)
+    wire = Wire(connected, patience=terms.heartbeat_secs)
     try:
-        wire.prove(token, is_chief=True, seconds=PROOF_SECS)
-        hello = wire.receive()
-        rank, size = int(hello["rank"]), int(hello["size"])
+        with wire.within(PROOF_SECS):
+            wire.prove(token, is_chief=True)
+            hello = wire.receive()
+        rank, size, about, clock = int(hello["rank"]), int(hello["size"]), dict(hello["about"]), float(hello["clock"])
     except (Gone, KeyError, TypeError, ValueError) as error:
         log.warning("a connection from %s was refused: %s", host, error, extra={"event": "gathering"})
         wire.close()
@@ -159,12 +162,13 @@ def _let_in(listener: socket.socket, token: bytes, terms: Terms, here: dict[int,
     if size != plan.size or not 0 < rank < plan.size:
         _refuse(wire, name, f"it is number {rank} of {size} workers, where there are {plan.size}: see cluster.workers")
     elif rank in here and not here[rank].is_gone:
-        _refuse(wire, name, f"there is a worker {rank} already, {here[rank].name}: give each a rank of its own")
-    elif differs := difference(terms.about, hello["about"], f"worker {rank}"):
+        why = f"there is a worker {rank} already, {here[rank].name}: give each a rank of its own"
+        _refuse(wire, name, why, PeerLostError.exit_code)  # it may be the one before, of which a cable was cut
+    elif differs := difference(terms.about, about, f"worker {rank}"):
         wire.close_after({"kind": "end", "phase": "failed", "why": _DIFFER + differs, "code": ConfigError.exit_code})
         raise ConfigError(_DIFFER + differs)
     else:
-        if abs(apart := hello["clock"] - terms.clock()) > CLOCK_SECS:
+        if abs(apart := clock - terms.clock()) > CLOCK_SECS:
             log.warning("the clock of %s is %+.0f s off this one's", name, apart, extra={"event": "clock"})
         here[rank] = Peer(wire, name, heartbeat_secs=terms.heartbeat_secs)
         log.info("%s is there", name, extra={"event": "gathering"})
@@ -173,9 +177,9 @@ def _let_in(listener: socket.socket, token: bytes, terms: Terms, here: dict[int,
 _DIFFER = "the workers are not alike. Make this the same on all, and start them again:\n"
 
 
-def _refuse(wire: Wire, name: str, why: str) -> None:
+def _refuse(wire: Wire, name: str, why: str, code: int = ConfigError.exit_code) -> None:
     log.warning("%s was refused: %s", name, why, extra={"event": "gathering"})
-    wire.close_after({"kind": "end", "phase": "failed", "why": f"the chief refused it: {why}", "code": 78})
+    wire.close_after({"kind": "end", "phase": "failed", "why": f"the chief refused it: {why}", "code": code})
 
 
 def gather_as_worker(terms: Terms) -> Peer:
@@ -183,9 +187,10 @@ def gather_as_worker(terms: Terms) -> Peer:
 
     Raises:
       PausedWhileGathering: a pause was asked for.
-      ConfigError: the token cannot be used.
+      ConfigError: the token cannot be used, or this worker's address is none of this machine.
     """
     place, told = terms.plan.meeting_place, ""
+    _require_free(terms.plan.workers[terms.plan.rank])
     while not terms.is_asked_to_pause():
         token = tokens.read(terms.token)
         now = (
@@ -208,9 +213,10 @@ def _connect(token: bytes, terms: Terms) -> Peer | None:
     except OSError:
         return None  # it does not listen yet
     connected.settimeout(None)
-    wire = Wire(connected, patience=terms.timeout)
+    wire = Wire(connected, patience=terms.heartbeat_secs)
     try:
-        wire.prove(token, is_chief=False, seconds=PROOF_SECS)
+        with wire.within(PROOF_SECS):
+            wire.prove(token, is_chief=False)
         wire.send(
             {
                 "rank": plan.rank,
@@ -226,8 +232,3 @@ def _connect(token: bytes, terms: Terms) -> Peer | None:
         wire.close()
         return None
     return Peer(wire, f"the chief ({place})", heartbeat_secs=terms.heartbeat_secs)
-
-
-def new_nonce() -> str:
-    """What tells one gathering from another."""
-    return secrets.token_hex(16)

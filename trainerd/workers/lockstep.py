@@ -90,6 +90,7 @@ class ChiefSession:
       chief: the others.
       replicas: see there.
       where: maps a checkpoint's prefix to what the others need to read it.
+      leaves: whether to leave instead of waiting until the others have built the job.
       timer: seconds on a clock that is never set.
     """
 
@@ -100,6 +101,7 @@ class ChiefSession:
         replicas: Replicas,
         where: Callable[[Path], Mapping[str, Any]],
         *,
+        leaves: Callable[[], bool] = lambda: False,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session = session
@@ -110,7 +112,8 @@ class ChiefSession:
         self._flag: StopFlag | None = None
         self._is_compiled = False
         self._alike = session.fingerprint()
-        self._require_alike(chief.call("ready"))
+        chief.send("ready")
+        self._require_alike(chief.answers(leaves))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
@@ -139,13 +142,13 @@ class ChiefSession:
         before = self._session.step
         if self._flag is not None and self._flag.is_raised:
             return Steps.unmeasured(before, 0)
-        self._chief.send("run", limit=limit, period=self._replicas.period)
         begun = self._timer()
-        steps = self._together(lambda: self._session.run_until(limit))
+        period = self._replicas.period
+        steps, answers = self._all("run", lambda: self._session.run_until(limit), limit=limit, period=period)
         self._adapt(len(steps.rows), self._timer() - begun)
         import numpy as np  # which the daemon's parent does without
 
-        rows = [steps.rows, *(rows_of(answer, steps) for answer in self._chief.answers().values())]
+        rows = [steps.rows, *(rows_of(answer, steps) for answer in answers.values())]
         if not before and len(steps.rows):
             self._require_equal()
         then = None if steps.then is None else functools.partial(self._between, steps.then)
@@ -182,44 +185,35 @@ class ChiefSession:
         others = [said["logs"] for said in self._chief.call("logs").values()]
         logs = {**means([self._session.epoch_logs(), *others]), **self._session.validation_logs()}
         self._session.agree_on(logs)
-        self._chief.send("then", logs=logs)
-        found: Mapping[str, float] = self._together(then)
-        self._chief.answers()
+        found: Mapping[str, float] = self._all("then", then, logs=logs)[0]
         return found
 
     def snapshot(self) -> Snapshot:
         """The state at this boundary, with what each worker has of its own."""
         if not self._session.has_own_state:
             return self._session.snapshot()
-        self._chief.send("own_state")
-        found = self._session.snapshot()
-        answers = self._chief.answers()
+        found, answers = self._all("own_state", self._session.snapshot)
         return self._session.with_own_states(found, {rank: said["state"] for rank, said in answers.items()})
 
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint on all workers."""
-        self._chief.send("restore", **self._where(prefix))
-        self._session.restore(prefix)
-        self._chief.answers()
+        self._all("restore", lambda: self._session.restore(prefix), **self._where(prefix))
+        self._require_equal()
 
     def assign(self, name: str, value: float) -> None:
         """Set a number on all workers."""
-        self._chief.send("assign", name=name, value=value)
-        self._session.assign(name, value)
-        self._chief.answers()
+        self._all("assign", lambda: self._session.assign(name, value), name=name, value=value)
 
     def skip(self, count: int) -> list[int]:
         """Read so many batches on all workers, without a step."""
-        self._chief.send("skip", count=count)
-        found = self._session.skip(count)
-        others = [index for said in self._chief.answers().values() for index in said["indices"]]
+        found: list[int]
+        found, answers = self._all("skip", lambda: self._session.skip(count), count=count)
+        others = [index for said in answers.values() for index in said["indices"]]
         return found if self._session.shares_position else [*found, *others]
 
     def end(self, *, finished: bool) -> None:
         """No step follows, on any worker."""
-        self._chief.send("last", finished=finished)
-        self._together(lambda: self._session.end(finished=finished))
-        self._chief.answers()
+        self._all("last", lambda: self._session.end(finished=finished), finished=finished)
         self._require_equal()
 
     def fingerprint(self) -> dict[str, str]:
@@ -227,8 +221,19 @@ class ChiefSession:
         positions = fingerprint.SHARED if self._session.shares_position else fingerprint.OWN
         return {**self._alike, fingerprint.WORKERS: str(self._chief.size), fingerprint.POSITIONS: positions}
 
-    def _together(self, do: Callable[[], Any]) -> Any:
-        return explained(do, self._chief.explain, self._replicas)
+    def _all(self, command: str, do: Callable[[], Any], **arguments: Any) -> tuple[Any, dict[int, Message]]:
+        """Have all do something, this worker too. Returns what it gives here, and what the others answer.
+
+        Raises:
+          JobError: it failed here. The others may be in the midst of it, so the state is not that of a boundary.
+        """
+        self._chief.send(command, **arguments)
+        try:
+            found = explained(do, self._chief.trouble.explain, self._replicas)
+        except JobError as error:
+            error.sound = False
+            raise
+        return found, self._chief.answers()
 
 
 def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Replicas) -> Any:
@@ -303,7 +308,7 @@ class WorkerCommands:
     def table(self) -> Commands:
         """The commands by name."""
         return {
-            "ready": self._ready,
+            "ready": self.ready,
             "run": self._run,
             "then": self._between,
             "own_state": lambda message: {"state": self._session.own_state()},
@@ -315,7 +320,8 @@ class WorkerCommands:
             "last": self._last,
         }
 
-    def _ready(self, message: Message) -> Mapping[str, Any]:
+    def ready(self, message: Message) -> Mapping[str, Any]:
+        """The job is built."""
         return {"fingerprint": self._session.fingerprint()}
 
     def _run(self, message: Message) -> Mapping[str, Any]:
@@ -351,4 +357,4 @@ class WorkerCommands:
         return {}
 
     def _together(self, do: Callable[[], Any]) -> Any:
-        return explained(do, self._worker.explain, self._replicas)
+        return explained(do, self._worker.trouble.explain, self._replicas)

@@ -31,6 +31,11 @@ class Peer:
       name: the other worker, for messages.
       heartbeat_secs: seconds of silence after which it counts as gone.
       timer: seconds on a clock that is never set.
+
+    Attributes:
+      name: see above.
+      silence_secs: seconds of silence after which it counts as gone. May be set at any time.
+      heard_at: when it last said anything, in seconds of the timer.
     """
 
     def __init__(
@@ -40,7 +45,8 @@ class Peer:
         self._wire = wire
         self._heartbeat_secs = heartbeat_secs
         self._timer = timer
-        self._heard_at = timer()
+        self.silence_secs = heartbeat_secs
+        self.heard_at = timer()
         self._heard: Callable[[str, Message], None] = lambda kind, message: None
         self._lost: Callable[[str], None] = lambda why: None
         self._waiting: list[Message] = []  # what came before somebody listened
@@ -107,7 +113,7 @@ class Peer:
         try:
             while True:
                 message = self._wire.receive()
-                self._heard_at = self._timer()
+                self.heard_at = self._timer()
                 if message.get(_KIND) != _BEAT:
                     self._pass_on(message)
         except Gone as error:
@@ -124,9 +130,14 @@ class Peer:
         self._heard(str(message.get(_KIND)), message)
 
     def _beat(self) -> None:
-        while not self._gone.wait(self._heartbeat_secs / BEATS):
-            silent = self._timer() - self._heard_at
-            if silent > self._heartbeat_secs:
+        pause = self._heartbeat_secs / BEATS
+        looked_at = self._timer()
+        while not self._gone.wait(pause):
+            before, looked_at = looked_at, self._timer()
+            if looked_at - before > 2 * pause:  # this process stood still itself: it may not have read what came
+                self.heard_at = looked_at
+            silent = looked_at - self.heard_at
+            if silent > self.silence_secs:
                 self._end(f"nothing was heard of it for {silent:.0f} s")
                 return
             with contextlib.suppress(Gone):

@@ -98,7 +98,7 @@ def make_plan(
     """
     own = environment.get(RANK)
     if given := environment.get(WORKERS):
-        workers, own = given.split(","), own
+        workers = given.split(",")
     elif config.workers == "tf_config":
         workers, own = _of_tf_config(environment.get("TF_CONFIG", ""))
     elif config.workers == "slurm":

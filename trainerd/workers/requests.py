@@ -6,6 +6,7 @@ import logging
 import threading
 from pathlib import Path
 
+from trainerd.errors import StorageError
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import request_files
@@ -30,8 +31,11 @@ def take_over(what: str, message: Message, rundir: RunDirectory, flag: Flag) -> 
     """
     if content := message.get("content"):
         path = rundir.path / Path(message["file"]).name
-        with storage(f"write {path}"), path.open("a", encoding="utf-8") as file:
-            file.write(content)
+        try:
+            with storage(f"write {path}"), path.open("a", encoding="utf-8") as file:
+                file.write(content)
+        except StorageError as error:  # of a command that waits; what it asks for is done all the same
+            log.error("%s", error, extra={"event": "asked"})
     log.info("another worker was asked: %s", what, extra={"event": "asked"})
     flag.raise_for(Request(what))
 

@@ -51,5 +51,10 @@ def make(path: Path) -> bytes:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(made + b"\n")
-        temporary.replace(path)
+        try:
+            os.link(temporary, path)  # fails where another process was sooner
+        except FileExistsError:
+            return read(path) or made
+        finally:
+            temporary.unlink()
     return made

@@ -12,6 +12,8 @@ import secrets
 import socket
 import struct
 import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ _MOST = 1 << 40  # bytes of one frame: a checkpoint's file goes in one
 _MOST_UNPROVED = 1024  # before the other side has proved anything
 _NONCE = 32
 _PIECE = 1 << 20
+_LEAST_SECS = 0.001
 
 
 class Gone(Exception):
@@ -38,28 +41,36 @@ class Wire:
     def __init__(self, connected: socket.socket, *, patience: float) -> None:
         self._socket = connected
         self._sends = threading.Lock()
+        self._deadline: float | None = None
         with contextlib.suppress(OSError):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             timeout = struct.pack("ll", int(patience), int(patience % 1 * 1e6))
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
-    def prove(self, token: bytes, *, is_chief: bool, seconds: float) -> None:
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """In this block, all that is received must have come after so many seconds, however slowly the other side
+        sends."""
+        self._deadline = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._deadline = None
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(None)
+
+    def prove(self, token: bytes, *, is_chief: bool) -> None:
         """Prove to know the token, and have the other side prove it.
 
         Raises:
-          Gone: it does not, or it takes longer than so many seconds.
+          Gone: it does not.
         """
-        self._socket.settimeout(seconds)
-        try:
-            mine = secrets.token_bytes(_NONCE)
-            self._send_frame(mine)
-            theirs = self._receive_frame(_MOST_UNPROVED)
-            self._send_frame(_proof(token, theirs, by_chief=is_chief))
-            if not hmac.compare_digest(self._receive_frame(_MOST_UNPROVED), _proof(token, mine, by_chief=not is_chief)):
-                raise Gone("the other side has another token")
-        finally:
-            with contextlib.suppress(OSError):
-                self._socket.settimeout(None)
+        mine = secrets.token_bytes(_NONCE)
+        self._send_frame(mine)
+        theirs = self._receive_frame(_MOST_UNPROVED)
+        self._send_frame(_proof(token, theirs, by_chief=is_chief))
+        if not hmac.compare_digest(self._receive_frame(_MOST_UNPROVED), _proof(token, mine, by_chief=not is_chief)):
+            raise Gone("the other side has another token")
 
     def send(self, message: Any) -> None:
         """Send a message: what msgpack knows.
@@ -110,6 +121,8 @@ class Wire:
         found = bytearray()
         while len(found) < size:
             try:
+                if self._deadline is not None:
+                    self._socket.settimeout(max(_LEAST_SECS, self._deadline - time.monotonic()))
                 part = self._socket.recv(min(_PIECE, size - len(found)))
             except OSError as error:
                 raise Gone(error.strerror or str(error)) from None

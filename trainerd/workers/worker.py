@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,8 +12,8 @@ from trainerd.errors import PeerFailedError, PeerLostError, TrainerdError, exit_
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase
-from trainerd.workers.chief import FAILURE_SECS
 from trainerd.workers.peer import Message, Peer
+from trainerd.workers.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +28,9 @@ class Worker:
       reporter: shows what the chief says of the run.
       abort: ends what this process and the others do together, from any thread.
       received: takes a piece of a file.
+
+    Attributes:
+      trouble: what has become of the others.
     """
 
     def __init__(
@@ -36,17 +38,17 @@ class Worker:
         peer: Peer,
         *,
         reporter: Reporter,
-        abort: Callable[[str], None],
+        abort: Callable[[TrainerdError], None],
         received: Callable[[Message], None],
     ) -> None:
         self._peer = peer
         self._reporter = reporter
         self._abort = abort
+        self.trouble = Trouble(abort)
         self._received = received
         self._commands: queue.SimpleQueue[tuple[str, Message]] = queue.SimpleQueue()
         self._outcome: Outcome | None = None
-        self._trouble: TrainerdError | None = None
-        self._is_troubled = threading.Event()
+        self._is_busy = False
         peer.listen(self._heard, self._lost)
 
     def serve(
@@ -71,7 +73,14 @@ class Worker:
             if found is None:
                 return self._outcome
             command, message = found
-            self._peer.send("answer", **commands[command](message))
+            self._is_busy = True
+            try:
+                self._peer.send("answer", **commands[command](message))
+            except TrainerdError:
+                if self._outcome is not None:  # the run has ended meanwhile: it was abandoned
+                    return self._outcome
+                raise
+            self._is_busy = False
             if command == until:
                 return None
 
@@ -80,29 +89,19 @@ class Worker:
             try:
                 return self._commands.get(timeout=0.1)
             except queue.Empty:
-                if self._trouble is not None:
-                    raise self._trouble from None
+                self.trouble.check()
                 if self._outcome is not None:
                     return None
         return None
 
-    def explain(self) -> None:
-        """Something that all do together has failed here: raise what has caused it elsewhere, if that is known soon.
+    def be_patient(self, seconds: float) -> None:
+        """Count the chief as gone if it says nothing for so many seconds."""
+        self._peer.silence_secs = seconds
 
-        Raises:
-          PeerLostError, PeerFailedError: see `serve`.
-        """
-        self._is_troubled.wait(FAILURE_SECS)
-        self.raise_trouble()
-
-    def raise_trouble(self) -> None:
-        """Raise what has become of the others, if anything has.
-
-        Raises:
-          PeerLostError, PeerFailedError: see `serve`.
-        """
-        if self._trouble is not None:
-            raise self._trouble
+    @property
+    def heard(self) -> float:
+        """A number that grows when the chief says anything."""
+        return self._peer.heard_at
 
     @property
     def is_connected(self) -> bool:
@@ -119,7 +118,7 @@ class Worker:
 
     def failed(self, error: BaseException) -> None:
         """Tell the chief that this worker fails: all end."""
-        if self._trouble is None:
+        if self.trouble.error is None:
             self._peer.tell("failed", why=headline(error), code=exit_code_of(error))
 
     def close(self) -> None:
@@ -130,23 +129,26 @@ class Worker:
         if kind == "state":
             self._show(message["state"])
         elif kind == "file":
-            self._received(message)
+            self._take(message)
         elif kind == "end" and message["phase"] == Phase.FAILED:
-            self._stop(PeerFailedError(f"the run ends on all workers: {message['why']}", int(message["code"])))
+            self.trouble.found(PeerFailedError(f"the run ends on all workers: {message['why']}", int(message["code"])))
         elif kind == "end":
             self._outcome = Outcome(Phase(message["phase"]), message["why"])
+            if self._is_busy:  # the chief has abandoned what all are in the midst of
+                self._abort(PeerLostError("the run has ended"))
         else:
             self._commands.put((kind, message))
 
+    def _take(self, message: Message) -> None:
+        try:
+            self._received(message)
+        except TrainerdError as error:
+            self.failed(error)
+            self.trouble.found(error)
+
     def _lost(self, why: str) -> None:
         if self._outcome is None:
-            self._stop(PeerLostError(why))
-
-    def _stop(self, error: TrainerdError) -> None:
-        if self._trouble is None:
-            self._trouble = error
-            self._is_troubled.set()
-            self._abort(str(error))
+            self.trouble.found(PeerLostError(why))
 
     def _show(self, state: Message) -> None:
         """Show the run as the chief sees it."""

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.format.bundle_writer import Form, Item
-from trainerd.checkpoints.format.snapshotter import TensorSnapshot
+from trainerd.checkpoints.format.snapshotter import OF_WORKER, TensorSnapshot
 
-_KEY = "trainerd/worker-{rank}/own_state"
+_KEY = OF_WORKER + "{rank}/own_state"
 
 
 class OwnState(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,10 @@ class KerasJobSession(FunctionSession):
         self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
         self._progress = Progress()
         callbacks = job.callbacks if writes else without_files(job.callbacks)
-        self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
+        elsewhere = [each for each in job.callbacks if each not in callbacks] if options.get("engine") else []
+        self._callbacks = Callbacks(
+            callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps, elsewhere=elsewhere
+        )
         self._timer, self._told_at = timer, -math.inf
         self._remembered: Any = None
         self._before: Any = None  # what callbacks remembered before what is under way between two epochs
@@ -372,10 +375,6 @@ class KerasJobSession(FunctionSession):
         """Take these figures for those of that epoch."""
         self._agreed = dict(logs)
 
-    @property
-    def _measured(self) -> list[Any]:
-        return list(self._model.metrics_variables) if self._engine is not None else []
-
     def _require_endless(self) -> None:
         if int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY:
             raise EntryError(
@@ -402,6 +401,11 @@ class KerasJobSession(FunctionSession):
         self._progress = Progress(**values["progress"])
         self._callbacks.remember(values["callbacks"])
         self._remembered = None
-        if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
+        if self._progress.stopped and _sorted(self._progress.settings) != _sorted(self._callbacks.settings):
             log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
             self._progress.stopped = ""
+
+
+def _sorted(settings: Sequence[Any]) -> list[bytes]:
+    """The settings of callbacks in an order that does not depend on which of them a worker calls itself."""
+    return sorted(map(packed, settings))

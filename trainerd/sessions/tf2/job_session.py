@@ -322,7 +322,7 @@ class FunctionSession:
     @property
     def _measured(self) -> list[Any]:
         """The variables of metrics that each worker has for itself over several steps."""
-        return []
+        return self._engine.totals if self._engine is not None else []
 
     def _require_endless(self) -> None:
         """Refuse a dataset that may end before those of other workers do."""

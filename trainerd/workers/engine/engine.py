@@ -7,8 +7,9 @@ which it holds.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -39,11 +40,13 @@ class Engine:
       step_secs: seconds that a worker waits for the others within a step.
 
     Attributes:
+      totals: the variables of metrics, which each worker has for itself.
       period: after how many steps the workers agree on whether to go on. The same on all.
     """
 
     def __init__(self, plan: ClusterPlan, *, heartbeat_secs: float, step_secs: float) -> None:
         self.period = 1
+        self.totals: list[Any] = []
         _choose_gpu(plan.local_rank)
         workers = [str(each) for each in plan.workers]
         context.context().configure_coordination_service(
@@ -57,15 +60,25 @@ class Engine:
         options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=step_secs)
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 
-    def scope(self) -> Any:
-        """A context in which variables are made that all workers have alike."""
-        return self.strategy.scope()
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """A context in which variables are made that all workers have alike, but for the totals of metrics.
+
+        TensorFlow adds those up over the workers whenever they are read. That would be a collective operation, and a
+        chief that saves or evaluates is alone. So each worker has its own.
+        """
+        with self.strategy.scope(), tf.variable_creator_scope(self._own_total):
+            yield
+
+    def _own_total(self, make: Callable[..., Any], **options: Any) -> Any:
+        if options.get("synchronization") is not tf.VariableSynchronization.ON_READ:
+            return make(**options)
+        alone = {"synchronization": tf.VariableSynchronization.AUTO, "aggregation": tf.VariableAggregation.NONE}
+        self.totals.append(make(**options | alone))
+        return self.totals[-1]
 
     def own(self, variables: Iterable[Any]) -> None:
-        """Make the totals of metrics each worker's own.
-
-        TensorFlow adds them up over the workers whenever they are read. That would be a collective operation, and a
-        chief that saves is alone.
+        """Make the totals of metrics each worker's own that Keras has made while a step was traced.
 
         Args:
           variables: of Keras; others than those totals are left as they are.
@@ -75,6 +88,7 @@ class Engine:
             is_total = getattr(value, "synchronization", None) is tf.VariableSynchronization.ON_READ
             if is_total and isinstance(value, tf.distribute.DistributedValues):
                 [variable._value] = self.strategy.experimental_local_results(value)
+                self.totals.append(variable._value)
 
     def replicated(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """A step as all workers do it together, each with its own batch."""
