@@ -470,6 +470,7 @@ def test_a_worker_that_waits_for_its_chief_hears_a_pause(monkeypatch: pytest.Mon
         with pytest.raises(SystemExit) as caught:
             creator.create_session()
         assert caught.value.code == 0 and manager.looks == 4
+        naps.clear()
         late = trainerd.WorkerSessionCreator(max_wait_secs=0)
         late._session_manager = _NeverReady()
         with pytest.raises(tf.errors.DeadlineExceededError):
