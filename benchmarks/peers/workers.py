@@ -28,7 +28,7 @@ def main() -> None:
     rank, seconds, rounds = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     plan = make_plan(ClusterConfig(), os.environ, rank)
     assert plan is not None
-    engine = Engine(plan, heartbeat_secs=20, step_secs=60)
+    engine = Engine(plan, heartbeat_secs=20)
 
     import keras
     import tensorflow as tf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,18 @@ def keras_model() -> trainerd.KerasJob:
     )
 
 
+def keras_files() -> trainerd.KerasJob:
+    """Callbacks that write files, one of them at every third batch, and one that stops the training."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=["mae"])
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(str(HERE / "own.keras"), save_freq=3),
+        keras.callbacks.CSVLogger(str(HERE / "epochs.csv")),
+        keras.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=100.0),
+    ]
+    return trainerd.KerasJob(model, (DATA[:, :4], DATA[:, 4]), batch_size=12, epochs=10, callbacks=callbacks)
+
+
 def fails_on_one() -> trainerd.Job:
     """A step of worker 1 fails."""
     weight = tf.Variable(0.0, aggregation=tf.VariableAggregation.MEAN)
@@ -111,6 +124,21 @@ def nan_on_one() -> trainerd.Job:
 def ends() -> trainerd.Job:
     """A dataset with an end."""
     return job_on(tf.data.Dataset.range(60).batch(6))
+
+
+def stuck_on_one() -> trainerd.Job:
+    """The input of worker 1 never gives its 30th batch; the process lives."""
+
+    def read(index: Any, number: Any) -> Any:
+        if trainerd.cluster().rank == 1 and int(number) == 29:
+            while True:
+                time.sleep(1)
+        return index
+
+    indices = trainerd.data.worker_batches(trainerd.data.shuffled_indices(60, seed=3, batch_size=12))
+    numbered = tf.data.Dataset.zip(indices, tf.data.Dataset.range(2**50))
+    slow = numbered.map(lambda index, number: tf.ensure_shape(tf.py_function(read, [index, number], tf.int64), [6]))
+    return job_on(slow)
 
 
 def dies_while_it_is_built() -> trainerd.Job:

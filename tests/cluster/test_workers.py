@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cluster.conftest import Cluster, figures
@@ -17,40 +18,41 @@ from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
 
-RUNS = [("shared", 1500), ("own", 1500), ("ahead", 1500), ("keras_model", 400)]
+RUNS = [("shared", 1500, 2), ("shared", 1000, 3), ("own", 1500, 2), ("ahead", 1500, 2), ("keras_model", 400, 2)]
 
 
-@pytest.mark.parametrize(("entry", "steps"), RUNS)
-def test_two_workers_that_are_paused_and_killed_end_as_two_that_were_not(
-    cluster: Cluster, entry: str, steps: int
+@pytest.mark.parametrize(("entry", "steps", "count"), RUNS)
+def test_workers_that_are_paused_and_killed_end_as_those_that_were_not(
+    cluster: Cluster, entry: str, steps: int, count: int
 ) -> None:
     keys = f"seed = 7\nmax_steps = {steps}\n[checkpoint]\nsave_model_steps = {steps // 20 + 1}\nkeep_last = 99"
-    cluster.configure(entry, 2, keys)
-    cluster.start(2, logdir="whole")
-    assert cluster.end() == [0, 0], cluster.text
+    cluster.configure(entry, count, keys)
+    cluster.start(count, logdir="whole")
+    assert cluster.end() == [0] * count, cluster.text
 
-    cluster.start(2)
+    cluster.start(count)
     cluster.until_training(steps // 20)
     cluster.workers[1].signal(signal.SIGTERM)
-    assert cluster.end() == [0, 0], cluster.text
+    assert cluster.end() == [0] * count, cluster.text
     rundir = RunDirectory(cluster.project / "run")
     [paused, *_] = saved(rundir)
     found = manifest.read(rundir.manifest(paused))
-    assert found.reason in ("pause", "schedule") and found.fingerprint["cluster.workers"] == "2"
+    assert found.reason in ("pause", "schedule") and found.fingerprint["cluster.workers"] == str(count)
     whose = "one for each worker" if entry in ("own", "ahead") else "one for all"
     assert found.fingerprint["cluster.positions"] == whose
 
-    for victim, others in ((1, 0), (0, 1)):
-        cluster.start(2)
+    for victim in (count - 1, 0):
+        cluster.start(count)
         before = cluster.workers[0].until_training().step
         cluster.until_training(before + 3)
         cluster.workers[victim].signal(signal.SIGKILL)
         began = time.monotonic()
-        assert cluster.workers[others].end() == 76, cluster.text
+        codes = [76] * count
+        codes[victim] = -signal.SIGKILL
+        assert cluster.end() == codes, cluster.text
         assert time.monotonic() - began < 5
-        assert cluster.workers[victim].end() == -signal.SIGKILL
-    cluster.start(2)
-    assert cluster.end() == [0, 0], cluster.text
+    cluster.start(count)
+    assert cluster.end() == [0] * count, cluster.text
     assert cluster.values(steps) == cluster.values(steps, "whole")
 
 
@@ -101,6 +103,17 @@ def test_commands_find_a_worker_where_the_chief_is_not(cluster: Cluster, start: 
     assert cluster.end() == [0, 0], cluster.text
     assert cluster.values(3000) == cluster.values(3000, "whole") and whole
     assert saved(RunDirectory(project / "elsewhere")) == []
+
+
+def test_callbacks_that_write_files_keep_the_workers_in_step(cluster: Cluster, project: Path) -> None:
+    """They are the chief's, and are called around each batch; the other stops the training, on all."""
+    cluster.configure("keras_files", 2, "seed = 1\n")
+    for _ in range(2):
+        cluster.start(2)
+        assert cluster.end() == [0, 0], cluster.text
+        assert "a callback stopped the training in epoch 2" in cluster.text
+    rows = (project / "epochs.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2, "each epoch once, by the chief"
 
 
 def test_another_number_of_workers_sees_the_same_elements(cluster: Cluster, project: Path) -> None:
@@ -194,6 +207,26 @@ def test_a_worker_that_hangs_is_noticed(cluster: Cluster) -> None:
     assert "worker 1" in chief.text and "is gone: nothing was heard of it" in chief.text
     worker.signal(signal.SIGCONT)
     assert worker.end() == 76, worker.text
+
+
+def test_a_worker_that_lives_and_does_not_come_is_noticed(cluster: Cluster) -> None:
+    config = cluster.configure("stuck_on_one", 2, 'input_position = "restart"\n')
+    config.write_text(config.read_text().replace("step_secs = 60", "step_secs = 4"))
+    cluster.start(2)
+    assert cluster.end() == [76, 76], cluster.text
+    assert "did not come together in step 30 for 4 s" in cluster.text
+
+
+def test_no_thread_is_left_of_a_step(cluster: Cluster) -> None:
+    """Of a collective operation with TensorFlow's own timeout one is, for so long."""
+    cluster.configure("shared", 2)
+    chief, _ = cluster.start(2)
+    cluster.until_training(500)
+    before = len(psutil.Process(chief.pid).threads())
+    cluster.until_training(chief.state.step + 2000)
+    assert len(psutil.Process(chief.pid).threads()) < before + 20
+    chief.signal(signal.SIGTERM)
+    assert cluster.end() == [0, 0], cluster.text
 
 
 def test_a_full_disk_at_the_chief_ends_nothing(cluster: Cluster, project: Path) -> None:

@@ -22,6 +22,7 @@ from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, WorkerSt
 from trainerd.workers.chief import Chief
 from trainerd.workers.lockstep import ChiefSession, WorkerCommands
 from trainerd.workers.peer import Message, Peer
+from trainerd.workers.step_watch import StepWatch
 from trainerd.workers.wire import Wire
 from trainerd.workers.worker import Worker
 
@@ -67,6 +68,11 @@ class Replicated(FakeSession):
 
     def restore_own_state(self, prefix: Path, rank: int) -> None:
         self.taken_back.append((prefix, rank))
+
+    stopped = ""
+
+    def stop(self, why: str) -> None:
+        self.stopped = why
 
     def digests(self) -> Mapping[str, str]:
         return {"value": str(self.value)}
@@ -318,6 +324,20 @@ def test_the_period_follows_the_rate(pair: Callable[..., Pair]) -> None:
     session.run_until(1)
     assert two.replicas.period == 1, "the first call compiles"
     session.run_until(1001)
-    assert two.replicas.period == 50, "a thousand steps took a second"
+    assert two.replicas.period == 80, "a thousand steps took a second"
     session.run_until(1002)
     assert two.replicas.period == 1
+
+
+def test_a_step_that_never_ends_is_noticed() -> None:
+    now, step, stalled = [0.0], [5], list[TrainerdError]()
+    watch = StepWatch(lambda: step[0], 300.0, stalled.append, timer=lambda: now[0])
+    assert not watch.look(), "no step is run"
+    with watch.running():
+        for at, is_stuck in ((1.0, False), (200.0, False), (302.0, True)):
+            now[0] = at
+            assert watch.look() is is_stuck
+        step[0] = 6
+        assert not watch.look() and not stalled
+    now[0] = 9000.0
+    assert not watch.look(), "a boundary may take as long as it takes"

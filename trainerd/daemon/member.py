@@ -32,6 +32,8 @@ from trainerd.workers.lockstep import ChiefSession, ReplicatedSession, WorkerCom
 from trainerd.workers.peer import Message, Peer
 from trainerd.workers.place import Place, set_place
 from trainerd.workers.plan import Address, ClusterPlan
+from trainerd.workers.step_watch import StepWatch
+from trainerd.workers.trouble import Trouble
 from trainerd.workers.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,7 @@ log = logging.getLogger(__name__)
 _RECEIVED = "received"
 BUILD_SECS = 300.0  # of silence while the job is built, when a process may stand still
 FORM_SECS = 120  # for TensorFlow to connect workers that are all there
-ABORT_SECS = 20.0  # until a process ends that is busy with something else when another worker is gone
+ABORT_SECS = 10.0  # until a process ends that is busy with something else when another worker is gone
 
 
 class Stage(enum.Enum):
@@ -52,6 +54,8 @@ class Stage(enum.Enum):
 
 class Member:
     """One worker of a cluster.
+
+    One class, since its methods are the stages of one life, which any thread may have to end.
 
     Args:
       config: whose `addresses` are those of all workers, and whose `rank` is this one's.
@@ -204,7 +208,7 @@ class Member:
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(FORM_SECS)
         try:
-            self._engine = Engine(self.plan, heartbeat_secs=cluster.heartbeat_secs, step_secs=cluster.step_secs)
+            self._engine = Engine(self.plan, heartbeat_secs=cluster.heartbeat_secs)
         finally:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, before)
@@ -231,10 +235,18 @@ class Member:
         assert self._chief is not None
         replicated = cast(ReplicatedSession, session)
         led = ChiefSession(
-            replicated, self._chief, self._engine, self._hand_over, leaves=lambda: self._flag.wants(Request.PAUSE)
+            replicated,
+            self._chief,
+            self._engine,
+            self._hand_over,
+            leaves=lambda: self._flag.wants(Request.PAUSE),
+            running=self._watch(session, self._chief.trouble).running,
         )
         self._chief.be_patient(self._config.cluster.heartbeat_secs)
         return cast(Session, led)
+
+    def _watch(self, session: Session, trouble: Trouble) -> StepWatch:
+        return StepWatch(lambda: session.step, self._config.cluster.step_secs, trouble.found)
 
     def _hand_over(self, prefix: Path) -> Mapping[str, Any]:
         """Send a checkpoint's files to those that do not share the run directory. Returns how all find it."""
@@ -257,7 +269,15 @@ class Member:
         """
         assert self._worker is not None
         replicated = cast(ReplicatedSession, session)
-        commands = WorkerCommands(replicated, self._worker, self.plan.rank, self._engine, self._find, self._tell_chief)
+        commands = WorkerCommands(
+            replicated,
+            self._worker,
+            self.plan.rank,
+            self._engine,
+            self._find,
+            self._tell_chief,
+            running=self._watch(session, self._worker.trouble).running,
+        )
         outcome = self._worker.serve({"ready": commands.ready}, until="ready")
         self._worker.be_patient(self._config.cluster.heartbeat_secs)
         outcome = outcome or self._worker.serve(commands.table())

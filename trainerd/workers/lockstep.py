@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,8 @@ from trainerd.workers.worker import Commands, Worker
 if TYPE_CHECKING:
     import numpy as np
 
-PERIOD_SECS = 0.05  # how often the workers agree on whether to go on, by the clock
+Running = Callable[[], contextlib.AbstractContextManager[None]]
+PERIOD_SECS = 0.08  # how often the workers agree on whether to go on, by the clock
 _MOST_STEPS = 65536
 _SHOWN = 5  # variables in a message
 
@@ -63,6 +65,15 @@ class ReplicatedSession(Session, Protocol):
         """Take back what the worker of this rank had of its own when a checkpoint was made."""
         ...
 
+    @property
+    def stopped(self) -> str:
+        """Why a callback has stopped the training; empty if none has."""
+        ...
+
+    def stop(self, why: str) -> None:
+        """Be stopped for this reason, or by none."""
+        ...
+
     def digests(self) -> Mapping[str, str]:
         """A digest of the value of each variable that is trained, by name."""
         ...
@@ -90,6 +101,7 @@ class ChiefSession:
       chief: the others.
       replicas: see there.
       where: maps a checkpoint's prefix to what the others need to read it.
+      running: a context for steps, in which it is seen that they go on.
       leaves: whether to leave instead of waiting until the others have built the job.
       timer: seconds on a clock that is never set.
     """
@@ -102,12 +114,14 @@ class ChiefSession:
         where: Callable[[Path], Mapping[str, Any]],
         *,
         leaves: Callable[[], bool] = lambda: False,
+        running: Running = contextlib.nullcontext,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session = session
         self._chief = chief
         self._replicas = replicas
         self._where = where
+        self._running = running
         self._timer = timer
         self._flag: StopFlag | None = None
         self._is_compiled = False
@@ -144,7 +158,7 @@ class ChiefSession:
             return Steps.unmeasured(before, 0)
         begun = self._timer()
         period = self._replicas.period
-        steps, answers = self._all("run", lambda: self._session.run_until(limit), limit=limit, period=period)
+        steps, answers = self._all("run", lambda: self._run(limit), limit=limit, period=period)
         self._adapt(len(steps.rows), self._timer() - begun)
         import numpy as np  # which the daemon's parent does without
 
@@ -153,6 +167,10 @@ class ChiefSession:
             self._require_equal()
         then = None if steps.then is None else functools.partial(self._between, steps.then)
         return Steps(steps.first, steps.names, np.mean(rows, axis=0), steps.ended, then, steps.over)
+
+    def _run(self, limit: int) -> Steps:
+        with self._running():
+            return self._session.run_until(limit)
 
     def _require_equal(self) -> None:
         """See that the workers train one model: what a step learns, it must bring together.
@@ -198,6 +216,7 @@ class ChiefSession:
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint on all workers."""
         self._all("restore", lambda: self._session.restore(prefix), **self._where(prefix))
+        self._chief.call("stop", why=self._session.stopped)  # which the callbacks decide that the chief alone has
         self._require_equal()
 
     def assign(self, name: str, value: float) -> None:
@@ -285,6 +304,7 @@ class WorkerCommands:
       rank: its rank.
       replicas: see there.
       found: maps what the chief says of a checkpoint to its prefix here.
+      running: a context for steps, in which it is seen that they go on.
       tell: told of the step and of the steps per second after each run.
     """
 
@@ -296,6 +316,7 @@ class WorkerCommands:
         replicas: Replicas,
         found: Callable[[Message], Path],
         tell: Callable[[int, float], None],
+        running: Running = contextlib.nullcontext,
     ) -> None:
         self._session = session
         self._worker = worker
@@ -303,6 +324,7 @@ class WorkerCommands:
         self._replicas = replicas
         self._found = found
         self._tell = tell
+        self._running = running
         self._then: Callable[[], Mapping[str, float]] | None = None
 
     def table(self) -> Commands:
@@ -312,6 +334,7 @@ class WorkerCommands:
             "run": self._run,
             "then": self._between,
             "own_state": lambda message: {"state": self._session.own_state()},
+            "stop": self._stop,
             "digests": lambda message: {"digests": dict(self._session.digests())},
             "logs": lambda message: {"logs": dict(self._session.epoch_logs())},
             "restore": self._restore,
@@ -327,7 +350,8 @@ class WorkerCommands:
     def _run(self, message: Message) -> Mapping[str, Any]:
         self._replicas.period = message["period"]
         begun = time.monotonic()
-        steps = self._together(lambda: self._session.run_until(message["limit"]))
+        with self._running():
+            steps = self._together(lambda: self._session.run_until(message["limit"]))
         self._then = steps.then
         count = len(steps.rows)
         self._tell(steps.last_step, count / max(time.monotonic() - begun, 1e-9))
@@ -350,6 +374,10 @@ class WorkerCommands:
 
     def _assign(self, message: Message) -> Mapping[str, Any]:
         self._session.assign(message["name"], message["value"])
+        return {}
+
+    def _stop(self, message: Message) -> Mapping[str, Any]:
+        self._session.stop(message["why"])
         return {}
 
     def _last(self, message: Message) -> Mapping[str, Any]:

@@ -60,7 +60,7 @@ class Callbacks:
         self._told: set[tuple[int, str]] = set()
         self._known = [set[str]() for _ in self._own]  # names of what was put back
         self._look()
-        self.settings = [[type(each).__name__, copy.deepcopy(plain(each))] for each in [*self._own, *elsewhere]]
+        self.settings = [[type(each).__name__, copy.deepcopy(plain(each))] for each in self._own]
         self._model = model
         self._as_made = self.moment()
         self.wants_batches = any(map(_wants_batches, [*self._own, *elsewhere]))

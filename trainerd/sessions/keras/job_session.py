@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +360,15 @@ class KerasJobSession(FunctionSession):
 
     # ------------------------------------------------------------------ several workers
 
+    @property
+    def stopped(self) -> str:
+        """Why a callback has stopped the training; empty if none has."""
+        return self._progress.stopped
+
+    def stop(self, why: str) -> None:
+        """Be stopped for this reason, or by none."""
+        self._progress.stopped = why
+
     def epoch_logs(self) -> Mapping[str, float]:
         """The numbers that this worker has measured in the epoch that ends at this boundary."""
         logs = self._progress.logs or self._logs()
@@ -401,11 +410,6 @@ class KerasJobSession(FunctionSession):
         self._progress = Progress(**values["progress"])
         self._callbacks.remember(values["callbacks"])
         self._remembered = None
-        if self._progress.stopped and _sorted(self._progress.settings) != _sorted(self._callbacks.settings):
+        if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
             self._progress.stopped = ""
-
-
-def _sorted(settings: Sequence[Any]) -> list[bytes]:
-    """The settings of callbacks in an order that does not depend on which of them a worker calls itself."""
-    return sorted(map(packed, settings))

@@ -315,6 +315,14 @@ class FunctionSession:
             self._has_read = False
             restore_order(self._job.dataset, self._iterator, self._passes)
 
+    @property
+    def stopped(self) -> str:
+        """Nothing: a job has no callbacks."""
+        return ""
+
+    def stop(self, why: str) -> None:
+        """Nothing: see `stopped`."""
+
     def digests(self) -> dict[str, str]:
         """A digest of the value of each variable that is trained, by name."""
         return {name: xxhash.xxh3_64_hexdigest(value.numpy()) for name, value in self.weights().items()}

@@ -37,14 +37,13 @@ class Engine:
     Args:
       plan: the workers. All of them must make it at the same time.
       heartbeat_secs: seconds of silence after which TensorFlow gives a worker up.
-      step_secs: seconds that a worker waits for the others within a step.
 
     Attributes:
       totals: the variables of metrics, which each worker has for itself.
       period: after how many steps the workers agree on whether to go on. The same on all.
     """
 
-    def __init__(self, plan: ClusterPlan, *, heartbeat_secs: float, step_secs: float) -> None:
+    def __init__(self, plan: ClusterPlan, *, heartbeat_secs: float) -> None:
         self.period = 1
         self.totals: list[Any] = []
         _choose_gpu(plan.local_rank)
@@ -52,13 +51,13 @@ class Engine:
         context.context().configure_coordination_service(
             service_type="standalone",
             service_leader="/job:worker/replica:0/task:0",
-            heartbeat_timeout_in_ms=int(heartbeat_secs * 1000),
+            heartbeat_timeout_in_ms=int(2 * heartbeat_secs * 1000),  # who is gone is known before that, and named
         )
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=plan.rank, rpc_layer="grpc"
         )
-        options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=step_secs)
-        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        # No `timeout_seconds` in its options: TensorFlow has a thread sleep for so long for each collective operation.
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
