@@ -5,7 +5,7 @@ BIN := .venv/bin
 JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test test-long test-all torture lint types systemd-test bench bench-short clean
+.PHONY: help run test test-long test-all torture lint types cluster-test systemd-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-all      those, and the ones that take longer (make test-long): twice the time"
 	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
 	@echo "make lint types    ruff and mypy"
+	@echo "make cluster-test  several workers on this machine, and a real Slurm; needs root and Slurm's packages"
 	@echo "make systemd-test  tests that boot a real systemd; needs root and systemd-container"
 	@echo "make bench         measure what is claimed, beside its peers"
 
@@ -44,6 +45,9 @@ test-all: test test-long
 
 torture: .venv/.test
 	TORTURE=long $(PYTEST) tests/torture
+
+cluster-test: .venv/.test
+	$(PYTEST) -n 2 tests/cluster
 
 systemd-test: .venv/.test
 	$(PYTEST) tests/systemd

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import experiments, latency, past, rates, report, stalls, starts
+from benchmarks import experiments, latency, past, rates, report, stalls, starts, workers
 from benchmarks.figures import Figure
 from benchmarks.plan import FULL, SHORT, Plan
 from benchmarks.processes import BenchmarkError
@@ -39,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Plan], list[Figure]]] = {
     "evaluating": past.evaluating,
     "going_back": past.going_back,
     "experiment": experiments.experiment,
+    "workers": workers.workers,
     "checkpoints": stalls.checkpoints,
 }
 

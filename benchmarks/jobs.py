@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import trainerd
 from benchmarks.loss import LEARNING_RATE, TARGET
+from trainerd.data import shuffled_indices, worker_batches
 from trainerd.examples import digits
 
 SIDE = 128
@@ -145,3 +146,26 @@ def _fastest(step: Callable[[], object], rounds: int = 8) -> float:
         step()
         times.append(time.perf_counter() - begun)
     return min(times)
+
+
+def two_workers() -> trainerd.Job:
+    """The tiny Keras model of peers/workers.py."""
+    keras.utils.set_random_seed(1)
+    layers = [keras.Input((8,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    optimizer = keras.optimizers.Adam(0.001)
+    optimizer.build(model.trainable_variables)
+    size = trainerd.cluster().size
+    points = tf.random.stateless_normal((640, 9), [1, 2])
+    batches = worker_batches(shuffled_indices(640, seed=1, batch_size=64))
+
+    def train_step(chosen: Any) -> dict[str, Any]:
+        batch = tf.gather(points, chosen)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(batch[:, :8], training=True) - batch[:, 8:]) ** 2)
+            part = loss / size
+        gradients = tape.gradient(part, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return {"loss": loss}
+
+    return trainerd.Job(train_step, dataset=batches, state={"model": model, "optimizer": optimizer})

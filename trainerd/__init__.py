@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from trainerd.monitored.singular_session import SingularMonitoredSession
     from trainerd.monitored.training_session import MonitoredTrainingSession
     from trainerd.supervisor.supervisor import Supervisor
+    from trainerd.workers.place import cluster
 
 __all__ = [
     "BestExporter",
@@ -79,6 +80,7 @@ __all__ = [
     "__version__",
     "build_parsing_serving_input_receiver_fn",
     "build_raw_serving_input_receiver_fn",
+    "cluster",
     "extend_export_strategy",
     "make_best_model_export_strategy",
     "make_early_stopping_hook",
@@ -120,6 +122,7 @@ _LATER = {
     "WorkerSessionCreator": "trainerd.monitored.session_creators",
     "build_parsing_serving_input_receiver_fn": "trainerd.estimator.export.receivers",
     "build_raw_serving_input_receiver_fn": "trainerd.estimator.export.receivers",
+    "cluster": "trainerd.workers.place",
     "extend_export_strategy": "trainerd.experiment.export.strategies",
     "make_best_model_export_strategy": "trainerd.experiment.export.strategies",
     "make_early_stopping_hook": "trainerd.experiment.early_stopping",

@@ -109,6 +109,28 @@ class InUseError(TrainerdError):
     summary = "another process trains in the run directory"
 
 
+class PeerLostError(TrainerdError):
+    """Another worker of the cluster is gone. Nothing of the step under way is saved."""
+
+    exit_code = 76
+    summary = "another worker of the cluster is gone: start this one again"
+
+
+class PeerFailedError(TrainerdError):
+    """Another worker of the cluster has failed; the code is the one that it exits with itself.
+
+    Args:
+      message: what it says.
+      code: what it exits with.
+    """
+
+    summary = "another worker of the cluster failed; each exits with the code of that one"
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+
 class ConfigError(TrainerdError):
     """trainerd.toml is wrong. Holds every mistake that was found, not the first."""
 

@@ -446,3 +446,32 @@ def test_tensorflows_own_hooks_are_taken_as_they_are(tmp_path: Path) -> None:
     assert list(tmp_path.glob("timeline-*.json"))
     train_monitored(tmp_path, 30)  # goes on from what TensorFlow's own hook saved
     assert value(tmp_path) == 60.0 and (20, "adopted") in saved(tmp_path)
+
+
+class _NeverReady:
+    """A SessionManager whose model the chief never makes ready."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float = 0) -> Any:
+        self.looks += 1
+        raise tf.errors.DeadlineExceededError(None, None, f"not ready after {max_wait_secs}")
+
+
+def test_a_worker_that_waits_for_its_chief_hears_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tf.Graph().as_default():
+        tf.compat.v1.train.get_or_create_global_step()
+        creator = trainerd.WorkerSessionCreator(max_wait_secs=60)
+        creator._session_manager = manager = _NeverReady()
+        naps: list[float] = []
+        monkeypatch.setattr("trainerd.monitored.session_creators.time.sleep", naps.append)
+        monkeypatch.setattr("trainerd.monitored.session_creators.is_told_to_pause", lambda: len(naps) == 3)
+        with pytest.raises(SystemExit) as caught:
+            creator.create_session()
+        assert caught.value.code == 0 and manager.looks == 4
+        naps.clear()
+        late = trainerd.WorkerSessionCreator(max_wait_secs=0)
+        late._session_manager = _NeverReady()
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            late.create_session()

@@ -32,7 +32,7 @@ from trainerd.errors import every_class
 from trainerd.job.definition import GraphJob, Job, KerasJob
 from trainerd.loop.signals.handlers import HANDLED
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Answer, Evaluations, Failure, LastCheckpoint, Phase, State
+from trainerd.rundir.state import Answer, Evaluations, Failure, LastCheckpoint, Phase, State, WorkerState
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
@@ -86,6 +86,8 @@ def plain_type(kind: Any) -> str:
     bounds = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)]
     least = next((m.ge for m in bounds if m.ge is not None), None)
     base = get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
+    if get_origin(base) is tuple:
+        return f"list of {plain_type(get_args(base)[0])}s"
     words = {int: "whole number", float: "number", str: "string", bool: "`true` or `false`"}[base]
     return words if least is None else f"{words}, {least} or more"
 
@@ -98,6 +100,8 @@ def plain_default(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{list(value)}`"
     return f'`"{value}"`' if isinstance(value, str) else f"`{value:g}`"
 
 
@@ -160,8 +164,10 @@ def command_of(title: str) -> click.Command:
 
 
 def options_of(title: str) -> set[str]:
-    """Every spelling of a command's options."""
-    options = [p for p in command_of(title).params if isinstance(p, click.Option)]
+    """Every spelling of a command's options, and of those of its own commands."""
+    command = command_of(title)
+    commands = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
+    options = [p for each in commands for p in each.params if isinstance(p, click.Option)]
     return {spelling for option in options for spelling in (*option.opts, *option.secondary_opts)}
 
 
@@ -230,6 +236,7 @@ def test_signals_are_those_that_are_handled() -> None:
         ("evaluations", [f.name for f in dataclasses.fields(Evaluations)]),
         ("last_checkpoint", [f.name for f in dataclasses.fields(LastCheckpoint)]),
         ("failure", [f.name for f in dataclasses.fields(Failure)]),
+        ("workers", [f.name for f in dataclasses.fields(WorkerState)]),
         ("answer", [f.name for f in dataclasses.fields(Answer)]),
         ("phase", [str(phase) for phase in Phase]),
     ],

@@ -26,6 +26,8 @@ FLOORS = [
     {"checkpoints/format"},
     {"loop", "loop/course", "loop/guard", "loop/minima"},
     {"loop/signals"},
+    {"workers"},
+    {"workers/engine"},
     {"events"},
     {"managed"},
     {"sessions/input"},
@@ -77,6 +79,7 @@ WITH_TENSORFLOW = {
     "sessions/tf1",
     "sessions/tf2",
     "supervisor",
+    "workers/engine",
 }
 HEAVY = ("tensorflow", "keras")
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name not in ("__main__.py", "__init__.py"))

@@ -19,6 +19,7 @@ GROUPS = {
 COMMANDS = {
     "run": ("training", "Train in the foreground."),
     "start": ("training", "Train as a daemon."),
+    "cluster": ("training", "Train with several workers on this machine, to try a job."),
     "status": ("training", "Show how a run is doing."),
     "save": ("training", "Write a checkpoint now and go on training."),
     "pause": ("training", "Write a checkpoint and stop."),

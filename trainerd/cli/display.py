@@ -86,6 +86,8 @@ def render(state: State, now: float) -> RenderableType:
     else:
         table.add_row("saved", "not yet")
     table.add_row("memory", size(state.memory_bytes))
+    for worker in state.workers:
+        table.add_row(f"worker {worker.rank}", worker.line(now))
     for warning in state.warnings:
         table.add_row("warning", Text(printable(warning), style="yellow"))
     if state.end and not state.phase.is_over:

@@ -17,7 +17,9 @@ import click
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import UsageError
+from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.workers.plan import make_plan
 
 Command = Callable[..., Any]
 
@@ -44,11 +46,30 @@ accept_changes_option = click.option(
 )
 
 
-def of_training(command: Command) -> Command:
-    """The options of the commands that train."""
+rank_option = click.option(
+    "--rank", type=click.IntRange(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
+)
+
+
+def of_a_run(command: Command) -> Command:
+    """The options of the commands that train, on all machines."""
     for option in (accept_changes_option, forever_option, max_steps_option, logdir_option, config_option):
         command = option(command)
     return command
+
+
+def of_training(command: Command) -> Command:
+    """The options of the commands that train in this process."""
+    return of_a_run(rank_option(command))
+
+
+def arguments(
+    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+) -> list[str]:
+    """The options of a run as they are typed."""
+    given = {"--config": config_path, "--logdir": logdir, "--max-steps": max_steps}
+    found = [part for name, value in given.items() if value is not None for part in (name, str(value))]
+    return [*found, *["--forever"] * forever, *["--accept-changes"] * accept_changes]
 
 
 def load_config(config_path: Path | None) -> Config:
@@ -77,7 +98,7 @@ def _digits() -> Config:
 
 
 def overrides(
-    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False
+    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False, rank: int | None = None
 ) -> Callable[[Config], Config]:
     """The command line's changes of a config, as a function that a reload calls again.
 
@@ -90,6 +111,9 @@ def overrides(
     where = str(logdir.absolute()) if logdir is not None else None  # now: the daemon works in another folder
 
     def apply(config: Config) -> Config:
+        plan = make_plan(config.cluster, os.environ, rank)
+        if plan is not None:
+            config = replace(config, rank=plan.rank, addresses=tuple(map(str, plan.workers)))
         config = replace(config, accept_changes=accept_changes)
         if where is not None:
             config = replace(config, logdir=where)
@@ -111,6 +135,17 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
         return _trusted(logdir.absolute())
     path = _find_config(config_path)
     return _trusted(_digits().rundir if path is None else configs.load_rundir(path))
+
+
+def asked_rundir(rundir: RunDirectory) -> RunDirectory:
+    """Where to ask whoever trains a run for something, on this machine.
+
+    That is the run directory, unless only workers of the run that are not the chief are on this machine: then it is
+    that of one of them, which passes on what it is asked for.
+    """
+    if read_holder(rundir) is not None:
+        return rundir
+    return next((each for each in rundir.workers() if read_holder(each) is not None), rundir)
 
 
 def _trusted(path: Path) -> RunDirectory:

@@ -21,6 +21,10 @@ _PIPELINE = "input.pipeline"
 _POSITION = ("input.element_spec", _PIPELINE)
 _CONTENT = "input.content"
 
+WORKERS = "cluster.workers"  # how many workers trained it; one if it is missing
+POSITIONS = "cluster.positions"  # whether the position of one is that of all
+SHARED, OWN = "one for all", "one for each worker"
+
 FORMAT = "input.format"  # of what follows; a manifest without it is of the first
 FIRST_FORMAT = "1"
 UNREAD = "?"  # in place of what this TensorFlow does not tell of a dataset
@@ -82,6 +86,8 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Diffe
     """All differences, sorted by name."""
     names = sorted(before.keys() | now.keys())
     changed = [Difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
+    if before.get(WORKERS) != now.get(WORKERS):  # each has another part of a batch, of one position
+        changed = [each for each in changed if each.name not in ("input.element_spec", _GRAPH)]
     is_readable = before.get(FORMAT, FIRST_FORMAT) == now.get(FORMAT, FIRST_FORMAT)
     return [each for each in changed if each.name != FORMAT and not _is_unread(each, is_readable=is_readable)]
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from msgspec import Meta
 
 from trainerd.config.metric_goals import Best, Target
+from trainerd.rundir.paths import WORKERS
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
@@ -126,6 +127,31 @@ class WatchdogConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    """The workers that train one model together."""
+
+    workers: tuple[str, ...] | Literal["slurm", "tf_config"] = _key(
+        (),
+        "",
+        'The `"host:port"` of each worker, by rank. `"slurm"`: the tasks of the Slurm step. `"tf_config"`: the '
+        "workers in "
+        "`TF_CONFIG`. Empty: this process trains alone.",
+    )
+    port: Annotated[int, Meta(ge=1024, le=65000)] = _key(
+        29500, "", 'With `"slurm"`, the chief\'s port. Worker r has the port r + 1 above it.'
+    )
+    token: Annotated[str, Meta(min_length=1)] = _key(
+        "cluster.token", "", "The file of the secret that all workers share, relative to the config's folder."
+    )
+    heartbeat_secs: Annotated[float, Meta(ge=1, le=3600)] = _key(
+        20.0, "s", "A worker of which nothing was heard for so long is gone."
+    )
+    step_secs: Annotated[float, Meta(ge=1, le=86400)] = _key(
+        300.0, "s", "The longest that workers wait for each other within a step."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogConfig:
     """What is logged."""
 
@@ -165,15 +191,24 @@ class Config:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     trouble: TroubleConfig = field(default_factory=TroubleConfig)
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     log: LogConfig = field(default_factory=LogConfig)
     path: Path | None = None
     folder: Path = field(default_factory=Path.cwd)
     accept_changes: bool = False
+    rank: int = 0
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether several workers train the run."""
+        return len(self.addresses) > 1
 
     @property
     def rundir(self) -> Path:
-        """The run directory, absolute."""
-        return rundir_of(self.folder, self.logdir)
+        """The run directory of this process, absolute. A worker that is not the chief has its own below the run's."""
+        run = rundir_of(self.folder, self.logdir)
+        return run / WORKERS / str(self.rank) if self.rank else run
 
     def parsed_best(self) -> Best | None:
         """What the best checkpoint is; None if the config does not say."""
@@ -184,7 +219,7 @@ class Config:
         return None if self.target is None else Target.parse(self.target)
 
 
-NOT_KEYS = {"path", "folder", "accept_changes"}  # not of the file
+NOT_KEYS = {"path", "folder", "accept_changes", "rank", "addresses"}  # not of the file
 
 
 def rundir_of(folder: Path, logdir: str) -> Path:

@@ -25,7 +25,7 @@ BACKUPS = 3
 OURS = "trainerd"  # the logger above those of its modules
 
 
-_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+_FORMAT = "%(asctime)s %(levelname)-7s %(worker)s%(message)s"
 
 
 _PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
@@ -111,7 +111,7 @@ class JournalHandler(logging.Handler):
             self.handleError(record)
 
 
-FIELDS = ("step", "phase", "event", "reason", "logdir")
+FIELDS = ("step", "phase", "event", "reason", "logdir", "rank")
 
 
 class Others(logging.Handler):
@@ -129,11 +129,17 @@ class Others(logging.Handler):
 
 
 class AddFields(logging.Filter):
-    """Gives each record the step and the phase at which it was written."""
+    """Gives each record the step and the phase at which it was written, and the worker's rank if there are several.
 
-    def __init__(self, state: Callable[[], State]) -> None:
+    Args:
+      state: gives the present state.
+      rank: of this worker; None if it trains alone.
+    """
+
+    def __init__(self, state: Callable[[], State], rank: int | None = None) -> None:
         super().__init__()
         self._state = state
+        self._rank = rank
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields that the record lacks."""
@@ -141,6 +147,8 @@ class AddFields(logging.Filter):
         for name, value in (("step", state.step), ("phase", str(state.phase)), ("logdir", state.logdir)):
             if not hasattr(record, name):
                 setattr(record, name, value)
+        if self._rank is not None:
+            record.rank, record.worker = self._rank, f"[{self._rank}] "
         return True
 
 
@@ -152,6 +160,6 @@ class _Printable(logging.Formatter):
 
 
 def make_formatter() -> logging.Formatter:
-    formatter = _Printable(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%SZ")
+    formatter = _Printable(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%SZ", defaults={"worker": ""})
     formatter.converter = time.gmtime
     return formatter

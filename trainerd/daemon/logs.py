@@ -35,6 +35,7 @@ def logging_to(
     state: Callable[[], State],
     capture: bool,
     terminal: logging.Handler | None = None,
+    rank: int | None = None,
 ) -> Iterator[None]:
     """Log trainerd's records, and warnings of all others, while the block runs.
 
@@ -44,6 +45,7 @@ def logging_to(
       state: gives the fields STEP and PHASE.
       capture: whether the process is a daemon without a terminal, whose output goes to the file.
       terminal: the handler that shows records to a person. Default: the journal or standard error.
+      rank: of this worker, which each line carries; None if it trains alone.
 
     Raises:
       StorageError: the file cannot be opened.
@@ -54,7 +56,7 @@ def logging_to(
         handlers.append(terminal or _terminal_handler())
     root, ours = logging.getLogger(), logging.getLogger(OURS)
     before = ours.level
-    fields = AddFields(state)
+    fields = AddFields(state, rank)
     for handler in handlers:
         handler.addFilter(fields)
     root.addHandler(others := Others(handlers))

@@ -18,6 +18,7 @@ from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, tensorflow_import
 from trainerd.daemon.exit import end_now
+from trainerd.daemon.member import Member
 from trainerd.daemon.program import DaemonHost, run
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
@@ -27,6 +28,7 @@ from trainerd.errors import (
     EntryError,
     JobError,
     TrainerdError,
+    UsageError,
     exit_code_of,
     full_message,
     headline,
@@ -94,6 +96,7 @@ class TrainerProcess:
         self._ended = ended
         self._is_unfinished = False  # whether services are to be done yet at the step of the newest checkpoint
         self._flag = DaemonFlag()
+        self._member: Member | None = None
 
     @property
     def state(self) -> State:
@@ -122,10 +125,14 @@ class TrainerProcess:
             self._rundir,
             self._config.entry,
             before=self._as_it_was_left,
-            observers=[self._notifier.observe, self._observe_watchdog, *self._observers],
+            observers=[self._notifier.observe, self._observe_watchdog, self._observe_member, *self._observers],
             moved=lambda: logs.follow(self._rundir.log),
         )
         self._reporter = self._claim.reporter
+        if self._config.is_of_several:
+            self._member = Member(
+                self._config, self._rundir, flag=self._flag, reporter=self._reporter, give_up=self._give_up
+            )
         with (
             contextlib.closing(self._notifier),
             logs.logging_to(
@@ -134,6 +141,7 @@ class TrainerProcess:
                 state=lambda: self._reporter.state,
                 capture=self._capture,
                 terminal=self._terminal,
+                rank=self._config.rank if self._config.is_of_several else None,
             ),
             undone_in_children(held.close),
             undone_in_children(ends_with_parent(os.getpid())),
@@ -162,6 +170,8 @@ class TrainerProcess:
     def _end(self, outcome: Outcome) -> None:
         log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
         self._reporter.update(phase=outcome.phase)
+        if self._member is not None:
+            self._member.end(outcome)
 
     def _as_it_was_left(self, state: State) -> State:
         """The state with the figures of the newest checkpoint, and with what failed before."""
@@ -187,13 +197,18 @@ class TrainerProcess:
 
     def _load_and_train(self) -> Outcome:
         """Load the job and train. A pause that is requested during one part is granted before the next."""
-        state = self._reporter.state
-        over = reached(self._config, state.step, state.metrics)
-        if over is not None and state.step > 0 and not self._is_unfinished:
+        over = self._over_already()
+        if self._member is not None:
+            over = self._member.gather(over)
+        if over is not None:
             return over
         session = self._load()
         logs.be_heard()
         renew_handlers()
+        if self._member is not None and not self._member.plan.is_chief:
+            return self._obey(self._member, session)
+        if self._member is not None and not isinstance(session, Program):
+            session = self._member.leading(session)
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
         if isinstance(session, Program):
@@ -217,6 +232,18 @@ class TrainerProcess:
         with Guard(self._flag, services, lambda outcome: self._abandon(services, outcome), self._give_up) as guard:
             services.guarded_by(guard)
             return Loop(services, session, flag=self._flag, reporter=self._reporter).train()
+
+    def _obey(self, member: Member, session: Session | Program) -> Outcome:
+        """Do what the chief of the cluster says."""
+        assert self._watchdog is not None and not isinstance(session, Program)
+        self._watchdog.save_progress = lambda: member.heard  # the chief saves, and beats meanwhile
+        return member.obey(session)
+
+    def _over_already(self) -> Outcome | None:
+        """How the run has ended, if there is nothing left to do."""
+        state = self._reporter.state
+        over = reached(self._config, state.step, state.metrics)
+        return over if state.step > 0 and not self._is_unfinished else None
 
     def _abandon(self, services: Services, outcome: Outcome) -> NoReturn:
         """End the process after a pause, from another thread than the loop's, which is stuck."""
@@ -262,8 +289,12 @@ class TrainerProcess:
         tensorflow_import.hush_tensorflow()
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):
+                engine = self._member.form() if self._member is not None else None
+                renew_handlers()  # forming the cluster takes SIGTERM
                 from trainerd.sessions import load
-            return (self._open_session or load.open_entry)(self._config)
+            if self._open_session is not None:
+                return self._open_session(self._config)
+            return load.open_entry(self._config, engine)
 
     def _paused_early(self) -> Outcome:
         request_files.consume(self._rundir.pause)
@@ -276,7 +307,7 @@ class TrainerProcess:
         self._notifier.reloading()
         try:
             return self._read_again()
-        except ConfigError as error:
+        except (ConfigError, UsageError) as error:
             log.error("the configuration was not read again: %s", error, extra={"event": "reload-failed"})
             return None
         finally:
@@ -302,6 +333,10 @@ class TrainerProcess:
         if self._watchdog is not None:
             self._watchdog.observe(state, time.monotonic())
 
+    def _observe_member(self, state: State) -> None:
+        if self._member is not None:
+            self._member.observe(state)
+
     def _look_at_disk(self) -> None:
         self._claim.look()
         if self._flag.has_program and request_files.is_asked(
@@ -317,6 +352,8 @@ class TrainerProcess:
     def _failed(self, error: TrainerdError) -> TrainerdError:
         """Report why the run ended. Returns the error that it ends with, which is another one after too many
         failures."""
+        if self._member is not None:
+            error = self._member.cause_of(error)
         if isinstance(error, JobError | EntryError):
             error.cause = in_a_line(error.__cause__) if error.__cause__ is not None else ""
             self._reporter.hold(failure=failures.count(self._reporter.state, error, time.time()))
@@ -339,3 +376,5 @@ class TrainerProcess:
             if isinstance(error, JobError | EntryError):
                 told = failures.told(self._reporter.state, told)
             self._reporter.update(phase=Phase.FAILED, error=told, exit_code=exit_code_of(error))
+        if self._member is not None:
+            self._member.end(error)

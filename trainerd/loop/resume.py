@@ -57,6 +57,7 @@ def find(
     if found is None:
         log.info("a new run: nothing to restore in %s", rundir.path, extra={"event": "new"})
     elif found.fingerprint:  # a checkpoint that a program saved itself has none
+        _require_same_workers(found, now)
         changes = fingerprint.differences(found.fingerprint, now)
         _tell(found.step, changes, exact=exact)
         if not accept_changes and not any(change.is_of_state for change in changes):
@@ -64,6 +65,28 @@ def find(
             if exact:
                 _refuse_other_dataset(found.step, changes, rundir)
     return found
+
+
+def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
+    """Refuse a checkpoint that holds a position for each worker, if the workers are others in number."""
+    had, has = (each.get(fingerprint.WORKERS, "1") for each in (found.fingerprint, now))
+    if had != has and found.fingerprint.get(fingerprint.POSITIONS) == fingerprint.OWN:
+        raise DataError(
+            f"step {found.step} was saved by {had} workers, each of which had an input of its own, and now there "
+            f"{'is 1' if has == '1' else f'are {has}'}. Start as many; or build the input with "
+            "trainerd.data.worker_batches and nothing after it that fetches ahead: that position serves any number of "
+            "workers; or set "
+            'input_position = "restart".'
+        )
+    if had != has:
+        log.info(
+            "step %d was saved by %s workers, and now %s: the elements are the same at each step, and weights may "
+            "differ by rounding",
+            found.step,
+            had,
+            has,
+            extra={"event": "resized"},
+        )
 
 
 def _tell(step: int, changes: list[Difference], *, exact: bool) -> None:

@@ -16,7 +16,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
 from trainerd.config.schema import Config
-from trainerd.errors import JobError, StorageError
+from trainerd.errors import JobError, StorageError, TrainerdError
 from trainerd.loop import outcome, resume
 from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Events, Model, Session, Steps
@@ -361,7 +361,7 @@ class Services:
                 self.checkpointer.finish(self._session, "failure")
             else:
                 self.checkpointer.wait()
-        except (JobError, StorageError) as another:
+        except TrainerdError as another:
             log.error("%s", another, extra={"event": "save-failed"})
 
     # ------------------------------------------------------------------ services

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import tensorflow as tf
 
 from trainerd.checkpoints import saver_checkpoints
 from trainerd.checkpoints.format.reader import read_whole
+from trainerd.loop.outcome import Paused
+from trainerd.loop.signals.dispatch import is_told_to_pause
 from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1
+
+_POLL_SECS = 0.5
 
 
 class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
@@ -119,8 +124,20 @@ class WorkerSessionCreator(_Creator):
         self._max_wait_secs = max_wait_secs
 
     def create_session(self) -> Any:
-        """Make the session."""
+        """Make the session.
+
+        Raises:
+          Paused: a pause was asked for while the chief was awaited.
+          tf.errors.DeadlineExceededError: the chief has not made the model ready in time.
+        """
         self._scaffold.finalize()
-        return self._get_session_manager().wait_for_session(
-            self._master, config=self._config, max_wait_secs=self._max_wait_secs
-        )
+        manager, deadline = self._get_session_manager(), time.monotonic() + self._max_wait_secs
+        while True:
+            try:  # TensorFlow's waiting looks twice a minute, and hears no signal
+                return manager.wait_for_session(self._master, config=self._config, max_wait_secs=0)
+            except tf.errors.DeadlineExceededError:
+                if is_told_to_pause():
+                    raise Paused from None
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_POLL_SECS)

@@ -12,6 +12,7 @@ from trainerd.errors import ConfigError
 from trainerd.system.durable_files import storage
 
 CHECKPOINT_BASENAME = "model.ckpt"
+WORKERS = "workers"  # the folder of those that are not the chief
 _STEP = "(?:0|[1-9][0-9]*)"  # as a file's name has it: one name for a step
 
 
@@ -68,6 +69,24 @@ class RunDirectory:
     def save_path(self) -> str:
         """What the checkpoints' names begin with, as a program that names the folder expects it."""
         return os.path.join(self.given or str(self.path), self.basename)  # noqa: PTH118, which would spell it anew
+
+    def worker(self, rank: int) -> RunDirectory:
+        """Where a worker that is not the chief has its lock, log and state."""
+        return RunDirectory(self.path / WORKERS / str(rank), self.basename)
+
+    def workers(self) -> list[RunDirectory]:
+        """Those of the workers that are not the chief, as far as they are on this machine."""
+        folder = self.path / WORKERS
+        try:
+            ranks = sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit())
+        except OSError:
+            return []
+        return [self.worker(rank) for rank in ranks]
+
+    @property
+    def gathering(self) -> Path:
+        """What the chief writes, and workers that share the folder read."""
+        return self.path / ".gathering"
 
     @property
     def lock(self) -> Path:

@@ -14,11 +14,13 @@ import msgspec
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.process_identity import is_process
 from trainerd.system.regular_files import read_regular
+from trainerd.text import printable, seconds, size
 
 
 class Phase(enum.StrEnum):
     """What the process is doing."""
 
+    GATHERING = "gathering"  # with the other workers of the cluster
     STARTING = "starting"
     RESTORING = "restoring"
     TRAINING = "training"
@@ -112,6 +114,35 @@ class Evaluations:
 
 
 @dataclass(frozen=True)
+class WorkerState:
+    """How another worker of the cluster is.
+
+    Attributes:
+      rank: its rank.
+      host, pid: the process.
+      step: the global step that it has come to.
+      steps_per_sec: how fast it did the last steps, the waiting for others included; None before it is known.
+      memory_bytes: its resident memory.
+      seen_at: when it said so, in seconds since 1970 (UTC), by its own clock.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    step: int
+    steps_per_sec: float | None
+    memory_bytes: int
+    seen_at: float
+
+    def line(self, now: float) -> str:
+        """How it is, in one line; `now` is in seconds since 1970 (UTC)."""
+        rate = f", {self.steps_per_sec:,.4g} steps/s" if self.steps_per_sec else ""
+        where = printable(" ".join(self.host.split()))
+        seen = seconds(max(0.0, now - self.seen_at))
+        return f"{where}, pid {self.pid}: step {self.step:,}{rate}, {size(self.memory_bytes)}, seen {seen} ago"
+
+
+@dataclass(frozen=True)
 class State:
     """One moment of a run.
 
@@ -133,6 +164,7 @@ class State:
       logdir, job: the run directory, and the entry that is trained.
       evaluations: what an Experiment has evaluated; None for what is none.
       answer: the reply to the last request that had an id.
+      workers: the other workers of the cluster; empty for a run on one machine, and for a worker that is not the chief.
       at: when this was written, in seconds since 1970 (UTC).
     """
 
@@ -156,6 +188,7 @@ class State:
     job: str = ""
     evaluations: Evaluations | None = None
     answer: Answer | None = None
+    workers: list[WorkerState] = field(default_factory=list)
     at: float = 0.0
 
     @property

@@ -19,6 +19,7 @@ from trainerd.loop.contract import Session
 from trainerd.managed.host import default_logdir
 from trainerd.sessions.tf1.job_session import GraphJobSession
 from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.workers.engine.engine import Engine
 
 AnyJob = Job | GraphJob | KerasJob
 
@@ -27,19 +28,33 @@ AnyJob = Job | GraphJob | KerasJob
 tf.config.list_logical_devices()
 
 
-def open_entry(config: Config) -> Session | Program:
+def open_entry(config: Config, engine: Engine | None = None) -> Session | Program:
     """Build the job that the config names, and a session for it; or find the function that writes its own loop.
 
     Args:
       config: what to build.
+      engine: has several workers train it together; None if this process trains alone.
 
     Raises:
       EntryError: the job cannot be had, or cannot be trained.
     """
+    if engine is not None:
+        return _replicated(config, engine)
     job = _load(config)
     if isinstance(job, Scheduled):
         return _program_of(job, config)
     return job if isinstance(job, Program) else _session_of(job, config)
+
+
+def _replicated(config: Config, engine: Engine) -> Session:
+    with engine.scope():
+        job = _load(config)
+    if not isinstance(job, Job | KerasJob):
+        raise EntryError(
+            f"entry = {config.entry!r}: several workers train a trainerd.Job or KerasJob together, and this is a "
+            f"{type(job).__name__}. See docs/many-machines.md."
+        )
+    return _session_of(job, config, writes=config.rank == 0, engine=engine)
 
 
 def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -> Session:
@@ -106,7 +121,12 @@ def _program_of(job: Scheduled, config: Config) -> Program:
 
 
 def _session_of(
-    job: AnyJob, config: Config, wrap: Callable[[Job], Job] = lambda job: job, *, writes: bool = True
+    job: AnyJob,
+    config: Config,
+    wrap: Callable[[Job], Job] = lambda job: job,
+    *,
+    writes: bool = True,
+    engine: Engine | None = None,
 ) -> Session:
     source = source_of(config.entry)
     if isinstance(job, GraphJob):
@@ -116,6 +136,7 @@ def _session_of(
         "stop_on_nan": config.stop_on_nan,
         "repeats": config.deterministic,
         "source": source,
+        "engine": engine,
     }
     if isinstance(job, KerasJob):
         from trainerd.sessions.keras.job_session import KerasJobSession  # Keras is imported where it is used

@@ -21,6 +21,8 @@ from trainerd.checkpoints.contents.state_readers import reader_of
 from trainerd.checkpoints.format import bundle_writer
 from trainerd.checkpoints.format.bundle_writer import Form, Item
 
+OF_WORKER = "trainerd/worker-"  # what another worker has of its own
+
 
 @dataclass(frozen=True)
 class TensorSnapshot:
@@ -49,7 +51,8 @@ class TensorSnapshot:
         """See `Snapshot`. Metrics of Keras begin anew with what is measured; an input reads ahead by itself."""
         for before, after in zip(self.items, later.items, strict=True):
             name = before.key.split("/.ATTRIBUTES")[0]
-            if not (is_of_metrics(before.key) or name == "iterator") and not _are_same(before.tensor, after.tensor):
+            reads_ahead = name == "iterator" or name.startswith(OF_WORKER)
+            if not (is_of_metrics(before.key) or reads_ahead) and not _are_same(before.tensor, after.tensor):
                 return name
         return None
 

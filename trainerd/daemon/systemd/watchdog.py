@@ -37,7 +37,7 @@ class Progress:
             self.value, self.at = value, now
 
 
-_LONG = (Phase.STARTING, Phase.RESTORING, Phase.EVALUATING, Phase.FINISHING)
+_LONG = (Phase.GATHERING, Phase.STARTING, Phase.RESTORING, Phase.EVALUATING, Phase.FINISHING)
 
 
 class Watchdog:
@@ -93,6 +93,7 @@ class Watchdog:
     def is_alive(self, now: float) -> bool:
         """Whether the phase has made progress within its own deadline."""
         deadline = {
+            Phase.GATHERING: 0.0,
             Phase.STARTING: self.config.first_step_secs,
             Phase.RESTORING: self.config.first_step_secs,
             Phase.FINISHING: self.config.first_step_secs,

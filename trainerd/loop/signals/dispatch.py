@@ -158,6 +158,11 @@ def were_told_to_pause() -> bool:
     return not _listeners.sessions and forget_pause()
 
 
+def is_told_to_pause() -> bool:
+    """Whether a pause was asked for that a session which is being made has not served."""
+    return _listeners.was_told_to_pause
+
+
 def renew_handlers() -> None:
     """Restore signal handling to what it was before a job was loaded."""
     _listeners.renew()

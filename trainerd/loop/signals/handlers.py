@@ -164,7 +164,7 @@ def handled(
 
     def renew() -> list[int]:
         replaced = [int(number) for number in HANDLED if signal.getsignal(number) is not heard]
-        for number in replaced:
+        for number in HANDLED:  # all: a library may have replaced one in C, which Python does not see
             signal.signal(number, heard)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         return replaced

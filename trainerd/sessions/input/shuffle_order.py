@@ -149,7 +149,7 @@ def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
     Raises:
       EntryError: there is one, and it is.
     """
-    unseeded = [each for each in stages(dataset) if stage_name(each) == "Shuffle" and not _has_seed(each)]
+    unseeded = [each for each in stages(dataset) if stage_name(each) == "Shuffle" and not has_seed(each)]
     if not unseeded:
         return
     way_out = "Give it a seed, shuffle(..., seed=1), or set `seed` in the config."
@@ -165,7 +165,7 @@ def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
     )
 
 
-def _has_seed(shuffle: tf.data.Dataset) -> bool:
+def has_seed(shuffle: tf.data.Dataset) -> bool:
     """Two zeros are no seed; a seed that is unknown before the dataset runs is one."""
     return setting(shuffle, "seed") != 0 or setting(shuffle, "seed2") != 0
 

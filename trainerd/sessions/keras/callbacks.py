@@ -28,6 +28,7 @@ class Callbacks:
       model: the model.
       epochs, steps: the params that they get; None if unknown.
       calls: whether this object calls them. If not, only their memory is saved.
+      elsewhere: callbacks that another worker calls, and this one does not.
 
     Attributes:
       wants_batches: whether one of them must be called around every batch.
@@ -38,7 +39,14 @@ class Callbacks:
     """
 
     def __init__(
-        self, callbacks: Sequence[Any], model: Any, *, epochs: int | None, steps: int | None, calls: bool = True
+        self,
+        callbacks: Sequence[Any],
+        model: Any,
+        *,
+        epochs: int | None,
+        steps: int | None,
+        calls: bool = True,
+        elsewhere: Sequence[Any] = (),
     ) -> None:
         own = [each for each in callbacks if type(each) is not keras.callbacks.ProgbarLogger]  # trainerd shows progress
         for each in own:
@@ -55,7 +63,7 @@ class Callbacks:
         self.settings = [[type(each).__name__, copy.deepcopy(plain(each))] for each in self._own]
         self._model = model
         self._as_made = self.moment()
-        self.wants_batches = any(map(_wants_batches, self._own))
+        self.wants_batches = any(map(_wants_batches, [*self._own, *elsewhere]))
 
     @property
     def for_evaluate(self) -> Any:

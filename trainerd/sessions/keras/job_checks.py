@@ -13,14 +13,23 @@ import tensorflow as tf
 from trainerd.errors import EntryError
 from trainerd.job.definition import KerasJob
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
+from trainerd.sessions.input.worker_batches import worker_batches
+from trainerd.workers.place import cluster
 
 
-def checked(job: KerasJob) -> KerasJob:
+def checked(job: KerasJob, *, is_alone: bool = True) -> KerasJob:
     """The same job, with its callbacks in one list.
+
+    Args:
+      job: what is to be trained.
+      is_alone: whether one process trains it. If not, the model is made under the strategy of several workers, which is
+        there for steps only: each worker validates by itself.
 
     Raises:
       EntryError: it cannot be trained.
     """
+    if not is_alone and isinstance(job.model, keras.Model):
+        job.model._distribute_strategy = None
     require_trainable(job.model)
     for name in ("steps_per_epoch", "epochs", "validation_steps"):
         _require_count(name, getattr(job, name), or_none=True)
@@ -55,11 +64,29 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
         return job.data, size, job.steps_per_epoch or size
     arrays, count = _arrays_of(job)
     size = -(-count // job.batch_size)
+    if cluster().size > 1:
+        return _parted(job, arrays, count), None, job.steps_per_epoch or size
     if not job.shuffle:
         return tf.data.Dataset.from_tensor_slices(arrays).batch(job.batch_size), size, job.steps_per_epoch or size
     indices = shuffled_indices(count, seed=0, batch_size=job.batch_size, runs_on=False)
     dataset = indices.map(lambda chosen: tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays))
     return dataset, None, job.steps_per_epoch or size
+
+
+def _parted(job: KerasJob, arrays: Any, count: int) -> tf.data.Dataset:
+    """This worker's part of each batch of arrays, without an end."""
+    if count % job.batch_size:
+        raise EntryError(
+            f"KerasJob: several workers part each batch among them, and the last of {count} examples in batches of "
+            f"{job.batch_size} is smaller. Take a batch_size that divides {count}; or give a dataset made with "
+            "trainerd.data.worker_batches."
+        )
+    if job.shuffle:
+        indices = shuffled_indices(count, seed=0, batch_size=job.batch_size)
+    else:
+        indices = tf.data.Dataset.range(count).batch(job.batch_size, drop_remainder=True).repeat()
+    chosen = worker_batches(indices)
+    return chosen.map(lambda those: tf.nest.map_structure(lambda array: tf.gather(array, those), arrays))
 
 
 def require_trainable(model: Any, name: str = "KerasJob") -> None:

@@ -19,7 +19,7 @@ from trainerd import text
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
-from trainerd.errors import DataError, JobError
+from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
 from trainerd.loop.contract import Exportable, Steps
@@ -62,14 +62,18 @@ class KerasJobSession(FunctionSession):
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
-        job = checked(job)
+        job = checked(job, is_alone=options.get("engine") is None)
         self._keras = job
         self._model = job.model
+        self._agreed: Mapping[str, Any] | None = None  # the figures of an epoch, if there are several workers
         self._data, self._size, self._epoch_steps = data_of(job)
         self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
         self._progress = Progress()
         callbacks = job.callbacks if writes else without_files(job.callbacks)
-        self._callbacks = Callbacks(callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps)
+        elsewhere = [each for each in job.callbacks if each not in callbacks] if options.get("engine") else []
+        self._callbacks = Callbacks(
+            callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps, elsewhere=elsewhere
+        )
         self._timer, self._told_at = timer, -math.inf
         self._remembered: Any = None
         self._before: Any = None  # what callbacks remembered before what is under way between two epochs
@@ -286,9 +290,9 @@ class KerasJobSession(FunctionSession):
                 extra={"event": "data-ended"},
             )
         logs = progress.logs or self._logs()
-        progress.logs = saveable(logs)
+        progress.logs, self._agreed = saveable(logs), None
         with self._whole():
-            if self._is_validated():
+            if self._engine is None and self._is_validated():
                 logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
             self._call("on_epoch_end", progress.epoch, logs)
         progress.epoch_logs = saveable(logs)
@@ -318,6 +322,8 @@ class KerasJobSession(FunctionSession):
 
     def _logs(self) -> dict[str, Any]:
         """The metrics of the epoch so far, as `fit` gives them to callbacks."""
+        if self._agreed is not None:
+            return dict(self._agreed)
         of_metrics = as_numbers(flat(self._model.get_metrics_result()))
         given = self._given()
         return of_metrics if not given or set(of_metrics) == self._names else given
@@ -351,6 +357,39 @@ class KerasJobSession(FunctionSession):
     def _call(self, name: str, *arguments: Any, **options: Any) -> None:
         self._remembered = None
         self._callbacks.call(name, *arguments, step=self.step, **options)
+
+    # ------------------------------------------------------------------ several workers
+
+    @property
+    def stopped(self) -> str:
+        """Why a callback has stopped the training; empty if none has."""
+        return self._progress.stopped
+
+    def stop(self, why: str) -> None:
+        """Be stopped for this reason, or by none."""
+        self._progress.stopped = why
+
+    def epoch_logs(self) -> Mapping[str, float]:
+        """The numbers that this worker has measured in the epoch that ends at this boundary."""
+        logs = self._progress.logs or self._logs()
+        return {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+
+    def validation_logs(self) -> Mapping[str, float]:
+        """The figures of the validation of that epoch, if it has one."""
+        if not self._is_validated():
+            return {}
+        return {f"val_{name}": value for name, value in self._validate().items() if isinstance(value, int | float)}
+
+    def agree_on(self, logs: Mapping[str, Any]) -> None:
+        """Take these figures for those of that epoch."""
+        self._agreed = dict(logs)
+
+    def _require_endless(self) -> None:
+        if int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY:
+            raise EntryError(
+                "KerasJob: the number of batches in the data is not known, and several workers must come to its end "
+                "together. End it with .repeat() and give steps_per_epoch."
+            )
 
     # ------------------------------------------------------------------ what is saved of it
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import keras
+import msgspec
 import tensorflow as tf
+import xxhash
 
 from trainerd.checkpoints.contents.graph_digest import digest_of
 from trainerd.checkpoints.contents.keras_variables import (
@@ -30,16 +32,21 @@ from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, 
 from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in
+from trainerd.sessions.input.own_state import OwnState, measured, position_of, stored_own_state, with_own_states
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.input.worker_batches import is_shared
 from trainerd.sessions.tf2.metrics import LOSS
 from trainerd.sessions.tf2.numbers import Numbers
+from trainerd.sessions.tf2.replicated_loop import ReplicatedLoop
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
 from trainerd.version import __version__
+from trainerd.workers.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
+ENDLESS = 2**40  # batches: from there on nobody sees the end
 RESERVED = ("global_step", "iterator", "hidden")
 
 
@@ -56,6 +63,7 @@ class FunctionSession:
       source: what the job was made from, for its fingerprint.
       restores_input: whether the dataset goes on from a restored position. If not, it begins at its beginning, and its
         position is saved from then on.
+      engine: has several workers do each step together; None if this process does it alone.
 
     Raises:
       EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
@@ -73,15 +81,19 @@ class FunctionSession:
         repeats: bool = False,
         source: str = "",
         restores_input: bool = True,
+        engine: Engine | None = None,
     ) -> None:
         self._job = job
+        self._engine = engine
         self._source = source
         with tf.device("CPU:0"):
             self._global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         tf.summary.experimental.set_step(self._global_step)
         self._iterator = _iterate(job.dataset)
+        if engine is not None:
+            self._require_endless()
         self._step = self._trace()
-        self._loop = GraphLoop(self._step, self._iterator, self._global_step, stops_at=[LOSS] if stop_on_nan else [])
+        self._loop = self._make_loop([LOSS] if stop_on_nan else [])
         require_kept(self._step.graph, refuse=repeats)
         self._has_read = False  # since it was made or restored
         self._exact_input = exact_input and self._iterator is not None
@@ -91,7 +103,10 @@ class FunctionSession:
             begin_order(job.dataset, begins_again=self.has_epochs)
         self._restores_input = self._exact_input and restores_input
         self._checkpoint = self._make_checkpoint(with_input=self._exact_input)
-        self._hidden = hidden_variables(self._job.state, variables_among(own_objects(self._checkpoint)))
+        tracked = variables_among(own_objects(self._checkpoint))
+        self._hidden = hidden_variables(self._job.state, tracked)
+        if engine is not None:
+            engine.own([*tracked, *self._hidden.values()])
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
         require_held(self._step.graph, held, refuse=repeats)
         self._numbers = Numbers(job.state, job.settable)
@@ -272,16 +287,80 @@ class FunctionSession:
         """Its curves, the pictures of its weights, and its own summaries."""
         return EventWriter(logdir)
 
+    # ------------------------------------------------------------------ several workers
+
+    @property
+    def shares_position(self) -> bool:
+        """Whether all workers read one input, each its part of every batch, so that its position is that of all."""
+        return self._iterator is None or not self._exact_input or is_shared(self._job.dataset)
+
+    @property
+    def has_own_state(self) -> bool:
+        """Whether each worker has something of its own that a checkpoint must hold."""
+        return not self.shares_position or bool(self._measured)
+
+    def own_state(self) -> bytes:
+        """What this worker has of its own, as it is sent."""
+        position = b"" if self.shares_position else position_of(self._iterator)
+        return msgspec.msgpack.encode(OwnState(position, measured(self._measured)))
+
+    def with_own_states(self, snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
+        """A snapshot with what other workers have of their own, by rank."""
+        return with_own_states(snapshot, states)
+
+    def restore_own_state(self, prefix: Path, rank: int) -> None:
+        """Take back what the worker of this rank had of its own when a checkpoint was made."""
+        stored_own_state(prefix, rank).put_back(self._iterator, self._measured)
+        if not self.shares_position:
+            self._has_read = False
+            restore_order(self._job.dataset, self._iterator, self._passes)
+
+    @property
+    def stopped(self) -> str:
+        """Nothing: a job has no callbacks."""
+        return ""
+
+    def stop(self, why: str) -> None:
+        """Nothing: see `stopped`."""
+
+    def digests(self) -> dict[str, str]:
+        """A digest of the value of each variable that is trained, by name."""
+        return {name: xxhash.xxh3_64_hexdigest(value.numpy()) for name, value in self.weights().items()}
+
+    @property
+    def _measured(self) -> list[Any]:
+        """The variables of metrics that each worker has for itself over several steps."""
+        return self._engine.totals if self._engine is not None else []
+
+    def _require_endless(self) -> None:
+        """Refuse a dataset that may end before those of other workers do."""
+        size = tf.data.INFINITE_CARDINALITY if self._job.dataset is None else int(self._job.dataset.cardinality())
+        if size == tf.data.INFINITE_CARDINALITY or size >= ENDLESS:
+            return
+        raise EntryError(
+            "the job's dataset ends, or its size is not known: where it ended on one worker, the others would wait. "
+            "End "
+            "it with .repeat(); `max_steps` says where training ends."
+        )
+
     # ------------------------------------------------------------------ building
 
     def _trace(self) -> Any:
         """The job's step as one concrete function, from a batch to its metrics."""
         step = self._job.train_step
+        if self._engine is not None:
+            step = self._engine.replicated(step)
         if not hasattr(step, "get_concrete_function"):
             step = tf.function(step)
         batch = [] if self._iterator is None else [self._iterator.element_spec]
         with user_code(lambda error: EntryError(f"the job's train_step does not trace:\n{job_traceback(error)}")):
             return step.get_concrete_function(*batch)
+
+    def _make_loop(self, stops_at: Sequence[str]) -> GraphLoop:
+        """The loop over the traced step."""
+        if self._engine is None:
+            return GraphLoop(self._step, self._iterator, self._global_step, stops_at=stops_at)
+        return ReplicatedLoop(self._engine, self._step, self._iterator, self._global_step, stops_at=stops_at)
 
     def _make_checkpoint(self, *, with_input: bool) -> tf.train.Checkpoint:
         if taken := [name for name in RESERVED if name in self._job.state]:

@@ -107,19 +107,9 @@ class GraphLoop:
         """
 
         def one_step(count: tf.Tensor) -> tf.Tensor:
-            batch = [] if self._iterator is None else [next_batch(self._iterator)]
-            with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-                entered = [self._entered.assign_add(1, read_value=False)] if batch else []
-            with tf.control_dependencies(entered):
-                outputs = self._step(*batch)
-            with tf.control_dependencies(tf.nest.flatten(outputs)):  # the call as a whole, with all that it assigns
-                checked = self._checked(outputs)
-                if self.names:
-                    row = as_row(outputs, self.names, self._dtype)
-                    tf.raw_ops.ResourceScatterUpdate(resource=self._rows.handle, indices=count, updates=row)
-                if self._counts:
-                    self._global_step.assign_add(1, read_value=False)
-                after = count + 1
+            outputs = self._one_step(count)
+            with tf.control_dependencies(tf.nest.flatten(outputs)):
+                checked, after = self._checked(outputs), count + 1
                 are_numbers = functools.reduce(tf.logical_and, map(tf.math.is_finite, checked), True)
                 return tf.where(are_numbers, after, tf.int64.max) if checked else after
 
@@ -135,6 +125,21 @@ class GraphLoop:
             return done
 
         return run  # type: ignore[no-any-return]
+
+    def _one_step(self, count: tf.Tensor) -> Any:
+        """One step in the graph, with what counts and records it. Returns what the step returns."""
+        batch = [] if self._iterator is None else [next_batch(self._iterator)]
+        with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+            entered = [self._entered.assign_add(1, read_value=False)] if batch else []
+        with tf.control_dependencies(entered):
+            outputs = self._step(*batch)
+        with tf.control_dependencies(tf.nest.flatten(outputs)):  # the call as a whole, with all that it assigns
+            if self.names:
+                row = as_row(outputs, self.names, self._dtype)
+                tf.raw_ops.ResourceScatterUpdate(resource=self._rows.handle, indices=count, updates=row)
+            if self._counts:
+                self._global_step.assign_add(1, read_value=False)
+        return outputs
 
 
 def _with_output(traced: Any, iterator: Any) -> Any:

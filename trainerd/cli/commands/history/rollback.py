@@ -37,8 +37,10 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
     """
     rundir = options.find_rundir(config_path, logdir)
     target = Target(choose(rundir, where, metric, line), line)
-    rollback.require_target(rundir, target)
-    holder = read_holder(rundir)
+    asked = options.asked_rundir(rundir)
+    if asked is rundir or rundir.steps():  # else the checkpoints are on the chief's machine, and the chief looks
+        rollback.require_target(rundir, target)
+    rundir, holder = asked, read_holder(asked)
     if request_files.is_asked(rundir.rollback):
         raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
     start = options.command_line("start", config_path, logdir)

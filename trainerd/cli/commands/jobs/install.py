@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import install_plan
+from trainerd.cli import install_plan, slurm_script
 from trainerd.cli.install_plan import Plan, make_plan
-from trainerd.cli.options import command_line
+from trainerd.cli.options import command_line, load_config
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.system.durable_files import storage, write_atomic
@@ -28,9 +28,15 @@ from trainerd.system.durable_files import storage, write_atomic
     type=click.Path(path_type=Path),
     help="The config. Default: /etc/trainerd/trainerd.toml with --system, ./trainerd.toml with --user.",
 )
+@click.option("--slurm", is_flag=True, help="Write trainerd.sbatch beside the config, a script for Slurm, and no unit.")
 @click.option("--dry-run", is_flag=True, help="Show the unit and write nothing.")
-def command(for_user: bool, for_all: bool, name: str | None, config_path: Path | None, dry_run: bool) -> None:
+def command(
+    for_user: bool, for_all: bool, name: str | None, config_path: Path | None, slurm: bool, dry_run: bool
+) -> None:
     """Install a systemd unit, so that a run trains in the background and goes on after a reboot."""
+    if slurm:
+        _install_slurm(config_path, dry_run)
+        return
     if for_user and for_all:
         raise UsageError("--user and --system contradict each other.")
     user = for_user or (not for_all and os.geteuid() != 0)
@@ -48,13 +54,16 @@ def command(for_user: bool, for_all: bool, name: str | None, config_path: Path |
         say(line)
 
 
-# ---------------------------------------------------------------------- the config
-
-
-# ---------------------------------------------------------------------- what the service's user can reach
-
-
-# ---------------------------------------------------------------------- the unit
+def _install_slurm(config_path: Path | None, dry_run: bool) -> None:
+    config = load_config(config_path)
+    if config.path is None:
+        raise UsageError("there is no trainerd.toml here: `trainerd init DIR` writes one to start from.")
+    if dry_run:
+        say(slurm_script.script(config.path, config.rundir / "state.json"), nl=False)
+        return
+    path = slurm_script.write(config.path, config.rundir)
+    say(f"wrote {path}")
+    say(f"Next:  sbatch --nodes=2 --ntasks-per-node=1 {shlex.quote(str(path))}")
 
 
 def _write(plan: Plan) -> None:

@@ -27,7 +27,7 @@ _LINE_BYTES = 4096  # of the end of the log that are looked at, for each line th
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=50, show_default=True, help="How many lines.")
 def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: int) -> None:
     """Show the end of the run's log. Under systemd `journalctl -u trainerd` has the same lines, with fields."""
-    path = options.find_rundir(config_path, logdir).log
+    path = options.asked_rundir(options.find_rundir(config_path, logdir)).log
     if not os.path.lexists(path):
         raise NotRunningError(f"there is no log at {path}. A program of your own logs where it says, and not there.")
     with _open(path) as file:

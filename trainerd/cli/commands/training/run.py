@@ -20,13 +20,18 @@ from trainerd.loop.outcome import Outcome
 @click.command("run")
 @options.of_training
 def command(
-    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+    config_path: Path | None,
+    logdir: Path | None,
+    max_steps: int | None,
+    forever: bool,
+    accept_changes: bool,
+    rank: int | None,
 ) -> None:
     """Train in the foreground, from where the run left off.
 
     Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
     """
-    overrides = options.overrides(logdir, max_steps, forever, accept_changes)
+    overrides = options.overrides(logdir, max_steps, forever, accept_changes, rank)
     written = options.load_config(config_path)
     config = overrides(written)
     with contextlib.ExitStack() as stack:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -9,14 +11,39 @@ import click
 from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.daemon.detach import start
+from trainerd.daemon.keeping_alive import Kept, keep_alive_in_background
+from trainerd.rundir import lock
+from trainerd.rundir.paths import RunDirectory
 
 
 @click.command("start")
 @options.of_training
+@click.option(
+    "--keep-alive",
+    is_flag=True,
+    help="Start it again if it is killed, or if another worker of the cluster is gone. Returns at once.",
+)
 def command(
-    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+    config_path: Path | None,
+    logdir: Path | None,
+    max_steps: int | None,
+    forever: bool,
+    accept_changes: bool,
+    rank: int | None,
+    keep_alive: bool,
 ) -> None:
     """Train in the background. Returns when the first step is done, or with the error that prevented it."""
-    overrides = options.overrides(logdir, max_steps, forever, accept_changes)
+    overrides = options.overrides(logdir, max_steps, forever, accept_changes, rank)
     config = overrides(options.load_config(config_path))
-    say(start(config, overrides))
+    if not keep_alive:
+        say(start(config, overrides))
+        return
+    rundir = RunDirectory(config.rundir)
+    rundir.create()
+    with lock.hold(rundir):
+        pass  # else another process trains there
+    typed = options.arguments(config_path, logdir, max_steps, forever, accept_changes)
+    typed += ["--rank", str(config.rank)] if config.is_of_several else []
+    kept = Kept([sys.executable, "-m", "trainerd", "run", *typed], os.environ, "the trainer", is_shown=False)
+    pid = keep_alive_in_background(kept, Path.cwd())
+    say(f"kept alive in the background by pid {pid}: the log is {rundir.log}")

@@ -32,7 +32,7 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
 
     Quick: it reads one file, and imports no TensorFlow.
     """
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
     while True:
         state, running = look(rundir, options.command_line("run", config_path, logdir))
         if watch and not as_json:
@@ -105,6 +105,7 @@ def text(state: State, running: bool) -> str:
         rows.append(("saving", f"step {state.saving:,}"))
     if running:
         rows.append(("memory", size(state.memory_bytes)))
+        rows += [(f"worker {worker.rank}", worker.line(time.time())) for worker in state.workers]
     rows += [("warning", warning) for warning in state.warnings]
     if state.error:
         rows.append(("error", state.error))

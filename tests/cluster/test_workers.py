@@ -1,0 +1,269 @@
+"""Two and three workers: paused, killed, resumed, and the same as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.conftest import Cluster, figures
+from tests.process.conftest import Start
+from tests.process.trainers import saved, wait_for
+from trainerd.checkpoints import manifest
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
+
+RUNS = [("shared", 1500, 2), ("shared", 1000, 3), ("own", 1500, 2), ("ahead", 1500, 2), ("keras_model", 400, 2)]
+
+
+@pytest.mark.parametrize(("entry", "steps", "count"), RUNS)
+def test_workers_that_are_paused_and_killed_end_as_those_that_were_not(
+    cluster: Cluster, entry: str, steps: int, count: int
+) -> None:
+    keys = f"seed = 7\nmax_steps = {steps}\n[checkpoint]\nsave_model_steps = {steps // 20 + 1}\nkeep_last = 99"
+    cluster.configure(entry, count, keys)
+    cluster.start(count, logdir="whole")
+    assert cluster.end() == [0] * count, cluster.text
+
+    cluster.start(count)
+    cluster.until_training(steps // 20)
+    cluster.workers[1].signal(signal.SIGTERM)
+    assert cluster.end() == [0] * count, cluster.text
+    rundir = RunDirectory(cluster.project / "run")
+    [paused, *_] = saved(rundir)
+    found = manifest.read(rundir.manifest(paused))
+    assert found.reason in ("pause", "schedule") and found.fingerprint["cluster.workers"] == str(count)
+    whose = "one for each worker" if entry in ("own", "ahead") else "one for all"
+    assert found.fingerprint["cluster.positions"] == whose
+
+    for victim in (count - 1, 0):
+        cluster.start(count)
+        before = cluster.workers[0].until_training().step
+        cluster.until_training(before + 3)
+        cluster.workers[victim].signal(signal.SIGKILL)
+        began = time.monotonic()
+        codes = [76] * count
+        codes[victim] = -signal.SIGKILL
+        assert cluster.end() == codes, cluster.text
+        assert time.monotonic() - began < 5
+    cluster.start(count)
+    assert cluster.end() == [0] * count, cluster.text
+    assert cluster.values(steps) == cluster.values(steps, "whole")
+
+
+def test_what_a_worker_is_asked_for_is_done_by_all(cluster: Cluster, start: Start) -> None:
+    cluster.configure("shared", 2)
+    chief, worker = cluster.start(2)
+    cluster.until_training(20)
+    worker.signal(signal.SIGUSR1)
+    chief.until_printed(r"saved step \d+ \(request\)")
+    (worker.rundir.path / "save").touch()
+    wait_for(lambda: chief.text.count("(request)") == 2, lambda: cluster.text)
+    state = chief.until(lambda s: [each.rank for each in s.workers] == [1], "the other worker")
+    assert state.workers[0].pid == worker.pid and state.workers[0].step > 0
+    status = start("status")
+    assert status.end() == 0 and f"pid {worker.pid}: step" in status.text and "worker 1" in status.text
+    shown = worker.until(lambda s: s.phase is Phase.TRAINING and s.last_checkpoint is not None, "the chief's state")
+    assert shown.last_checkpoint is not None and Path(shown.last_checkpoint.path).parent == chief.rundir.path
+    assert "[0] saved step" in chief.rundir.log.read_text() and "[1] " in worker.rundir.log.read_text()
+    (worker.rundir.path / "set").write_text("learning_rate=0.001\n")
+    chief.until_printed("learning_rate")
+    chief.signal(signal.SIGUSR1)
+    began = time.monotonic()
+    for each in cluster.workers:  # as systemd and Slurm do it
+        each.signal(signal.SIGTERM)
+    assert cluster.end() == [0, 0], cluster.text
+    assert time.monotonic() - began < 5
+    assert manifest.read(chief.rundir.manifest(saved(chief.rundir)[0])).reason in ("pause", "set", "request")
+
+
+def test_commands_find_a_worker_where_the_chief_is_not(cluster: Cluster, start: Start, project: Path) -> None:
+    """The run directory of another machine, which does not share the chief's: checkpoints come over the network."""
+    cluster.configure("shared", 2, "max_steps = 3000\n")
+    whole = cluster.start(2, logdir="whole")
+    assert cluster.end() == [0, 0], cluster.text
+    for _ in range(2):
+        chief, worker = cluster.workers = [cluster.start_one(0), cluster.start_one(1, logdir="elsewhere")]
+        before = chief.until_training().step
+        chief.until_training(before + 30)
+        save = start("save", "--wait", "--logdir", "elsewhere")
+        assert save.end() == 0 and "saved step" in save.text, save.text
+        status = start("status", "--logdir", "elsewhere")
+        assert status.end() == 0 and f"training (pid {worker.pid})" in status.text
+        pause = start("pause", "--wait", "--logdir", "elsewhere")
+        assert pause.end() == 0, pause.text
+        assert cluster.end() == [0, 0], cluster.text
+    assert "1 of them do not share the run directory" in chief.text
+    cluster.workers = [cluster.start_one(0), cluster.start_one(1, logdir="elsewhere")]
+    assert cluster.end() == [0, 0], cluster.text
+    assert cluster.values(3000) == cluster.values(3000, "whole") and whole
+    assert saved(RunDirectory(project / "elsewhere")) == []
+
+
+def test_callbacks_that_write_files_keep_the_workers_in_step(cluster: Cluster, project: Path) -> None:
+    """They are the chief's, and are called around each batch; the other stops the training, on all."""
+    cluster.configure("keras_files", 2, "seed = 1\n")
+    for _ in range(2):
+        cluster.start(2)
+        assert cluster.end() == [0, 0], cluster.text
+        assert "a callback stopped the training in epoch 2" in cluster.text
+    rows = (project / "epochs.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2, "each epoch once, by the chief"
+
+
+def test_another_number_of_workers_sees_the_same_elements(cluster: Cluster, project: Path) -> None:
+    steps, more = 0, "[summary]\nmetrics_steps = 1\n"
+    for count in (2, 3, 1):
+        steps += 40
+        cluster.configure("shared", count, f"max_steps = {steps}\n{more}")
+        cluster.start(count)
+        assert cluster.end() == [0] * count, cluster.text
+    cluster.configure("shared", 1, f"max_steps = {steps}\n{more}")
+    cluster.start(1, logdir="alone")
+    assert cluster.end() == [0], cluster.text
+    resized, alone = figures(project / "run"), figures(project / "alone")
+    assert resized.steps == alone.steps == list(range(1, steps + 1))
+    assert resized.values == pytest.approx(alone.values, rel=1e-6)
+    log = (project / "run" / "trainerd.log").read_text()
+    assert "weights may differ by rounding" in log
+
+
+def test_another_number_of_workers_with_data_of_their_own_is_refused(cluster: Cluster) -> None:
+    cluster.configure("own", 2, "max_steps = 20\n")
+    cluster.start(2)
+    assert cluster.end() == [0, 0], cluster.text
+    cluster.configure("own", 3, "max_steps = 40\n")
+    cluster.start(3)
+    assert cluster.end() == [65, 65, 65], cluster.text
+    assert "was saved by 2 workers, each of which had an input of its own, and now there are 3" in cluster.text
+    cluster.configure("own", 1, "max_steps = 40\n")
+    cluster.start(1)
+    assert cluster.end() == [65], cluster.text
+
+
+def test_a_stop_while_the_others_are_awaited_is_served_at_once(cluster: Cluster, project: Path) -> None:
+    cluster.configure("shared", 3)
+    chief = cluster.start_one(0)
+    chief.until_printed(r"waiting for workers 1 \(127.0.0.1:\d+\), 2")
+    worker = cluster.start_one(1)
+    chief.until_printed("worker 1 .* is there")
+    state = chief.until(lambda s: s.phase is Phase.GATHERING and bool(s.warnings), "gathering")
+    assert "the cluster is not complete: waiting for worker" in state.warnings[0]
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+    chief.until_printed("worker 1 left")
+    again = cluster.start_one(1)
+    wait_for(lambda: chief.text.count("is there") == 2, lambda: chief.text)
+    (project / "run" / "pause").touch()
+    assert [chief.end(), again.end()] == [0, 0], chief.text + again.text
+
+
+@pytest.mark.parametrize(
+    ("entry", "codes", "said"),
+    [
+        ("fails_on_one", [70, 70], r"worker 1: the job failed in step 31"),
+        ("nan_on_one", [70, 70], r"the loss became nan in step 30"),
+        ("unseeded", [69, 69], r"shuffled without a seed"),
+        ("ends", [69, 69], r"End it with .repeat\(\)"),
+        ("counted", [69, 69], r"several workers train a trainerd.Job or KerasJob"),
+        ("dies_while_it_is_built", [76, 9], r"worker 1 .* is gone"),
+        ("differs", [69, 69], r"Shape mismatch"),
+        ("assigns", [70, 70], r"the workers have drifted apart by step 1: weight on worker 1"),
+    ],
+)
+def test_what_goes_wrong_on_one_is_told_on_all(cluster: Cluster, entry: str, codes: list[int], said: str) -> None:
+    cluster.configure(entry, 2)
+    cluster.start(2)
+    assert cluster.end() == codes, cluster.text
+    cluster.workers[0].until_printed(said)
+    last = read_state(RunDirectory(cluster.project / "run").state)
+    assert last is not None and last.phase is Phase.FAILED and last.exit_code == codes[0]
+
+
+def test_workers_that_are_not_alike_do_not_begin(cluster: Cluster, project: Path) -> None:
+    cluster.configure("shared", 2)
+    other = project / "other.toml"
+    other.write_text((project / "trainerd.toml").read_text().replace("step_secs = 60", "step_secs = 61"))
+    chief = cluster.start_one(0)
+    worker = cluster.begin(
+        "run", "--rank", "1", "-c", "other.toml", rundir=RunDirectory(project / "run").worker(1).path
+    )
+    assert [chief.end(), worker.end()] == [78, 78]
+    for each in (chief, worker):
+        assert "config.cluster.step_secs: 60.0 on the chief, 61.0 on worker 1" in each.text, each.text
+
+
+def test_a_worker_that_hangs_is_noticed(cluster: Cluster) -> None:
+    cluster.configure("shared", 2)
+    chief, worker = cluster.start(2)
+    cluster.until_training(20)
+    worker.signal(signal.SIGSTOP)
+    assert chief.end(25) == 76, chief.text
+    assert "worker 1" in chief.text and "is gone: nothing was heard of it" in chief.text
+    worker.signal(signal.SIGCONT)
+    assert worker.end() == 76, worker.text
+
+
+def test_a_worker_that_lives_and_does_not_come_is_noticed(cluster: Cluster) -> None:
+    config = cluster.configure("stuck_on_one", 2, 'input_position = "restart"\n')
+    config.write_text(config.read_text().replace("step_secs = 60", "step_secs = 4"))
+    cluster.start(2)
+    assert cluster.end() == [76, 76], cluster.text
+    assert "did not come together in step 30 for 4 s" in cluster.text
+
+
+def test_no_thread_is_left_of_a_step(cluster: Cluster) -> None:
+    """Of a collective operation with TensorFlow's own timeout one is, for so long."""
+    cluster.configure("shared", 2)
+    chief, _ = cluster.start(2)
+    cluster.until_training(500)
+    before = len(psutil.Process(chief.pid).threads())
+    cluster.until_training(chief.state.step + 2000)
+    assert len(psutil.Process(chief.pid).threads()) < before + 20
+    chief.signal(signal.SIGTERM)
+    assert cluster.end() == [0, 0], cluster.text
+
+
+def test_a_full_disk_at_the_chief_ends_nothing(cluster: Cluster, project: Path) -> None:
+    cluster.configure("shared", 2, "[checkpoint]\nsave_model_steps = 50\n")
+    chief, _ = cluster.start(2)
+    chief.until_printed("saved step 50")
+    chief.rundir.path.chmod(0o500) if os.geteuid() else None
+    blocker = chief.rundir.path / "model.ckpt-999950.index"
+    blocker.mkdir()  # what cannot be replaced
+    cluster.until_training(120)
+    cluster.workers[1].signal(signal.SIGTERM)
+    assert cluster.end() == [0, 0], cluster.text
+
+
+def test_local_workers_are_started_again_and_stop_together(start: Start, project: Path) -> None:
+    (project / "trainerd.toml").write_text(
+        'entry = "jobs:shared"\nlogdir = "run"\n[checkpoint]\nsave_model_steps = 50\n[cluster]\nheartbeat_secs = 5\n'
+    )
+    command = start("cluster", "run", "-n", "2")
+    rundir = RunDirectory(project / "run")
+
+    def training(step: int, besides: int = 0) -> int:
+        def look() -> int | None:
+            state = read_state(rundir.state)
+            is_it = state is not None and state.phase is Phase.TRAINING and state.step >= step and state.pid != besides
+            return state.pid if state is not None and is_it else None
+
+        return wait_for(look, lambda: command.text)
+
+    first = training(60)
+    os.kill(first, signal.SIGKILL)
+    second = training(60, besides=first)
+    worker = json.loads((rundir.worker(1).state).read_text())["pid"]
+    os.kill(worker, signal.SIGKILL)
+    training(60, besides=second)
+    assert "worker 0 was started again" in command.text and "worker 1 was started again" in command.text
+    command.signal(signal.SIGINT)
+    assert command.end() == 0, command.text
+    state = read_state(rundir.state)
+    assert state is not None and state.phase is Phase.PAUSED

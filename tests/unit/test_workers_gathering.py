@@ -1,0 +1,305 @@
+"""Workers find each other: real sockets, in threads of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainerd.errors import ConfigError, PeerLostError
+from trainerd.workers import gathering, token
+from trainerd.workers.gathering import PausedWhileGathering, Terms, gather_as_chief, gather_as_worker
+from trainerd.workers.peer import Peer
+from trainerd.workers.plan import Address, ClusterPlan
+from trainerd.workers.wire import Gone, Wire
+
+SECS = 20.0
+
+
+def free_port() -> int:
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            try:
+                other.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+class Call(threading.Thread):
+    """Calls a function on a thread. Its result, or what it raised, is there when it has ended."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._function = function
+        self.error: BaseException | None = None
+        self.found: Any = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.found = self._function()
+        except BaseException as error:
+            self.error = error
+
+    def end(self) -> Any:
+        self.join(SECS)
+        assert not self.is_alive()
+        if self.error is not None:
+            raise self.error
+        return self.found
+
+
+@pytest.fixture
+def plan() -> ClusterPlan:
+    return ClusterPlan(
+        (Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port())), 0
+    )
+
+
+@pytest.fixture
+def terms(plan: ClusterPlan, tmp_path: Path) -> Iterator[Callable[..., Terms]]:
+    """Makes the terms of one worker."""
+    asked: list[bool] = []
+
+    def make(rank: int, **more: Any) -> Terms:
+        about = more.pop("about", {"trainerd": "1"})
+        found = Terms(replace(plan, rank=rank), about, tmp_path / "token", 5.0, lambda: bool(asked), lambda text: None)
+        return replace(found, **more)
+
+    yield make
+    asked.append(True)
+
+
+def ended(peer: Peer) -> dict[str, Any]:
+    """What a worker is told when the chief ends it."""
+    heard: list[Any] = []
+    told = threading.Event()
+
+    def hear(kind: str, message: Any) -> None:
+        heard.append((kind, message))
+        told.set()
+
+    peer.listen(hear, lambda why: told.set())
+    assert told.wait(SECS)
+    [(kind, message)] = heard
+    assert kind == "end"
+    return dict(message)
+
+
+def connected(plan: ClusterPlan) -> socket.socket:
+    """A connection to the chief, when it listens."""
+    while True:
+        try:
+            return socket.create_connection((plan.meeting_place.host, plan.meeting_place.port), timeout=SECS)
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+
+
+def told_of_the_end(peer: Peer) -> tuple[list[str], threading.Event]:
+    """What a peer says when it is lost, and when."""
+    lost: list[str] = []
+    gone = threading.Event()
+
+    def end(why: str) -> None:
+        lost.append(why)
+        gone.set()
+
+    peer.listen(lambda kind, message: None, end)
+    return lost, gone
+
+
+def test_all_come_together_and_can_talk(terms: Callable[..., Terms]) -> None:
+    said: list[str] = []
+    chief = Call(lambda: gather_as_chief(terms(0, tell=said.append)))
+    workers = {rank: Call(partial(gather_as_worker, terms(rank))).end() for rank in (2, 1)}
+    peers = chief.end()
+    assert sorted(peers) == [1, 2] and said[0].startswith("waiting for workers 1 (127.0.0.1:")
+    heard: list[Any] = []
+    got = threading.Event()
+
+    def hear(kind: str, message: Any) -> None:
+        heard.append((kind, message["x"]))
+        got.set()
+
+    workers[2].listen(hear, lambda why: None)
+    peers[2].send("hello", x=[1, 2.5, b"bytes"])
+    assert got.wait(SECS) and heard == [("hello", [1, 2.5, b"bytes"])]
+    lost, gone = told_of_the_end(peers[1])
+    workers[1].close()
+    assert gone.wait(SECS) and lost[0].startswith("worker 1 (")
+    with pytest.raises(PeerLostError):
+        peers[1].send("hello")
+    for peer in [*peers.values(), *workers.values()]:
+        peer.close()
+
+
+def test_a_pause_ends_the_waiting(terms: Callable[..., Terms]) -> None:
+    for gather, rank in ((gather_as_chief, 0), (gather_as_worker, 1)):
+        with pytest.raises(PausedWhileGathering):
+            gather(terms(rank, is_asked_to_pause=lambda: True))
+
+
+def test_a_chief_that_is_paused_sends_the_others_home(terms: Callable[..., Terms]) -> None:
+    asked: list[bool] = []
+    chief = Call(lambda: gather_as_chief(terms(0, is_asked_to_pause=lambda: bool(asked))))
+    worker = Call(lambda: gather_as_worker(terms(1))).end()
+    asked.append(True)
+    assert ended(worker)["phase"] == "paused"
+    with pytest.raises(PausedWhileGathering):
+        chief.end()
+
+
+def test_workers_that_differ_are_told_in_what(terms: Callable[..., Terms]) -> None:
+    chief = Call(lambda: gather_as_chief(terms(0, about={"keras": "3.12", "python": "3.11"})))
+    worker = Call(lambda: gather_as_worker(terms(1, about={"keras": "3.13", "python": "3.11"}))).end()
+    message = ended(worker)
+    assert message["code"] == 78 and "keras: 3.12 on the chief, 3.13 on worker 1" in message["why"]
+    with pytest.raises(ConfigError, match=r"keras: 3.12 on the chief"):
+        chief.end()
+
+
+def test_a_rank_twice_and_another_number_of_workers_are_refused(terms: Callable[..., Terms], plan: ClusterPlan) -> None:
+    asked: list[bool] = []
+    chief = Call(lambda: gather_as_chief(terms(0, is_asked_to_pause=lambda: bool(asked))))
+    first = Call(lambda: gather_as_worker(terms(1))).end()
+    again = Call(lambda: gather_as_worker(terms(1))).end()
+    assert "there is a worker 1 already" in ended(again)["why"]
+    fewer = terms(1, plan=ClusterPlan(plan.workers[:2], 1))
+    assert "1 of 2 workers, where there are 3" in ended(Call(lambda: gather_as_worker(fewer)).end())["why"]
+    first.close()  # now there is room for it
+    asked.append(True)
+    with pytest.raises(PausedWhileGathering):
+        chief.end()
+
+
+def test_another_token_and_strangers_are_not_let_in(
+    terms: Callable[..., Terms], plan: ClusterPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "PROOF_SECS", 0.3)
+    chief = Call(lambda: gather_as_chief(terms(0)))
+    other = tmp_path / "other"
+    token.make(other)
+    with connected(plan) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        stranger.recv(1 << 16)
+    asked: list[bool] = []
+    spy = Call(lambda: gather_as_worker(terms(1, token=other, is_asked_to_pause=lambda: bool(asked))))
+    workers = [Call(partial(gather_as_worker, terms(rank))).end() for rank in (1, 2)]
+    assert sorted(chief.end()) == [1, 2]
+    asked.append(True)
+    with pytest.raises(PausedWhileGathering):
+        spy.end()
+    for worker in workers:
+        worker.close()
+
+
+def test_a_clock_that_is_wrong_is_told(terms: Callable[..., Terms], caplog: pytest.LogCaptureFixture) -> None:
+    chief = Call(lambda: gather_as_chief(terms(0, clock=lambda: 1000.0)))
+    for rank in (1, 2):
+        Call(partial(gather_as_worker, terms(rank, clock=[None, lambda: 1001.0, lambda: 1600.0][rank]))).end()
+    chief.end()
+    [warning] = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
+    assert warning.startswith("the clock of worker 2") and "+600 s" in warning
+
+
+def test_a_port_in_use_is_told(terms: Callable[..., Terms], plan: ClusterPlan) -> None:
+    for port in (plan.workers[0].port, plan.workers[0].port + 1):
+        with socket.socket() as taken:
+            taken.bind((plan.workers[0].host, port))
+            taken.listen()
+            with pytest.raises(ConfigError, match=rf"cannot listen at 127.0.0.1:{port}.*another process"):
+                gather_as_chief(terms(0))
+
+
+def test_an_address_of_another_machine_is_told(terms: Callable[..., Terms]) -> None:
+    elsewhere = ClusterPlan((Address("192.0.2.1", 29500), Address("127.0.0.1", 1)), 0)
+    with pytest.raises(ConfigError, match="this machine has no such address"):
+        gather_as_chief(terms(0, plan=elsewhere))
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"), [("x" * 40, 0o644, "others may read"), ("short", 0o600, "fewer than 16 characters")]
+)
+def test_a_bad_token_is_told(terms: Callable[..., Terms], tmp_path: Path, content: str, mode: int, said: str) -> None:
+    path = tmp_path / "token"
+    path.write_text(content)
+    path.chmod(mode)
+    for gather, rank in ((gather_as_chief, 0), (gather_as_worker, 1)):
+        with pytest.raises(ConfigError, match=said):
+            gather(terms(rank))
+
+
+def test_the_token_is_its_owners_alone(tmp_path: Path) -> None:
+    made = token.make(tmp_path / "token")
+    assert token.read(tmp_path / "token") == made == token.make(tmp_path / "token")
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert token.read(tmp_path / "none") is None
+
+
+def wires() -> tuple[Wire, Wire]:
+    one, other = socket.socketpair()
+    return Wire(one, patience=1.0), Wire(other, patience=1.0)
+
+
+def test_silence_counts_as_gone() -> None:
+    one, other = wires()
+    peer = Peer(one, "worker 7", heartbeat_secs=0.4)
+    lost, gone = told_of_the_end(peer)
+    assert gone.wait(SECS) and lost == ["worker 7 is gone: nothing was heard of it for 0 s"]
+    other.close()
+
+
+def test_a_process_that_stood_still_itself_does_not_blame_the_other() -> None:
+    one, other = wires()
+    times = iter([0.0, 0.0, 50.0, 50.1, 100.0])
+    last = threading.Event()
+
+    def timer() -> float:
+        now = next(times, 100.1)
+        if now > 100.0:
+            last.set()
+        return now
+
+    peer = Peer(one, "worker 7", heartbeat_secs=0.4, timer=timer)
+    lost, gone = told_of_the_end(peer)
+    assert last.wait(SECS) and not gone.is_set() and not lost
+    peer.close()
+    other.close()
+
+
+def test_a_peer_that_drips_is_not_waited_for() -> None:
+    one, other = socket.socketpair()
+    wire, drips = Wire(one, patience=1.0), threading.Event()
+
+    def drip() -> None:
+        while not drips.wait(0.05):
+            other.send(b"0")
+
+    dripping = Call(drip)
+    with pytest.raises(Gone), wire.within(0.5):
+        wire.prove(b"token", is_chief=True)
+    drips.set()
+    dripping.end()
+    other.close()
+    wire.close()
+
+
+@pytest.mark.parametrize("size", [2**41, 2000])
+def test_a_frame_that_is_too_large_is_not_waited_for(size: int) -> None:
+    one, other = socket.socketpair()
+    wire = Wire(one, patience=1.0)
+    other.sendall(size.to_bytes(8))
+    with pytest.raises(Gone, match="announced a message"):
+        wire.prove(b"token", is_chief=True) if size == 2000 else wire.receive()
+    other.close()
+    wire.close()

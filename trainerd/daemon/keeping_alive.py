@@ -1,0 +1,160 @@
+"""Processes that are started again when another worker is gone, until the run has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import daemon
+
+from trainerd.errors import PeerLostError
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECS = 1.0
+POLL_SECS = 0.05
+STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass
+class Kept:
+    """One process.
+
+    Attributes:
+      command: what it runs.
+      environment: all of its environment.
+      name: for a person.
+      is_shown: whether it has this process's output; else nothing shows it.
+      process: the present one.
+      again_at: when it is started again, in seconds of a clock that is never set; None if it is not.
+      code: what it ended with for good; None while it goes on.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    name: str
+    is_shown: bool = True
+    process: subprocess.Popen[bytes] | None = None
+    again_at: float | None = None
+    code: int | None = None
+    starts: int = field(default=0)
+
+    def start(self) -> None:
+        """Start it, in a process group of its own: Ctrl-C is passed on once."""
+        self.again_at = None
+        self.starts += 1
+        output = None if self.is_shown else subprocess.DEVNULL
+        self.process = subprocess.Popen(
+            self.command,
+            env=dict(self.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            process_group=0,
+        )
+
+    def look(self, now: float, *, is_stopping: bool) -> None:
+        """See whether it has ended, and whether it is to be started again."""
+        if self.again_at is not None and (now >= self.again_at or is_stopping):
+            if is_stopping:
+                self.again_at, self.code = None, 0
+            else:
+                self.start()
+        if self.process is None or self.process.poll() is None or self.again_at is not None or self.code is not None:
+            return
+        ended = self.process.returncode
+        if not is_stopping and (ended < 0 or ended == PeerLostError.exit_code):
+            self.again_at = now + AGAIN_SECS
+        else:
+            self.code = 0 if is_stopping and ended == PeerLostError.exit_code else ended
+
+
+def keep_alive(
+    kept: Sequence[Kept],
+    *,
+    told: Callable[[str], None] = lambda text: None,
+    timer: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Run processes until all have ended for good. A signal that stops this process stops them.
+
+    One that was killed, or has lost another worker, is started again. One that fails in another way ends the rest,
+    which hear of it themselves.
+
+    Args:
+      kept: what to run.
+      told: told of each start after the first.
+
+    Returns:
+      The first exit code that is not 0, or 0; negative for a signal.
+    """
+    asked: list[int] = []
+    heard = [number for number in STOP if signal.getsignal(number) is not signal.SIG_IGN]  # `nohup` ignores one
+    before = {number: signal.signal(number, lambda number, frame: asked.append(number)) for number in heard}
+    passed = 0
+    try:
+        for each in kept:
+            each.start()
+        while any(each.code is None for each in kept):
+            now = timer()
+            if not asked and any(each.code is not None for each in kept):
+                asked.append(signal.SIGTERM)  # one has ended for good: another may wait for it
+            for _ in asked[passed:]:
+                for each in kept:
+                    if each.process is not None and each.process.poll() is None:
+                        with contextlib.suppress(ProcessLookupError):
+                            each.process.send_signal(signal.SIGTERM)
+            passed = len(asked)
+            for each in kept:
+                starts, was_waiting = each.starts, each.again_at is not None
+                each.look(now, is_stopping=bool(asked))
+                if each.again_at is not None and not was_waiting:
+                    told(
+                        f"{each.name} ended with {each.process.returncode if each.process else '?'}: it is started "
+                        f"again"
+                    )
+                if each.starts > starts:
+                    told(f"{each.name} was started again")
+            sleep(POLL_SECS)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for each in kept:
+            if each.process is not None and each.process.poll() is None:
+                each.process.kill()
+                each.process.wait()
+    return next((each.code for each in kept if each.code), 0)
+
+
+def keep_alive_in_background(kept: Kept, folder: Path) -> int:
+    """Have a daemon keep a process alive. Returns the daemon's pid.
+
+    Args:
+      kept: what it runs; nothing shows its output but the log that it writes itself.
+      folder: where it runs.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child:
+        os.close(writer)
+        os.waitpid(child, 0)
+        with os.fdopen(reader, encoding="ascii") as pipe:
+            return int(pipe.read())
+    code = PeerLostError.exit_code
+    try:
+        umask = os.umask(0o077)
+        daemon.DaemonContext(
+            detach_process=True, umask=umask, working_directory=str(folder), files_preserve=[writer], signal_map={}
+        ).open()
+        os.write(writer, str(os.getpid()).encode())
+        os.close(writer)
+        code = keep_alive([kept])
+    finally:
+        os._exit(max(code, 0))

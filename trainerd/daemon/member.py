@@ -1,0 +1,339 @@
+"""This process as a worker of a cluster: it gathers with the others, forms TensorFlow's cluster, and leads or obeys."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from trainerd.config.schema import Config
+from trainerd.errors import TrainerdError
+from trainerd.loop.contract import Session
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.outcome import PAUSED_EARLY, Outcome
+from trainerd.rundir import request_files
+from trainerd.rundir.paths import WORKERS, RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import Phase
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import read_regular
+from trainerd.workers import files, gathering, requests
+from trainerd.workers.about import about_this
+from trainerd.workers.chief import Chief
+from trainerd.workers.gathering import PausedWhileGathering, Terms
+from trainerd.workers.lockstep import ChiefSession, ReplicatedSession, WorkerCommands
+from trainerd.workers.peer import Message, Peer
+from trainerd.workers.place import Place, set_place
+from trainerd.workers.plan import Address, ClusterPlan
+from trainerd.workers.step_watch import StepWatch
+from trainerd.workers.trouble import Trouble
+from trainerd.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+_RECEIVED = "received"
+BUILD_SECS = 300.0  # of silence while the job is built, when a process may stand still
+FORM_SECS = 120  # for TensorFlow to connect workers that are all there
+ABORT_SECS = 10.0  # until a process ends that is busy with something else when another worker is gone
+
+
+class Stage(enum.Enum):
+    """How far a member has come."""
+
+    GATHERING = "gathering"  # in Python, where all can be watched and stopped
+    FORMING = "forming"  # in TensorFlow, which hears of nothing meanwhile
+    FORMED = "formed"
+
+
+class Member:
+    """One worker of a cluster.
+
+    One class, since its methods are the stages of one life, which any thread may have to end.
+
+    Args:
+      config: whose `addresses` are those of all workers, and whose `rank` is this one's.
+      rundir: this worker's.
+      flag: raised by what this worker is asked for.
+      reporter: shows the state.
+      give_up: ends the process from any thread, with an error.
+
+    Attributes:
+      plan: the workers.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rundir: RunDirectory,
+        *,
+        flag: Flag,
+        reporter: Reporter,
+        give_up: Callable[[BaseException], NoReturn],
+    ) -> None:
+        self.plan = ClusterPlan(tuple(map(Address.parse, config.addresses)), config.rank)
+        self._config = config
+        self._rundir = rundir
+        self._flag = flag
+        self._reporter = reporter
+        self._give_up = give_up
+        self._stage = Stage.GATHERING
+        self._engine: Any = None
+        self._peers: dict[int, Peer] = {}
+        self._unshared: list[Peer] = []
+        self._chief: Chief | None = None
+        self._worker: Worker | None = None
+        self._is_shared = True
+        self._received = files.Received(rundir.path / _RECEIVED)
+
+    # ------------------------------------------------------------------ gathering
+
+    def gather(self, over: Outcome | None) -> Outcome | None:
+        """Wait until all workers are there.
+
+        Args:
+          over: how the run has ended already, if the chief knows that it has.
+
+        Returns:
+          How the run has ended, if it does not train: it is over, or a pause was asked for meanwhile.
+
+        Raises:
+          ConfigError: the workers are not alike.
+          PeerFailedError: the chief says so.
+        """
+        terms = Terms(
+            self.plan,
+            about_this(self._config),
+            self._config.folder / Path(self._config.cluster.token).expanduser(),
+            self._config.cluster.heartbeat_secs,
+            self._wants_pause,
+            self._tell_who_is_missing,
+        )
+        self._reporter.update(phase=Phase.GATHERING)
+        try:
+            if self.plan.is_chief:
+                self._peers = gathering.gather_as_chief(terms)
+                ended = self._lead(over)
+            else:
+                ended = self._join(gathering.gather_as_worker(terms))
+        except PausedWhileGathering:
+            request_files.consume(self._rundir.pause)
+            return PAUSED_EARLY
+        finally:
+            self._reporter.unwarn(_MISSING)
+        if ended is None:
+            set_place(Place(self.plan.rank, self.plan.size))
+            self._reporter.update(phase=Phase.STARTING)
+        return ended
+
+    def _wants_pause(self) -> bool:
+        return self._flag.wants(Request.PAUSE) or request_files.is_asked(self._rundir.pause)
+
+    def _tell_who_is_missing(self, who: str) -> None:
+        log.info("%s", who, extra={"event": "gathering"})
+        self._reporter.unwarn(_MISSING)
+        self._reporter.warn(_MISSING + who)
+
+    def _lead(self, over: Outcome | None) -> Outcome | None:
+        """All are there: find out who shares the run directory."""
+        self._chief = Chief(
+            self._peers,
+            asked=lambda what, message: requests.take_over(what, message, self._rundir, self._flag),
+            seen=lambda workers: self._reporter.hold(workers=workers),
+            abort=self._abort,
+        )
+        if over is not None:
+            return over
+        self._chief.be_patient(max(BUILD_SECS, self._config.cluster.heartbeat_secs))
+        nonce = secrets.token_hex(16)
+        with storage(f"write {self._rundir.gathering}"):
+            write_atomic(self._rundir.gathering, nonce.encode(), durable=False)
+        answers = self._chief.call("begin", nonce=nonce)
+        self._unshared = [self._peers[rank] for rank, said in answers.items() if not said["is_shared"]]
+        log.info(
+            "%d workers are there%s",
+            self.plan.size,
+            f"; {len(self._unshared)} of them do not share the run directory" if self._unshared else "",
+            extra={"event": "gathered"},
+        )
+        return None
+
+    def _join(self, peer: Peer) -> Outcome | None:
+        self._worker = worker = Worker(peer, reporter=self._reporter, abort=self._abort, received=self._received.take)
+        ended = worker.serve({"begin": self._begin}, until="begin", leaves=self._wants_pause)
+        if ended is None and self._wants_pause():
+            raise PausedWhileGathering
+        requests.pass_on(worker, self._rundir, self._flag)
+        return ended
+
+    def _begin(self, message: Message) -> Mapping[str, Any]:
+        try:
+            is_shared = read_regular(self._run.gathering).decode() == message["nonce"]
+        except OSError:
+            is_shared = False
+        assert self._worker is not None
+        self._worker.be_patient(max(BUILD_SECS, self._config.cluster.heartbeat_secs))
+        self._is_shared = is_shared
+        return {"is_shared": is_shared}
+
+    @property
+    def _run(self) -> RunDirectory:
+        """The run directory of the whole run, on this machine."""
+        path = self._rundir.path
+        return RunDirectory(path.parent.parent) if path.parent.name == WORKERS else self._rundir
+
+    # ------------------------------------------------------------------ TensorFlow
+
+    def form(self) -> Any:
+        """Make TensorFlow's cluster, before anything else of TensorFlow is used. Returns its engine.
+
+        That can be neither watched nor stopped: it holds Python's lock. So all meet once more before, when TensorFlow
+        is imported, and the kernel ends a process that is in it for too long, for whoever starts it again.
+        """
+        from trainerd.workers.engine.engine import Engine
+
+        if self._chief is not None:
+            self._chief.call("form")
+        if self._worker is not None:
+            self._worker.serve({"form": lambda message: {}}, until="form")
+        self._stage = Stage.FORMING
+        self.raise_trouble()
+        cluster = self._config.cluster
+        before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(FORM_SECS)
+        try:
+            self._engine = Engine(self.plan, heartbeat_secs=cluster.heartbeat_secs)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+        self._stage = Stage.FORMED
+        self.raise_trouble()
+        return self._engine
+
+    def _abort(self, error: TrainerdError) -> None:
+        """Another worker is gone, or has failed: end what is done together, and after a while this process."""
+        if self._stage is Stage.FORMING:
+            self._give_up(error)
+        if self._stage is Stage.FORMED:
+            from trainerd.workers.engine.engine import abort
+
+            abort(str(error))
+        late = threading.Timer(ABORT_SECS, self._give_up, [error])
+        late.daemon = True
+        late.start()
+
+    # ------------------------------------------------------------------ training
+
+    def leading(self, session: Session) -> Session:
+        """The chief's session: what it does, all do."""
+        assert self._chief is not None
+        replicated = cast(ReplicatedSession, session)
+        led = ChiefSession(
+            replicated,
+            self._chief,
+            self._engine,
+            self._hand_over,
+            leaves=lambda: self._flag.wants(Request.PAUSE),
+            running=self._watch(session, self._chief.trouble).running,
+        )
+        self._chief.be_patient(self._config.cluster.heartbeat_secs)
+        return cast(Session, led)
+
+    def _watch(self, session: Session, trouble: Trouble) -> StepWatch:
+        return StepWatch(lambda: session.step, self._config.cluster.step_secs, trouble.found)
+
+    def _hand_over(self, prefix: Path) -> Mapping[str, Any]:
+        """Send a checkpoint's files to those that do not share the run directory. Returns how all find it."""
+        paths = sorted(prefix.parent.glob(f"{prefix.name}.*")) if self._unshared else []
+        for peer in self._unshared:
+            files.send(peer, [path for path in paths if path.name.removeprefix(prefix.name).startswith(_FILES)])
+        return {"below": str(prefix.relative_to(self._rundir.path))}
+
+    def _find(self, message: Message) -> Path:
+        """Where this worker reads the checkpoint that the chief names."""
+        prefix: Path = self._run.path / message["below"]
+        return prefix if self._is_shared else self._received.folder / prefix.name
+
+    def obey(self, session: Session) -> Outcome:
+        """Do what the chief says until the run is over.
+
+        Raises:
+          PeerLostError: the chief is gone.
+          PeerFailedError: it has failed, or another worker.
+        """
+        assert self._worker is not None
+        replicated = cast(ReplicatedSession, session)
+        commands = WorkerCommands(
+            replicated,
+            self._worker,
+            self.plan.rank,
+            self._engine,
+            self._find,
+            self._tell_chief,
+            running=self._watch(session, self._worker.trouble).running,
+        )
+        outcome = self._worker.serve({"ready": commands.ready}, until="ready")
+        self._worker.be_patient(self._config.cluster.heartbeat_secs)
+        outcome = outcome or self._worker.serve(commands.table())
+        assert outcome is not None
+        return outcome
+
+    def _tell_chief(self, step: int, rate: float | None) -> None:
+        assert self._worker is not None
+        self._reporter.hold(step=step)
+        self._worker.tell_state(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            step=step,
+            steps_per_sec=rate,
+            memory_bytes=self._reporter.state.memory_bytes,
+        )
+
+    # ------------------------------------------------------------------ the end
+
+    def observe(self, state: Any) -> None:
+        """Have the others show the run as the chief does, and show how they are."""
+        if self._chief is not None:
+            self._chief.observe(state)
+
+    def raise_trouble(self) -> None:
+        """Raise what has become of the others, if anything has.
+
+        Raises:
+          PeerLostError, PeerFailedError: something has.
+        """
+        for side in (self._chief, self._worker):
+            if side is not None:
+                side.trouble.check()
+
+    @property
+    def heard(self) -> float:
+        """A number that grows when the chief says anything; constant on the chief."""
+        return self._worker.heard if self._worker is not None else 0.0
+
+    def cause_of(self, error: TrainerdError) -> TrainerdError:
+        """What has ended this process: another worker, if that was first."""
+        try:
+            self.raise_trouble()
+        except TrainerdError as trouble:
+            return trouble
+        return error
+
+    def end(self, how: Outcome | BaseException) -> None:
+        """This process ends: the others hear why."""
+        if self._chief is not None:
+            self._chief.end(how)
+        if self._worker is not None:
+            if isinstance(how, BaseException):
+                self._worker.failed(how)
+            self._worker.close()
+
+
+_MISSING = "the cluster is not complete: "
+_FILES = (".index", ".data-")

@@ -1,0 +1,72 @@
+"""What each worker has of its own, in one checkpoint: its position in its input, and what it has measured.
+
+What the chief has is where a single worker's would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import tensorflow as tf
+
+from trainerd.checkpoints.format.bundle_writer import Form, Item
+from trainerd.checkpoints.format.snapshotter import OF_WORKER, TensorSnapshot
+
+_KEY = OF_WORKER + "{rank}/own_state"
+
+
+class OwnState(msgspec.Struct, frozen=True):
+    """What a worker has of its own.
+
+    Attributes:
+      position: in its input; empty if that of the chief is that of all.
+      measured: the values of the variables of its metrics, in their order.
+    """
+
+    position: bytes = b""
+    measured: list[bytes] = []
+
+    def put_back(self, iterator: Any, variables: Sequence[Any]) -> None:
+        """Go on from here."""
+        if self.position:
+            go_to(iterator, self.position)
+        for variable, value in zip(variables, self.measured, strict=False):
+            dtype = np.dtype(tf.as_dtype(variable.dtype).as_numpy_dtype)
+            variable.assign(np.frombuffer(value, dtype).reshape(variable.shape))
+
+
+def position_of(iterator: Any) -> bytes:
+    """An iterator's position, as it is sent."""
+    variants = tf.raw_ops.SerializeIterator(resource_handle=iterator._iterator_resource)
+    return bytes(tf.io.serialize_tensor(variants).numpy())
+
+
+def go_to(iterator: Any, position: bytes) -> None:
+    """Have an iterator go on from a position that was sent."""
+    variants = tf.io.parse_tensor(position, tf.variant)
+    tf.raw_ops.DeserializeIterator(resource_handle=iterator._iterator_resource, serialized=variants)
+
+
+def measured(variables: Sequence[Any]) -> list[bytes]:
+    """The values of variables, as they are sent."""
+    return [np.asarray(variable).tobytes() for variable in variables]
+
+
+def with_own_states(snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
+    """A snapshot with what other workers have of their own, by rank."""
+    items = [
+        Item(_KEY.format(rank=rank), "", tf.constant(value), Form(tf.string, len(value)))
+        for rank, value in states.items()
+    ]
+    return replace(snapshot, items=[*snapshot.items, *items])
+
+
+def stored_own_state(prefix: Path, rank: int) -> OwnState:
+    """What a worker had of its own when a checkpoint was made; nothing, if there was none of this rank."""
+    reader, key = tf.train.load_checkpoint(str(prefix)), _KEY.format(rank=rank)
+    return msgspec.msgpack.decode(reader.get_tensor(key), type=OwnState) if reader.has_tensor(key) else OwnState()

@@ -1,0 +1,166 @@
+"""The chief of a cluster: it decides, and the other workers do what it does, in lockstep.
+
+Whatever changes the state (steps, a restore, a number that is set) is a command that all get before the chief does it
+too. What any worker is asked for reaches the chief as a message, raises its flag, and is served at a boundary, which
+all have in common. So there is one loop, one clock and one order at a boundary: the chief's.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from trainerd.errors import PeerFailedError, PeerLostError, TrainerdError, exit_code_of, full_message
+from trainerd.loop.outcome import Outcome
+from trainerd.rundir.state import State, WorkerState
+from trainerd.workers.peer import Message, Peer
+from trainerd.workers.trouble import Trouble
+
+STATE_SECS = 1.0
+END_SECS = 1.0  # in which the others take note of the end
+
+
+class Chief:
+    """What the chief has of the other workers.
+
+    Args:
+      peers: the other workers, by rank.
+      asked: called with what a worker was asked for, and with what belongs to it, on another thread.
+      seen: called with how the others are, when one of them says it, on another thread.
+      abort: ends what this process and the others do together, from any thread.
+      timer: seconds on a clock that is never set.
+
+    Attributes:
+      trouble: what has become of the others.
+    """
+
+    def __init__(
+        self,
+        peers: Mapping[int, Peer],
+        *,
+        asked: Callable[[str, Message], None],
+        seen: Callable[[list[WorkerState]], None],
+        abort: Callable[[TrainerdError], None],
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._peers = dict(peers)
+        self._asked = asked
+        self._seen = seen
+        self._states: dict[int, WorkerState] = {}
+        self.trouble = Trouble(abort)
+        self._timer = timer
+        self._answers: dict[int, queue.SimpleQueue[Message]] = {rank: queue.SimpleQueue() for rank in peers}
+        self._is_over = False
+        self._told_at = float("-inf")
+        self._told: State | None = None
+        for rank, peer in self._peers.items():
+            peer.listen(self._listener(rank), self._lost)
+
+    @property
+    def size(self) -> int:
+        """How many workers there are, this one included."""
+        return len(self._peers) + 1
+
+    # ------------------------------------------------------------------ commands
+
+    def send(self, command: str, **arguments: Any) -> None:
+        """Have all others do this.
+
+        Raises:
+          PeerLostError: one of them is gone.
+          PeerFailedError: one of them has failed.
+        """
+        for peer in self._peers.values():
+            self.trouble.check()
+            peer.send(command, **arguments)
+
+    def answers(self, leaves: Callable[[], bool] = lambda: False) -> dict[int, Message]:
+        """Wait until all others have done it. Returns what each says, by rank; nothing, if this worker leaves instead.
+
+        Args:
+          leaves: whether to leave instead of waiting.
+
+        Raises:
+          PeerLostError: one of them is gone.
+          PeerFailedError: one of them has failed.
+        """
+        found = {rank: self._answer(rank, leaves) for rank in self._peers}
+        return {rank: answer for rank, answer in found.items() if answer is not None}
+
+    def be_patient(self, seconds: float) -> None:
+        """Count as gone whoever says nothing for so many seconds."""
+        for peer in self._peers.values():
+            peer.silence_secs = seconds
+
+    def call(self, command: str, **arguments: Any) -> dict[int, Message]:
+        """Have all others do this, and wait until they have; see `send` and `answers`."""
+        self.send(command, **arguments)
+        return self.answers()
+
+    def _answer(self, rank: int, leaves: Callable[[], bool]) -> Message | None:
+        while not leaves():
+            try:
+                return self._answers[rank].get(timeout=0.1)
+            except queue.Empty:
+                self.trouble.check()
+        return None
+
+    # ------------------------------------------------------------------ what others say
+
+    def _listener(self, rank: int) -> Callable[[str, Message], None]:
+        def heard(kind: str, message: Message) -> None:
+            if kind == "answer":
+                self._answers[rank].put(message)
+            elif kind == "state":
+                self._states[rank] = WorkerState(rank=rank, **message["state"])
+                self._seen([state for _, state in sorted(self._states.items())])
+            elif kind == "failed":
+                self._found(PeerFailedError(f"worker {rank}: {message['why']}", int(message["code"])))
+            else:
+                self._asked(kind, message)
+
+        return heard
+
+    def _lost(self, why: str) -> None:
+        self._found(PeerLostError(why))
+
+    def _found(self, error: TrainerdError) -> None:
+        if not self._is_over:
+            self.trouble.found(error)
+
+    # ------------------------------------------------------------------ what others are told
+
+    def observe(self, state: State) -> None:
+        """Tell the others of the run: they show it as theirs. An observer of the state."""
+        now = self._timer()
+        before = self._told
+        is_news = before is None or (state.phase, state.last_checkpoint, state.answer) != (
+            before.phase,
+            before.last_checkpoint,
+            before.answer,
+        )
+        if is_news or now - self._told_at >= STATE_SECS:
+            self._told_at, self._told = now, state
+            shown = replace(state, workers=[]).to_json()
+            for peer in self._peers.values():
+                peer.tell("state", state=shown)
+
+    def end(self, outcome: Outcome | BaseException) -> None:
+        """The run is over: the others end as the chief does. May be called twice, and from any thread."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if isinstance(outcome, Outcome):
+            last: dict[str, Any] = {"phase": str(outcome.phase), "why": outcome.why}
+        else:
+            why = full_message(outcome) if isinstance(outcome, TrainerdError) else repr(outcome)
+            last = {"phase": "failed", "why": why, "code": exit_code_of(outcome)}
+        for peer in self._peers.values():
+            peer.tell("end", **last)
+        deadline = self._timer() + END_SECS
+        for peer in self._peers.values():
+            peer.wait_until_gone(deadline - self._timer())
+            peer.close()

@@ -1,0 +1,52 @@
+"""A checkpoint's files, for workers that do not share the chief's folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainerd.system.durable_files import storage
+from trainerd.workers.peer import Message, Peer
+
+_PIECE = 1 << 22
+
+
+def send(peer: Peer, paths: Sequence[Path]) -> None:
+    """Send files, a piece at a time, so that the other side hears of this one meanwhile.
+
+    Raises:
+      PeerLostError: it is gone.
+      StorageError: they cannot be read.
+    """
+    for number, path in enumerate(paths):
+        with storage(f"read {path}"), path.open("rb") as file:
+            begins = True
+            while (piece := file.read(_PIECE)) or begins:
+                peer.send("file", name=path.name, data=piece, is_first=number == 0 and begins, begins=begins)
+                begins = False
+
+
+class Received:
+    """The files that the chief has sent.
+
+    Args:
+      folder: where they are put.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def take(self, message: Message) -> None:
+        """Write a piece.
+
+        Raises:
+          StorageError: it cannot be written.
+        """
+        with storage(f"write into {self.folder}"):
+            if message["is_first"]:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self.folder.mkdir()
+            path = self.folder / Path(message["name"]).name
+            with path.open("wb" if message["begins"] else "ab") as file:
+                file.write(message["data"])

@@ -1,0 +1,388 @@
+"""The two sides of each command that changes the state: the chief's session sends it, and a worker's obeys."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.config import fingerprint
+from trainerd.errors import ConfigError, JobError, PeerLostError, TrainerdError
+from trainerd.loop.contract import Session, Steps, StopFlag
+from trainerd.workers.chief import Chief
+from trainerd.workers.peer import Message
+from trainerd.workers.worker import Commands, Worker
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Running = Callable[[], contextlib.AbstractContextManager[None]]
+PERIOD_SECS = 0.08  # how often the workers agree on whether to go on, by the clock
+_MOST_STEPS = 65536
+_SHOWN = 5  # variables in a message
+
+
+class Replicas(Protocol):
+    """What the workers' steps have in common.
+
+    Attributes:
+      period: after how many steps the workers agree on whether to go on. The same on all.
+    """
+
+    period: int
+
+    def caused(self, error: BaseException) -> bool:
+        """Whether an error of a step may be that of another worker: a collective operation failed."""
+        ...
+
+
+class ReplicatedSession(Session, Protocol):
+    """A session whose steps are run by several workers together."""
+
+    @property
+    def shares_position(self) -> bool:
+        """Whether all workers read one input, each its part of every batch, so that its position is that of all."""
+        ...
+
+    @property
+    def has_own_state(self) -> bool:
+        """Whether each worker has something of its own that a checkpoint must hold."""
+        ...
+
+    def own_state(self) -> bytes:
+        """What this worker has of its own, as it is sent."""
+        ...
+
+    def with_own_states(self, snapshot: Snapshot, states: Mapping[int, bytes]) -> Snapshot:
+        """A snapshot with what other workers have of their own, by rank."""
+        ...
+
+    def restore_own_state(self, prefix: Path, rank: int) -> None:
+        """Take back what the worker of this rank had of its own when a checkpoint was made."""
+        ...
+
+    @property
+    def stopped(self) -> str:
+        """Why a callback has stopped the training; empty if none has."""
+        ...
+
+    def stop(self, why: str) -> None:
+        """Be stopped for this reason, or by none."""
+        ...
+
+    def digests(self) -> Mapping[str, str]:
+        """A digest of the value of each variable that is trained, by name."""
+        ...
+
+    def epoch_logs(self) -> Mapping[str, float]:
+        """What this worker has measured in the epoch that ends at this boundary. For sessions that have epochs."""
+        ...
+
+    def validation_logs(self) -> Mapping[str, float]:
+        """The figures of the validation of that epoch, if it has one."""
+        ...
+
+    def agree_on(self, logs: Mapping[str, Any]) -> None:
+        """Take these figures for those of that epoch."""
+        ...
+
+
+class ChiefSession:
+    """The chief's session. Whatever it does that changes the state, the other workers do too.
+
+    What is not here is done by the chief alone: evaluations, summaries, event files.
+
+    Args:
+      session: the chief's own.
+      chief: the others.
+      replicas: see there.
+      where: maps a checkpoint's prefix to what the others need to read it.
+      running: a context for steps, in which it is seen that they go on.
+      leaves: whether to leave instead of waiting until the others have built the job.
+      timer: seconds on a clock that is never set.
+    """
+
+    def __init__(
+        self,
+        session: ReplicatedSession,
+        chief: Chief,
+        replicas: Replicas,
+        where: Callable[[Path], Mapping[str, Any]],
+        *,
+        leaves: Callable[[], bool] = lambda: False,
+        running: Running = contextlib.nullcontext,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._chief = chief
+        self._replicas = replicas
+        self._where = where
+        self._running = running
+        self._timer = timer
+        self._flag: StopFlag | None = None
+        self._is_compiled = False
+        self._alike = session.fingerprint()
+        chief.send("ready")
+        self._require_alike(chief.answers(leaves))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def _require_alike(self, others: Mapping[int, Message]) -> None:
+        names = ["job.state", "input.element_spec", "input.cardinality"]
+        if self._session.shares_position:
+            names += ["input.pipeline", "input.content", "input.seeds"]
+        for rank, said in others.items():
+            for name in names:
+                ours, theirs = self._alike.get(name), said["fingerprint"].get(name)
+                if ours != theirs:
+                    raise ConfigError(
+                        f"the workers have built different jobs. {name}: {ours} on the chief, {theirs} on worker "
+                        f"{rank}. "
+                        "Each must build the same model, and an input with as many batches."
+                    )
+
+    def bind(self, flag: StopFlag) -> None:
+        """Have all stop after the same step, soon after the flag is raised."""
+        self._flag = flag
+        self._session.bind(flag)
+
+    def run_until(self, limit: int) -> Steps:
+        """Run steps on all workers, up to the same one. The metrics are the means over the workers."""
+        before = self._session.step
+        if self._flag is not None and self._flag.is_raised:
+            return Steps.unmeasured(before, 0)
+        begun = self._timer()
+        period = self._replicas.period
+        steps, answers = self._all("run", lambda: self._run(limit), limit=limit, period=period)
+        self._adapt(len(steps.rows), self._timer() - begun)
+        import numpy as np  # which the daemon's parent does without
+
+        rows = [steps.rows, *(rows_of(answer, steps) for answer in answers.values())]
+        if not before and len(steps.rows):
+            self._require_equal()
+        then = None if steps.then is None else functools.partial(self._between, steps.then)
+        return Steps(steps.first, steps.names, np.mean(rows, axis=0), steps.ended, then, steps.over)
+
+    def _run(self, limit: int) -> Steps:
+        with self._running():
+            return self._session.run_until(limit)
+
+    def _require_equal(self) -> None:
+        """See that the workers train one model: what a step learns, it must bring together.
+
+        Raises:
+          JobError: they have drifted apart.
+        """
+        ours = self._session.digests()
+        for rank, said in self._chief.call("digests").items():
+            apart = sorted(name for name, digest in ours.items() if said["digests"].get(name) != digest)
+            if apart:
+                raise JobError(
+                    f"the workers have drifted apart by step {self._session.step}: {', '.join(apart[:_SHOWN])} on "
+                    f"worker "
+                    f"{rank} {'is' if len(apart) == 1 else 'are'} not what the chief has. A step must bring what it "
+                    "learns together: use an optimizer of Keras, whose apply_gradients does; or make the variable with "
+                    "aggregation=tf.VariableAggregation.MEAN",
+                    step=self._session.step,
+                    sound=False,
+                )
+
+    def _adapt(self, count: int, seconds: float) -> None:
+        """Have the workers agree twenty times a second, whatever a step takes."""
+        if self._is_compiled and count:
+            self._replicas.period = max(1, min(_MOST_STEPS, int(PERIOD_SECS * count / seconds)))
+        self._is_compiled = self._is_compiled or count > 0
+
+    def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
+        """The end of an epoch: callbacks are told the same on all workers: means, and the chief's validation."""
+        others = [said["logs"] for said in self._chief.call("logs").values()]
+        logs = {**means([self._session.epoch_logs(), *others]), **self._session.validation_logs()}
+        self._session.agree_on(logs)
+        found: Mapping[str, float] = self._all("then", then, logs=logs)[0]
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """The state at this boundary, with what each worker has of its own."""
+        if not self._session.has_own_state:
+            return self._session.snapshot()
+        found, answers = self._all("own_state", self._session.snapshot)
+        return self._session.with_own_states(found, {rank: said["state"] for rank, said in answers.items()})
+
+    def restore(self, prefix: Path) -> None:
+        """Read a checkpoint on all workers."""
+        self._all("restore", lambda: self._session.restore(prefix), **self._where(prefix))
+        self._chief.call("stop", why=self._session.stopped)  # which the callbacks decide that the chief alone has
+        self._require_equal()
+
+    def assign(self, name: str, value: float) -> None:
+        """Set a number on all workers."""
+        self._all("assign", lambda: self._session.assign(name, value), name=name, value=value)
+
+    def skip(self, count: int) -> list[int]:
+        """Read so many batches on all workers, without a step."""
+        found: list[int]
+        found, answers = self._all("skip", lambda: self._session.skip(count), count=count)
+        others = [index for said in answers.values() for index in said["indices"]]
+        return found if self._session.shares_position else [*found, *others]
+
+    def end(self, *, finished: bool) -> None:
+        """No step follows, on any worker."""
+        self._all("last", lambda: self._session.end(finished=finished), finished=finished)
+        self._require_equal()
+
+    def fingerprint(self) -> dict[str, str]:
+        """The chief's, with what the cluster is."""
+        positions = fingerprint.SHARED if self._session.shares_position else fingerprint.OWN
+        return {**self._alike, fingerprint.WORKERS: str(self._chief.size), fingerprint.POSITIONS: positions}
+
+    def _all(self, command: str, do: Callable[[], Any], **arguments: Any) -> tuple[Any, dict[int, Message]]:
+        """Have all do something, this worker too. Returns what it gives here, and what the others answer.
+
+        Raises:
+          JobError: it failed here. The others may be in the midst of it, so the state is not that of a boundary.
+        """
+        self._chief.send(command, **arguments)
+        try:
+            found = explained(do, self._chief.trouble.explain, self._replicas)
+        except JobError as error:
+            error.sound = False
+            raise
+        return found, self._chief.answers()
+
+
+def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Replicas) -> Any:
+    """Do something that all workers do together. If it fails for the sake of another worker, that is what is raised.
+
+    Raises:
+      PeerLostError: another worker is gone, or does not answer.
+      PeerFailedError: it has failed.
+    """
+    try:
+        return do()
+    except JobError as error:
+        if error.__cause__ is None or not replicas.caused(error.__cause__):
+            raise
+        explain()
+        said = str(error.__cause__).partition("\n")[0]
+        raise PeerLostError(f"the workers did not come together in a step: {said}") from error.__cause__
+
+
+def means(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each figure that all workers have."""
+    names = [name for name in logs[0] if all(name in each for each in logs)]
+    return {name: sum(each[name] for each in logs) / len(logs) for name in names}
+
+
+def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
+    """The metrics of another worker for the same steps, float64, shape [steps, metrics].
+
+    Raises:
+      TrainerdError: it has done others.
+    """
+    import numpy as np
+
+    shape = chiefs.rows.shape
+    if (answer["first"], answer["count"]) != (chiefs.first, len(chiefs.rows)):
+        raise TrainerdError(
+            f"the workers are apart: the chief did {len(chiefs.rows)} steps from {chiefs.first} on, another one "
+            f"{answer['count']} from {answer['first']} on"
+        )
+    return np.frombuffer(answer["rows"]).reshape(shape)
+
+
+class WorkerCommands:
+    """What a worker does for each of the chief's commands.
+
+    Args:
+      session: this worker's.
+      worker: its connection to the chief.
+      rank: its rank.
+      replicas: see there.
+      found: maps what the chief says of a checkpoint to its prefix here.
+      running: a context for steps, in which it is seen that they go on.
+      tell: told of the step and of the steps per second after each run.
+    """
+
+    def __init__(
+        self,
+        session: ReplicatedSession,
+        worker: Worker,
+        rank: int,
+        replicas: Replicas,
+        found: Callable[[Message], Path],
+        tell: Callable[[int, float], None],
+        running: Running = contextlib.nullcontext,
+    ) -> None:
+        self._session = session
+        self._worker = worker
+        self._rank = rank
+        self._replicas = replicas
+        self._found = found
+        self._tell = tell
+        self._running = running
+        self._then: Callable[[], Mapping[str, float]] | None = None
+
+    def table(self) -> Commands:
+        """The commands by name."""
+        return {
+            "ready": self.ready,
+            "run": self._run,
+            "then": self._between,
+            "own_state": lambda message: {"state": self._session.own_state()},
+            "stop": self._stop,
+            "digests": lambda message: {"digests": dict(self._session.digests())},
+            "logs": lambda message: {"logs": dict(self._session.epoch_logs())},
+            "restore": self._restore,
+            "assign": self._assign,
+            "skip": lambda message: {"indices": self._session.skip(message["count"])},
+            "last": self._last,
+        }
+
+    def ready(self, message: Message) -> Mapping[str, Any]:
+        """The job is built."""
+        return {"fingerprint": self._session.fingerprint()}
+
+    def _run(self, message: Message) -> Mapping[str, Any]:
+        self._replicas.period = message["period"]
+        begun = time.monotonic()
+        with self._running():
+            steps = self._together(lambda: self._session.run_until(message["limit"]))
+        self._then = steps.then
+        count = len(steps.rows)
+        self._tell(steps.last_step, count / max(time.monotonic() - begun, 1e-9))
+        return {"first": steps.first, "count": count, "rows": steps.rows.tobytes()}
+
+    def _between(self, message: Message) -> Mapping[str, Any]:
+        then, self._then = self._then, None
+        if then is None:
+            raise TrainerdError("the workers are apart: the chief is between two epochs, and this one is not")
+        self._session.agree_on(message["logs"])
+        self._together(then)
+        return {}
+
+    def _restore(self, message: Message) -> Mapping[str, Any]:
+        prefix = self._found(message)
+        self._session.restore(prefix)
+        if self._session.has_own_state:
+            self._session.restore_own_state(prefix, self._rank)
+        return {}
+
+    def _assign(self, message: Message) -> Mapping[str, Any]:
+        self._session.assign(message["name"], message["value"])
+        return {}
+
+    def _stop(self, message: Message) -> Mapping[str, Any]:
+        self._session.stop(message["why"])
+        return {}
+
+    def _last(self, message: Message) -> Mapping[str, Any]:
+        self._together(lambda: self._session.end(finished=message["finished"]))
+        return {}
+
+    def _together(self, do: Callable[[], Any]) -> Any:
+        return explained(do, self._worker.trouble.explain, self._replicas)

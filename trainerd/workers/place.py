@@ -1,0 +1,37 @@
+"""Which worker this process is. A job asks while it is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worker's place in its cluster.
+
+    Attributes:
+      rank: its number, from 0; the chief's is 0.
+      size: how many workers there are.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this is the worker that saves, evaluates and writes event files."""
+        return self.rank == 0
+
+
+_here = Place()
+
+
+def cluster() -> Place:
+    """Which worker this process is: rank 0 of 1 if it trains alone."""
+    return _here
+
+
+def set_place(place: Place) -> None:
+    """Say which worker this process is."""
+    global _here
+    _here = place

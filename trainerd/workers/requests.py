@@ -1,0 +1,66 @@
+"""What a worker that is not the chief is asked for, and how it gets to the chief."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from trainerd.errors import StorageError
+from trainerd.loop.flag import Flag, Request
+from trainerd.loop.ticker import Ticker
+from trainerd.rundir import request_files
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import storage
+from trainerd.workers.peer import Message
+from trainerd.workers.worker import Worker
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECS = 0.5
+
+
+def take_over(what: str, message: Message, rundir: RunDirectory, flag: Flag) -> None:
+    """On the chief: take over what another worker was asked for.
+
+    Args:
+      what: the request.
+      message: with the name and the content of the request file, if there was one.
+      rundir: the chief's.
+      flag: the chief's.
+    """
+    if content := message.get("content"):
+        path = rundir.path / Path(message["file"]).name
+        try:
+            with storage(f"write {path}"), path.open("a", encoding="utf-8") as file:
+                file.write(content)
+        except StorageError as error:  # of a command that waits; what it asks for is done all the same
+            log.error("%s", error, extra={"event": "asked"})
+    log.info("another worker was asked: %s", what, extra={"event": "asked"})
+    flag.raise_for(Request(what))
+
+
+def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
+    """On another worker, from now on: pass what it is asked for to the chief, on a thread of its own.
+
+    Args:
+      worker: the connection to the chief.
+      rundir: this worker's, in which its request files are.
+      flag: this worker's, which signals raise.
+    """
+    files = {Request.SAVE: rundir.save, Request.SET: rundir.set_request, Request.ROLLBACK: rundir.rollback}
+
+    def run() -> None:
+        with Ticker(flag, rundir):
+            while worker.is_connected:
+                if not flag.wait_for(list(Request), _LOOK_SECS):
+                    continue
+                for request in flag.take() - {Request.TICK}:
+                    if request is Request.PAUSE:
+                        request_files.consume(rundir.pause)
+                    path = files.get(request)
+                    lines = request_files.consume_lines(path) if path is not None else []
+                    content = "".join(f"{line}\n" for line in lines)
+                    worker.ask(request.value, file=path.name if path else "", content=content)
+
+    threading.Thread(target=run, name="trainerd-requests", daemon=True).start()

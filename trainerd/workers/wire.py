@@ -1,0 +1,137 @@
+"""Messages between two workers: frames on a TCP connection that both sides have proved to know the token for.
+
+The proof is a challenge and response by HMAC-SHA256 (RFC 2104) in both directions. What is said after it is neither
+encrypted nor signed: TensorFlow's own traffic beside it is not either, so the network must be a trusted one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+_HEADER = struct.Struct("!Q")
+_MOST = 1 << 40  # bytes of one frame: a checkpoint's file goes in one
+_MOST_UNPROVED = 1024  # before the other side has proved anything
+_NONCE = 32
+_PIECE = 1 << 20
+_LEAST_SECS = 0.001
+
+
+class Gone(Exception):
+    """The connection has ended, or the other side speaks another language."""
+
+
+class Wire:
+    """One connection. Any thread may send; one thread receives.
+
+    Args:
+      connected: the socket, in blocking mode.
+      patience: seconds for which a send waits for the other side to take anything.
+    """
+
+    def __init__(self, connected: socket.socket, *, patience: float) -> None:
+        self._socket = connected
+        self._sends = threading.Lock()
+        self._deadline: float | None = None
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            timeout = struct.pack("ll", int(patience), int(patience % 1 * 1e6))
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """In this block, all that is received must have come after so many seconds, however slowly the other side
+        sends."""
+        self._deadline = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._deadline = None
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(None)
+
+    def prove(self, token: bytes, *, is_chief: bool) -> None:
+        """Prove to know the token, and have the other side prove it.
+
+        Raises:
+          Gone: it does not.
+        """
+        mine = secrets.token_bytes(_NONCE)
+        self._send_frame(mine)
+        theirs = self._receive_frame(_MOST_UNPROVED)
+        self._send_frame(_proof(token, theirs, by_chief=is_chief))
+        if not hmac.compare_digest(self._receive_frame(_MOST_UNPROVED), _proof(token, mine, by_chief=not is_chief)):
+            raise Gone("the other side has another token")
+
+    def send(self, message: Any) -> None:
+        """Send a message: what msgpack knows.
+
+        Raises:
+          Gone: the connection has ended.
+        """
+        self._send_frame(msgspec.msgpack.encode(message))
+
+    def receive(self) -> Any:
+        """Wait for the next message.
+
+        Raises:
+          Gone: the connection has ended.
+        """
+        try:
+            return msgspec.msgpack.decode(self._receive_frame(_MOST))
+        except msgspec.DecodeError as error:
+            raise Gone(f"the other side sent what is no message: {error}") from None
+
+    def close_after(self, message: Any) -> None:
+        """Send a last message, if the other side takes it, and end the connection."""
+        with contextlib.suppress(Gone):
+            self.send(message)
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, also for a thread that receives."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _send_frame(self, data: bytes) -> None:
+        with self._sends:
+            try:
+                self._socket.sendall(_HEADER.pack(len(data)))
+                self._socket.sendall(data)
+            except OSError as error:
+                raise Gone(error.strerror or str(error)) from None
+
+    def _receive_frame(self, most: int) -> bytes:
+        (size,) = _HEADER.unpack(self._receive(_HEADER.size))
+        if size > most:
+            raise Gone(f"the other side announced a message of {size} bytes")
+        return self._receive(size)
+
+    def _receive(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            try:
+                if self._deadline is not None:
+                    self._socket.settimeout(max(_LEAST_SECS, self._deadline - time.monotonic()))
+                part = self._socket.recv(min(_PIECE, size - len(found)))
+            except OSError as error:
+                raise Gone(error.strerror or str(error)) from None
+            if not part:
+                raise Gone("the connection was closed")
+            found += part
+        return bytes(found)
+
+
+def _proof(token: bytes, nonce: bytes, *, by_chief: bool) -> bytes:
+    role = b"chief" if by_chief else b"worker"  # so that a proof cannot be sent back to who made it
+    return hmac.digest(token, role + nonce, "sha256")
