@@ -44,7 +44,7 @@ test-long: .venv/.test
 test-all: test test-long
 
 torture: .venv/.test
-	TORTURE=long $(PYTEST) tests/torture
+	TORTURE=long $(PYTEST) tests/torture tests/cluster/test_soak.py
 
 cluster-test: .venv/.test
 	$(PYTEST) -n 2 tests/cluster

@@ -1,0 +1,74 @@
+"""Random faults of random workers, one after the other: the run ends as one that had none.
+
+`make torture` has an hour of them.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+from tests.cluster.conftest import Cluster
+from tests.torture.conftest import Tell, amount
+from trainerd.rundir.state import Phase
+
+COUNT = 2
+STEPS_PER_FAULT = 700
+FAULTS = ("kill", "kill", "pause", "stop", "both", "save")
+
+
+def test_random_faults_of_random_workers_change_nothing(cluster: Cluster, record_property: Tell) -> None:
+    times = amount(6, 300)
+    steps, chance = STEPS_PER_FAULT * times, random.Random(times)
+    cluster.configure("own", COUNT, f"max_steps = {steps}\n[checkpoint]\nsave_model_steps = 97\nkeep_last = 3\n")
+    cluster.start(COUNT, logdir="whole")
+    assert cluster.end() == [0] * COUNT, cluster.text
+    done = 0
+    while True:
+        cluster.start(COUNT)
+        began = chance.choice([Phase.GATHERING, Phase.STARTING, Phase.TRAINING, Phase.TRAINING, Phase.TRAINING])
+        chief = cluster.workers[0]
+        while chief.is_alive() and chief.state.phase not in (began, Phase.TRAINING, Phase.FINISHED):
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.8))
+        if done < times:
+            inflict(cluster, chance.choice(FAULTS), chance.randrange(COUNT))
+            done += 1
+        codes = end(cluster)
+        assert set(codes) <= {0, 76, -signal.SIGKILL, -signal.SIGALRM}, cluster.text
+        if chief.state.phase is Phase.FINISHED:
+            break
+    record_property("faults of random workers", done)
+    assert cluster.values(steps) == cluster.values(steps, "whole")
+
+
+def end(cluster: Cluster) -> list[int]:
+    """Wait until all have ended. One that waits for another that has ended is told to end."""
+    while any(worker.is_alive() for worker in cluster.workers):
+        waiting = [worker for worker in cluster.workers if worker.is_alive()]
+        if len(waiting) < len(cluster.workers):
+            for worker in waiting:
+                if worker.state.phase in (Phase.GATHERING, Phase.STARTING):
+                    worker.signal(signal.SIGTERM)
+        time.sleep(0.5)
+    return cluster.end()
+
+
+def inflict(cluster: Cluster, fault: str, rank: int) -> None:
+    """One fault. After it all workers end by themselves, but after `save`."""
+    victim = cluster.workers[rank]
+    if not all(worker.is_alive() for worker in cluster.workers):
+        return
+    if fault == "kill":
+        victim.signal(signal.SIGKILL)
+    elif fault == "stop":
+        victim.signal(signal.SIGSTOP)
+        others = [worker for worker in cluster.workers if worker is not victim]
+        while any(worker.is_alive() for worker in others):
+            time.sleep(0.1)
+        victim.signal(signal.SIGCONT)
+    elif fault == "save":
+        victim.signal(signal.SIGUSR1)
+    for worker in cluster.workers if fault == "both" else [victim] if fault == "pause" else []:
+        worker.signal(signal.SIGTERM)
