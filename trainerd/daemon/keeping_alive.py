@@ -15,10 +15,12 @@ from pathlib import Path
 import daemon
 
 from trainerd.errors import PeerLostError
+from trainerd.system.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECS = 1.0
+AGAIN_SECS, MOST_SECS = 1.0, 60.0  # between an end and the next start: more each time, unless it lived for a while
+LIVED_SECS = 60.0
 POLL_SECS = 0.05
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -44,11 +46,13 @@ class Kept:
     process: subprocess.Popen[bytes] | None = None
     again_at: float | None = None
     code: int | None = None
-    starts: int = field(default=0)
+    starts: int = 0
+    started_at: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(AGAIN_SECS, MOST_SECS))
 
-    def start(self) -> None:
+    def start(self, now: float) -> None:
         """Start it, in a process group of its own: Ctrl-C is passed on once."""
-        self.again_at = None
+        self.again_at, self.started_at = None, now
         self.starts += 1
         output = None if self.is_shown else subprocess.DEVNULL
         self.process = subprocess.Popen(
@@ -66,12 +70,14 @@ class Kept:
             if is_stopping:
                 self.again_at, self.code = None, 0
             else:
-                self.start()
+                self.start(now)
         if self.process is None or self.process.poll() is None or self.again_at is not None or self.code is not None:
             return
         ended = self.process.returncode
         if not is_stopping and (ended < 0 or ended == PeerLostError.exit_code):
-            self.again_at = now + AGAIN_SECS
+            if now - self.started_at >= LIVED_SECS:
+                self.backoff.succeeded()
+            self.again_at = now + self.backoff.failed()
         else:
             self.code = 0 if is_stopping and ended == PeerLostError.exit_code else ended
 
@@ -101,7 +107,7 @@ def keep_alive(
     passed = 0
     try:
         for each in kept:
-            each.start()
+            each.start(timer())
         while any(each.code is None for each in kept):
             now = timer()
             if not asked and any(each.code is not None for each in kept):

@@ -1,0 +1,60 @@
+"""Processes that are started again: real ones, which end at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainerd.daemon.keeping_alive import Kept, keep_alive
+
+ENDS = """
+import pathlib, sys
+path = pathlib.Path(sys.argv[1])
+path.open("a").write("x")
+sys.exit(eval(sys.argv[2])[len(path.read_text()) - 1])
+"""
+
+
+def kept(folder: Path, name: str, codes: str) -> Kept:
+    command = [sys.executable, "-c", ENDS, str(folder / name), codes]
+    return Kept(command, os.environ, name, is_shown=False)
+
+
+def test_what_lost_another_worker_or_was_killed_is_started_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 1.0  # of the waits; processes take their own time
+        os.sched_yield()
+
+    one = kept(tmp_path, "one", "[76, 76, 0]")
+    assert keep_alive([one], told=told.append, timer=lambda: now[0], sleep=sleep) == 0
+    assert (tmp_path / "one").read_text() == "xxx" and one.starts == 3
+    assert told == ["one ended with 76: it is started again", "one was started again"] * 2
+
+
+@pytest.mark.parametrize(("codes", "code"), [("[70]", 70), ("[0]", 0), ("[76, 78]", 78)])
+def test_what_fails_otherwise_ends_for_good(tmp_path: Path, codes: str, code: int) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 1.0
+
+    assert keep_alive([kept(tmp_path, "one", codes)], timer=lambda: now[0], sleep=sleep) == code
+
+
+def test_handlers_are_put_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    keep_alive([kept(tmp_path, "one", "[0]")])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_one_that_has_ended_ends_one_that_waits(tmp_path: Path) -> None:
+    waits = Kept([sys.executable, "-c", "import time; time.sleep(600)"], os.environ, "waits", is_shown=False)
+    assert keep_alive([kept(tmp_path, "one", "[70]"), waits]) == 70
+    assert waits.code == -signal.SIGTERM
