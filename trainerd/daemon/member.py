@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from trainerd.config.schema import Config
-from trainerd.errors import TrainerdError
+from trainerd.errors import PeerLostError, TrainerdError
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
@@ -85,6 +85,7 @@ class Member:
         self._give_up = give_up
         self._stage = Stage.GATHERING
         self._engine: Any = None
+        self._building: threading.Timer | None = None
         self._peers: dict[int, Peer] = {}
         self._unshared: list[Peer] = []
         self._chief: Chief | None = None
@@ -214,6 +215,10 @@ class Member:
             signal.signal(signal.SIGALRM, before)
         self._stage = Stage.FORMED
         self.raise_trouble()
+        self._building = self._late(
+            self._config.watchdog.first_step_secs,
+            PeerLostError("the job was not built in time (watchdog.first_step_secs): do all workers build the same?"),
+        )
         return self._engine
 
     def _abort(self, error: TrainerdError) -> None:
@@ -224,9 +229,23 @@ class Member:
             from trainerd.workers.engine.engine import abort
 
             abort(str(error))
-        late = threading.Timer(ABORT_SECS, self._give_up, [error])
+        self._late(ABORT_SECS, error)
+
+    def _late(self, seconds: float, error: TrainerdError) -> threading.Timer:
+        """Have this process end with an error after so many seconds, if they are any; until it is cancelled."""
+        late = threading.Timer(seconds, self._give_up, [error])
         late.daemon = True
-        late.start()
+        if seconds:
+            late.start()
+        return late
+
+    def _is_built(self) -> None:
+        """The job is built, on all workers: from now on steps have their own time."""
+        if self._building is not None:
+            self._building.cancel()
+        for side in (self._chief, self._worker):
+            if side is not None:
+                side.be_patient(self._config.cluster.heartbeat_secs)
 
     # ------------------------------------------------------------------ training
 
@@ -242,7 +261,7 @@ class Member:
             leaves=lambda: self._flag.wants(Request.PAUSE),
             running=self._watch(session, self._chief.trouble).running,
         )
-        self._chief.be_patient(self._config.cluster.heartbeat_secs)
+        self._is_built()
         return cast(Session, led)
 
     def _watch(self, session: Session, trouble: Trouble) -> StepWatch:
@@ -279,7 +298,7 @@ class Member:
             running=self._watch(session, self._worker.trouble).running,
         )
         outcome = self._worker.serve({"ready": commands.ready}, until="ready")
-        self._worker.be_patient(self._config.cluster.heartbeat_secs)
+        self._is_built()
         outcome = outcome or self._worker.serve(commands.table())
         assert outcome is not None
         return outcome
