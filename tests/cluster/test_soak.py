@@ -31,6 +31,8 @@ def test_random_faults_of_random_workers_change_nothing(cluster: Cluster, record
         chief = cluster.workers[0]
         while chief.is_alive() and chief.state.phase not in (began, Phase.TRAINING, Phase.FINISHED):
             time.sleep(0.01)
+        while any(worker.is_alive() and worker.state.pid == 0 for worker in cluster.workers):
+            time.sleep(0.01)  # a signal that comes before they hear signals is none of ours
         time.sleep(chance.uniform(0, 0.8))
         if done < times:
             inflict(cluster, chance.choice(FAULTS), chance.randrange(COUNT))

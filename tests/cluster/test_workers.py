@@ -267,3 +267,13 @@ def test_local_workers_are_started_again_and_stop_together(start: Start, project
     assert command.end() == 0, command.text
     state = read_state(rundir.state)
     assert state is not None and state.phase is Phase.PAUSED
+
+
+@pytest.mark.parametrize("entry", ["shared", "keras_model"])
+def test_a_job_of_several_workers_is_proved(cluster: Cluster, start: Start, project: Path, entry: str) -> None:
+    cluster.configure(entry, 2, "seed = 1\n")
+    prove = start("prove", "--steps", "150", "--interruptions", "2", "--workers", "2")
+    assert prove.end() == 0, prove.text
+    assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text
+    assert "paused at step" in prove.text and "killed at step" in prove.text
+    assert not (project / "run").exists() and not (project / "cluster.token").exists()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
@@ -67,7 +67,9 @@ class TrainerProcess:
       overrides: the changes of the command line, applied again at a reload.
       observers: called with each new state.
       capture: whether the process has no terminal, and its output goes to the log.
-      open_session: builds the session. Default: that of the config's job.
+      open_session: builds the session, with the engine of the cluster if there is one. Default: that of the config's
+        job.
+      around: what is put around the session that the loop runs.
       chdir: whether the config's folder becomes the working directory.
       ended: called with the outcome if the process ends without a return from `run`.
       terminal: the handler that shows log records to a person. Default: standard error or the journal.
@@ -81,7 +83,8 @@ class TrainerProcess:
         observers: list[Observer] | None = None,
         capture: bool = False,
         terminal: logging.Handler | None = None,
-        open_session: Callable[[Config], Session] | None = None,
+        open_session: Callable[[Config, Any], Session] | None = None,
+        around: Callable[[Session], Session] = lambda session: session,
         chdir: bool = True,
         ended: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
@@ -92,6 +95,7 @@ class TrainerProcess:
         self._capture = capture
         self._terminal = terminal
         self._open_session = open_session
+        self._around = around
         self._chdir = chdir
         self._ended = ended
         self._is_unfinished = False  # whether services are to be done yet at the step of the newest checkpoint
@@ -213,6 +217,7 @@ class TrainerProcess:
             return self._paused_early()
         if isinstance(session, Program):
             return self._run_program(session)
+        session = self._around(session)
         services = Services(
             self._config,
             session,
@@ -293,7 +298,7 @@ class TrainerProcess:
                 renew_handlers()  # forming the cluster takes SIGTERM
                 from trainerd.sessions import load
             if self._open_session is not None:
-                return self._open_session(self._config)
+                return self._open_session(self._config, engine)
             return load.open_entry(self._config, engine)
 
     def _paused_early(self) -> Outcome:

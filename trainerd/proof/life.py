@@ -15,9 +15,13 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trainerd.checkpoints.lineage import Change
 from trainerd.checkpoints.manifest import About
@@ -25,25 +29,29 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
 from trainerd.daemon.process import TrainerProcess
-from trainerd.errors import ProofError, TrainerdError, full_message
+from trainerd.errors import PeerLostError, ProofError, TrainerdError, full_message
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag
 from trainerd.proof.check import measured
 from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import read_state
+from trainerd.workers.place import Place, set_place
 
 _HASH_SEED = "PYTHONHASHSEED"
 _SPAWN = multiprocessing.get_context("spawn")  # a new interpreter
 _numbers = itertools.count(1)
+_starts = threading.Lock()  # of several workers at once
 
 
-def begin(config: Config, lineage: Sequence[Change] = ()) -> list[str]:
+def begin(config: Config, lineage: Sequence[Change] = (), workers: int = 1) -> list[str]:
     """Make the checkpoint at which every run of a proof begins: the state before the first step.
 
     Args:
       config: the job.
       lineage: what is to be done to every run on its way.
+      workers: how many train the runs together. One alone makes the checkpoint, as the chief of so many.
 
     Returns:
       The warnings: of what no checkpoint holds, and of an evaluation that changes the state.
@@ -54,11 +62,12 @@ def begin(config: Config, lineage: Sequence[Change] = ()) -> list[str]:
     rundir = RunDirectory(config.rundir)
     rundir.create()
     warnings = rundir.path / "warnings"
-    in_a_process(functools.partial(_begin, config, warnings, lineage), rundir.path / "output", config.folder)
+    in_a_process(functools.partial(_begin, config, warnings, lineage, workers), rundir.path / "output", config.folder)
     return warnings.read_text(encoding="utf-8").splitlines()
 
 
-def _begin(config: Config, warnings: Path, lineage: Sequence[Change]) -> None:
+def _begin(config: Config, warnings: Path, lineage: Sequence[Change], workers: int) -> None:
+    set_place(Place(0, workers))
     handler = logging.FileHandler(warnings, encoding="utf-8")
     handler.setLevel(logging.WARNING)
     logging.getLogger("trainerd").addHandler(handler)
@@ -83,21 +92,42 @@ def live(config: Config, interruption: Interruption | None) -> int:
     Raises:
       ProofError: it ended with an error of its own.
     """
-    work = functools.partial(_live, config, interruption)
-    code = in_a_process(work, config.rundir / "output", config.folder)
+    with ThreadPoolExecutor(max(1, len(config.addresses))) as pool:
+        others = [pool.submit(_live_beside, replace(config, rank=rank)) for rank in range(1, len(config.addresses))]
+        work = functools.partial(_live, config, interruption)
+        code = in_a_process(work, config.rundir / "output", config.folder)
+        for each in others:
+            each.result()
     killed = interruption is not None and interruption.kind is Kind.KILL and code == -signal.SIGKILL
     if code < 0 and not killed:
         raise ProofError(f"the run died of {signal.Signals(-code).name}, which was none of the interruptions.")
     return code
 
 
+def _live_beside(config: Config) -> None:
+    """One life of a worker that is not the chief."""
+    RunDirectory(config.rundir).create()
+    try:
+        in_a_process(functools.partial(_live, config, None), config.rundir / "output", config.folder)
+    except ProofError:
+        state = read_state(RunDirectory(config.rundir).state)
+        if state is None or state.exit_code != PeerLostError.exit_code:  # the chief was killed, as it was to be
+            raise
+
+
 def _live(config: Config, interruption: Interruption | None) -> None:
-    def open_session(config: Config) -> Session:
-        from trainerd.proof.traced.session import open_session
+    def open_session(config: Config, engine: Any) -> Session:
+        from trainerd.proof.traced import session
 
-        return open_session(config, config.rundir / "trace", interruption)
+        return session.open_untraced(config, engine)
 
-    TrainerProcess(config, open_session=open_session, capture=True, chdir=False).run()
+    def traced(session: Session) -> Session:
+        from trainerd.proof.trace import Trace
+        from trainerd.proof.traced.session import TracedSession
+
+        return TracedSession(session, Trace(config.rundir / "trace"), interruption)
+
+    TrainerProcess(config, open_session=open_session, around=traced, capture=True, chdir=False).run()
 
 
 def in_a_process(work: Callable[[], None], output: Path, folder: Path | None = None) -> int:
@@ -115,10 +145,11 @@ def in_a_process(work: Callable[[], None], output: Path, folder: Path | None = N
       ProofError: it failed.
     """
     # What it puts there goes with it: one that is killed leaves everything behind.
-    with tempfile.TemporaryDirectory(prefix="trainerd-", ignore_cleanup_errors=True) as scratch, _another_hash_seed():
+    with tempfile.TemporaryDirectory(prefix="trainerd-", ignore_cleanup_errors=True) as scratch:
         place = mirrored(folder, Path(scratch, "folder")) if folder is not None else Path(scratch)
         process = _SPAWN.Process(target=_run, args=(work, output, scratch, place))
-        process.start()
+        with _starts, _another_hash_seed():
+            process.start()
         try:
             process.join()
         finally:  # on Ctrl-C too

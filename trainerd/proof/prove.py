@@ -14,7 +14,7 @@ from trainerd import text
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.lineage import SET, SKIP, Change
 from trainerd.config.fingerprint import Fingerprint, builds_otherwise, differences
-from trainerd.config.schema import CheckpointConfig, Config, EvaluateConfig
+from trainerd.config.schema import CheckpointConfig, ClusterConfig, Config, EvaluateConfig
 from trainerd.errors import ProofError
 from trainerd.proof import trace
 from trainerd.proof.life import begin, in_a_process, live
@@ -22,6 +22,7 @@ from trainerd.proof.plan import Interruption, Kind, plan
 from trainerd.proof.trace import Difference
 from trainerd.proof.verdict import Evidence, verdict
 from trainerd.rundir.paths import RunDirectory
+from trainerd.workers.plan import free_ports
 
 _HOW = {Kind.PAUSE: "paused", Kind.KILL: "killed"}
 
@@ -35,9 +36,13 @@ class Proof:
       steps: how long each is.
       interruptions: how often one of them is interrupted.
       seed: of the plan.
+      workers: how many there are in each life.
     """
 
-    def __init__(self, config: Config, folder: Path, *, steps: int, interruptions: int, seed: int) -> None:
+    def __init__(
+        self, config: Config, folder: Path, *, steps: int, interruptions: int, seed: int, workers: int = 1
+    ) -> None:
+        self._workers = workers
         self._original = config
         self._folder = folder
         self._steps = steps
@@ -59,7 +64,7 @@ class Proof:
           ProofError: the runs differ; with the first difference.
         """
         lineage = self._lineage()
-        self._warnings = begin(self._config("begin"), lineage)
+        self._warnings = begin(self._config("begin"), lineage, self._workers)
         yield from (f"warning: {text}" for text in self._warnings)
         yield "began: the state before the first step is saved, and both runs start from it"
         yield from (f"done again in both: {change}" for change in lineage)
@@ -105,7 +110,15 @@ class Proof:
             target=None,
             checkpoint=CheckpointConfig(save_model_secs=0.0, save_model_steps=every, keep_last=2, minima=False),
             evaluate=EvaluateConfig(evaluate_secs=0.0, evaluate_steps=self._original.evaluate.evaluate_steps),
+            cluster=ClusterConfig(token=str(self._folder / "token")),
         )
+
+    def _of_workers(self, config: Config) -> Config:
+        """The config of a life of several workers, at ports that nobody has. All of them begin where one alone has."""
+        if self._workers == 1:
+            return config
+        addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(self._workers))
+        return replace(config, addresses=addresses, accept_changes=True)
 
     def _start_over(self, name: str) -> Config:
         shutil.copytree(self._path("begin"), self._path(name))
@@ -113,7 +126,7 @@ class Proof:
 
     def _without_a_stop(self, name: str) -> str:
         config, begun = self._start_over(name), time.monotonic()
-        live(config, None)
+        live(self._of_workers(config), None)
         if not (self._path(name) / "trace").exists():
             raise ProofError("the dataset has no batch: not one step could be run.")
         self._end = self._reached(name)
@@ -122,12 +135,12 @@ class Proof:
     def _interrupted(self, name: str) -> Iterator[str]:
         config = self._start_over(name)
         for interruption in plan(self._end, self._interruptions, self._seed):
-            live(config, interruption)
+            live(self._of_workers(config), interruption)
             self._interrupted_at = self._interrupted_at or interruption.step
             yield self._line(name, interruption)
             if self._reached(name) >= self._end:
                 break
-        live(config, None)
+        live(self._of_workers(config), None)
         yield f"to the end: {self._reached(name)} steps"
 
     def _line(self, name: str, interruption: Interruption) -> str:

@@ -28,25 +28,28 @@ AnyJob = Job | GraphJob | KerasJob
 tf.config.list_logical_devices()
 
 
-def open_entry(config: Config, engine: Engine | None = None) -> Session | Program:
+def open_entry(
+    config: Config, engine: Engine | None = None, wrap: Callable[[Job], Job] = lambda job: job
+) -> Session | Program:
     """Build the job that the config names, and a session for it; or find the function that writes its own loop.
 
     Args:
       config: what to build.
       engine: has several workers train it together; None if this process trains alone.
+      wrap: maps the job to the one that several workers train.
 
     Raises:
       EntryError: the job cannot be had, or cannot be trained.
     """
     if engine is not None:
-        return _replicated(config, engine)
+        return _replicated(config, engine, wrap)
     job = _load(config)
     if isinstance(job, Scheduled):
         return _program_of(job, config)
     return job if isinstance(job, Program) else _session_of(job, config)
 
 
-def _replicated(config: Config, engine: Engine) -> Session:
+def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> Session:
     with engine.scope():
         job = _load(config)
     if not isinstance(job, Job | KerasJob):
@@ -54,7 +57,7 @@ def _replicated(config: Config, engine: Engine) -> Session:
             f"entry = {config.entry!r}: several workers train a trainerd.Job or KerasJob together, and this is a "
             f"{type(job).__name__}. See docs/many-machines.md."
         )
-    return _session_of(job, config, writes=config.rank == 0, engine=engine)
+    return _session_of(job, config, wrap, writes=config.rank == 0, engine=engine)
 
 
 def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -> Session:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -148,3 +150,18 @@ def _of_tf_config(text: str) -> tuple[list[str], str]:
     if kind not in ("chief", "worker"):
         raise ConfigError(f'cluster.workers = "tf_config": TF_CONFIG says that this is a {kind!r}, and no worker.')
     return [*chiefs, *others], str(index + (len(chiefs) if kind == "worker" else 0))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens at, for so many workers: each has one, and the one after it is free."""
+    found: list[int] = []
+    with contextlib.ExitStack() as stack:
+        while len(found) < count:
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            second = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                found.append(port)
+    return found

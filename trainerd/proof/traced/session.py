@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.config.schema import Config
-from trainerd.job.definition import Job
+from trainerd.job.definition import Job, Program
 from trainerd.loop.contract import Exportable, Session, Steps, StopFlag
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.plan import Interruption, Kind
@@ -28,14 +28,18 @@ _HEARD_SECS = 10.0  # in which a signal is heard of, on the busiest machine
 _PARTS = 4  # of 16 bits each, since a row has floating-point numbers
 
 
-def open_session(config: Config, trace: Path, interruption: Interruption | None) -> Session:
-    """Build the job that a config names, and a session that traces it."""
-    return TracedSession(load.open_session(config, with_digest), Trace(trace), interruption)
+def open_untraced(config: Config, engine: Any = None) -> Session:
+    """Build the job that a config names, and a session whose steps tell which batch they were given.
 
-
-def open_untraced(config: Config) -> Session:
-    """Build the same session, of which nothing is written."""
-    return load.open_session(config, with_digest)
+    Args:
+      config: what to build.
+      engine: of the cluster, if there is one.
+    """
+    if engine is None:
+        return load.open_session(config, with_digest)
+    found = load.open_entry(config, engine, with_digest)
+    assert not isinstance(found, Program)
+    return found
 
 
 def with_digest(job: Job) -> Job:

@@ -84,6 +84,8 @@ class KerasJobSession(FunctionSession):
         self._arrays = LatestArrays()
         self._names = set[str]()  # what the step gives
         step = step_of(job.model, self._arrays, self._names)
+        if options.get("engine") is not None:  # whose steps must not have functions in functions
+            step = tf.autograph.experimental.do_not_convert(step.python_function)
         super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
         self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
 

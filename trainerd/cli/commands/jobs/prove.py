@@ -20,8 +20,11 @@ from trainerd.errors import UsageError
     "--interruptions", type=click.IntRange(min=1), default=4, show_default=True, help="How often one is interrupted."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the moments at which it is.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, help="How many train together, on this machine.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the runs in this new folder.")
-def command(config_path: Path | None, steps: int, interruptions: int, seed: int, keep: Path | None) -> None:
+def command(
+    config_path: Path | None, steps: int, interruptions: int, seed: int, workers: int, keep: Path | None
+) -> None:
     """Prove for this job that a run that is interrupted is the run that is not.
 
     Trains some steps without a stop, and again with pauses and SIGKILLs, in a scratch folder, and compares every batch,
@@ -35,6 +38,6 @@ def command(config_path: Path | None, steps: int, interruptions: int, seed: int,
     tensorflow_import.hush_tensorflow()
     with tempfile.TemporaryDirectory(prefix="trainerd-prove-") as scratch:
         folder = Path(scratch) if keep is None else keep.absolute()
-        proof = Proof(config, folder, steps=steps, interruptions=interruptions, seed=seed)
+        proof = Proof(config, folder, steps=steps, interruptions=interruptions, seed=seed, workers=workers)
         for line in proof.lines():
             say(line)

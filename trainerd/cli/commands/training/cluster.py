@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import click
 from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.daemon.keeping_alive import Kept, keep_alive
-from trainerd.workers.plan import RANK, WORKERS
+from trainerd.workers.plan import RANK, WORKERS, free_ports
 
 
 @click.group("cluster")
@@ -39,7 +37,7 @@ def run(
     """
     options.load_config(config_path)  # its mistakes are told once
     typed = options.arguments(config_path, logdir, max_steps, forever, accept_changes)
-    environment = {**os.environ, WORKERS: ",".join(f"127.0.0.1:{port}" for port in _free_ports(count))}
+    environment = {**os.environ, WORKERS: ",".join(f"127.0.0.1:{port}" for port in free_ports(count))}
     kept = [
         Kept(
             [sys.executable, "-m", "trainerd", "run", *typed],
@@ -51,18 +49,3 @@ def run(
     ]
     code = keep_alive(kept, told=lambda text: say(text, err=True))
     sys.exit(code if code >= 0 else 128 - code)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, for so many workers: each has one, and the one after it is free too."""
-    found: list[int] = []
-    with contextlib.ExitStack() as stack:
-        while len(found) < count:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            second = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError, OverflowError):
-                second.bind(("127.0.0.1", port + 1))
-                found.append(port)
-    return found
