@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_handlers_are_put_back(tmp_path: Path) -> None:
 
 
 def test_one_that_has_ended_ends_one_that_waits(tmp_path: Path) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 1.0
+        time.sleep(0.01)  # of processes that end by themselves
+
     waits = Kept([sys.executable, "-c", "import time; time.sleep(600)"], os.environ, "waits", is_shown=False)
-    assert keep_alive([kept(tmp_path, "one", "[70]"), waits]) == 70
-    assert waits.code == -signal.SIGTERM
+    assert keep_alive([kept(tmp_path, "one", "[70]"), waits], timer=lambda: now[0], sleep=sleep) == 70
+    assert waits.code == 0, "it ended as it was told to"
+
+
+def test_one_that_ends_a_little_later_is_left_alone(tmp_path: Path) -> None:
+    """It may be past its handlers, at the end of its interpreter."""
+    later = Kept([sys.executable, "-c", "import time; time.sleep(1)"], os.environ, "later", is_shown=False)
+    assert keep_alive([kept(tmp_path, "one", "[0]"), later]) == 0
+    assert later.process is not None and later.process.returncode == 0

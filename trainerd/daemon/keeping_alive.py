@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECS, MOST_SECS = 1.0, 60.0  # between an end and the next start: more each time, unless it lived for a while
 LIVED_SECS = 60.0
+END_SECS = 10.0  # from the end of one for good until the others are told to end
 POLL_SECS = 0.05
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -79,7 +80,8 @@ class Kept:
                 self.backoff.succeeded()
             self.again_at = now + self.backoff.failed()
         else:
-            self.code = 0 if is_stopping and ended == PeerLostError.exit_code else ended
+            is_end = is_stopping and ended in (PeerLostError.exit_code, -signal.SIGTERM)  # as it was told to
+            self.code = 0 if is_end else ended
 
 
 def keep_alive(
@@ -105,12 +107,15 @@ def keep_alive(
     heard = [number for number in STOP if signal.getsignal(number) is not signal.SIG_IGN]  # `nohup` ignores one
     before = {number: signal.signal(number, lambda number, frame: asked.append(number)) for number in heard}
     passed = 0
+    ends_at: float | None = None
     try:
         for each in kept:
             each.start(timer())
         while any(each.code is None for each in kept):
             now = timer()
-            if not asked and any(each.code is not None for each in kept):
+            if ends_at is None and any(each.code is not None for each in kept):
+                ends_at = now + END_SECS
+            if not asked and ends_at is not None and now >= ends_at:
                 asked.append(signal.SIGTERM)  # one has ended for good: another may wait for it
             for _ in asked[passed:]:
                 for each in kept:
