@@ -19,10 +19,11 @@ from trainerd.loop.minima.valleys import WARM_UP, Valleys
 from trainerd.rundir.paths import RunDirectory
 
 SMOOTHING = 100
+# Boundaries by steps: how close one comes to the floor of the valley must not depend on how busy the machine is.
 CONFIG = f"""
 max_steps = 2200
 [checkpoint]
-save_model_steps = 500
+save_model_steps = 50
 keep_last = 50
 minima_smoothing_steps = {SMOOTHING}
 minima_overhead = 0.5
