@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from pathlib import Path
@@ -46,6 +47,20 @@ def job_on(dataset: Any, **more: Any) -> trainerd.Job:
 def shared() -> trainerd.Job:
     """Each worker takes its part of one batch."""
     return job_on(trainerd.data.worker_batches(trainerd.data.shuffled_indices(60, seed=3, batch_size=12)))
+
+
+def measured() -> trainerd.Job:
+    """It is evaluated with a metric of Keras, and can be exported."""
+    made = shared()
+    model = made.state["model"]
+    error = keras.metrics.MeanSquaredError()
+
+    def evaluate() -> dict[str, float]:
+        error.reset_state()
+        error.update_state(DATA[:, 4:], model(DATA[:, :4]))
+        return {"error": float(error.result())}
+
+    return dataclasses.replace(made, evaluate=evaluate, export=lambda folder: model.export(str(folder), verbose=False))
 
 
 def shuffled() -> trainerd.Job:

@@ -229,16 +229,85 @@ def test_no_thread_is_left_of_a_step(cluster: Cluster) -> None:
     assert cluster.end() == [0, 0], cluster.text
 
 
-def test_a_full_disk_at_the_chief_ends_nothing(cluster: Cluster, project: Path) -> None:
-    cluster.configure("shared", 2, "[checkpoint]\nsave_model_steps = 50\n")
-    chief, _ = cluster.start(2)
+def test_a_full_disk_at_the_chief_ends_nothing(cluster: Cluster, small_disk: Path) -> None:
+    cluster.configure("shared", 2, "[checkpoint]\nsave_model_steps = 50\nkeep_last = 2\n")
+    chief, worker = cluster.workers = [cluster.start_one(0, logdir=str(small_disk)), cluster.start_one(1)]
     chief.until_printed("saved step 50")
-    chief.rundir.path.chmod(0o500) if os.geteuid() else None
-    blocker = chief.rundir.path / "model.ckpt-999950.index"
-    blocker.mkdir()  # what cannot be replaced
-    cluster.until_training(120)
-    cluster.workers[1].signal(signal.SIGTERM)
+    filler = small_disk / "filler"
+    with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(b"0" * 65536)
+            file.flush()
+    chief.until_printed("the last save failed")
+    failed = worker.state.step  # as the chief says; its own state.json has no room
+    worker.until(lambda state: state.step > failed + 100, "steps without room")
+    filler.unlink()
+    saves = chief.text.count("saved step")
+    wait_for(lambda: chief.text.count("saved step") > saves, lambda: cluster.text)
+    worker.signal(signal.SIGTERM)
     assert cluster.end() == [0, 0], cluster.text
+    assert saved(chief.rundir)[0] > failed
+
+
+def test_the_checkpoints_are_those_of_a_run_on_one_machine(cluster: Cluster, start: Start, project: Path) -> None:
+    """Evaluated by the chief while it trains, and afterwards by commands that are no worker; forked and released."""
+    cluster.configure("measured", 2, "max_steps = 120\n[evaluate]\nevaluate_steps = 60\n")
+    chief, _ = cluster.start(2)
+    assert cluster.end() == [0, 0], cluster.text
+    [measured] = [manifest.read(chief.rundir.manifest(120)).metrics["val_error"]]
+    for command, said in (
+        (["evaluate", "120"], f"error {measured:.4g}"[:12]),
+        (["export", "120", "out"], "step 120"),
+        (["fork", "120", "other"], "forked step 120"),
+        (["diff", "run", "other"], "step 120: equal"),
+        (["check"], "one save"),
+    ):
+        done = start(*command)
+        assert done.end() == 0, done.text
+        assert said in done.text or command == ["check"], done.text
+    assert (project / "out" / "release.json").exists()
+
+
+def test_it_goes_back_while_it_trains(cluster: Cluster, start: Start) -> None:
+    """As the chief's machine asks, and as another worker's does; then it ends as one that never left."""
+    cluster.configure("own", 2, "max_steps = 6000\n[checkpoint]\nsave_model_steps = 200\nkeep_last = 99\n")
+    cluster.start(2, logdir="whole")
+    assert cluster.end() == [0, 0], cluster.text
+    chief, worker = cluster.start(2)
+    cluster.until_training(500)
+    back = start("rollback", "400")
+    assert back.end() == 0 and "went back to step 400" in back.text, back.text
+    cluster.until_training(600)
+    (worker.rundir.path / "rollback").write_text("200")
+    chief.until_printed("went back to step 200")
+    assert cluster.end() == [0, 0], cluster.text
+    assert cluster.values(6000) == cluster.values(6000, "whole")
+
+
+def test_a_daemon_that_is_kept_alive_comes_back(cluster: Cluster, start: Start) -> None:
+    config = cluster.configure("shared", 2, "[checkpoint]\nsave_model_steps = 100\n")
+    for rank in (0, 1):
+        done = start("start", "--keep-alive", "--rank", str(rank))
+        assert done.end() == 0 and "kept alive in the background" in done.text, done.text
+    run = RunDirectory(config.parent / "run")
+
+    def training(besides: int = 0) -> int:
+        def look() -> int | None:
+            state = read_state(run.state)
+            is_it = state is not None and state.phase is Phase.TRAINING and state.pid != besides
+            return state.pid if state is not None and is_it else None
+
+        return wait_for(look, "training")
+
+    first = training()
+    other = read_state(run.worker(1).state)
+    assert other is not None
+    os.kill(other.pid, signal.SIGKILL)
+    training(besides=first)
+    pause = start("pause", "--wait")
+    assert pause.end() == 0, pause.text
+    paused = read_state(run.state)
+    assert paused is not None and paused.phase is Phase.PAUSED
 
 
 def test_local_workers_are_started_again_and_stop_together(start: Start, project: Path) -> None:

@@ -98,7 +98,7 @@ def _digits() -> Config:
 
 
 def overrides(
-    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False, rank: int | None = None
+    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False
 ) -> Callable[[Config], Config]:
     """The command line's changes of a config, as a function that a reload calls again.
 
@@ -111,9 +111,6 @@ def overrides(
     where = str(logdir.absolute()) if logdir is not None else None  # now: the daemon works in another folder
 
     def apply(config: Config) -> Config:
-        plan = make_plan(config.cluster, os.environ, rank)
-        if plan is not None:
-            config = replace(config, rank=plan.rank, addresses=tuple(map(str, plan.workers)))
         config = replace(config, accept_changes=accept_changes)
         if where is not None:
             config = replace(config, logdir=where)
@@ -122,6 +119,24 @@ def overrides(
         return replace(config, max_steps=None, target=None) if forever else config
 
     return apply
+
+
+def as_worker(apply: Callable[[Config], Config], rank: int | None) -> Callable[[Config], Config]:
+    """Those changes, and the worker that this process is: of commands that train. Others look at the run from outside.
+
+    Args:
+      apply: what `overrides` gave.
+      rank: what the command line says.
+    """
+
+    def apply_as_worker(config: Config) -> Config:
+        config = apply(config)
+        plan = make_plan(config.cluster, os.environ, rank)
+        if plan is None:
+            return config
+        return replace(config, rank=plan.rank, addresses=tuple(map(str, plan.workers)))
+
+    return apply_as_worker
 
 
 def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:

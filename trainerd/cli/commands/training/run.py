@@ -31,7 +31,7 @@ def command(
 
     Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
     """
-    overrides = options.overrides(logdir, max_steps, forever, accept_changes, rank)
+    overrides = options.as_worker(options.overrides(logdir, max_steps, forever, accept_changes), rank)
     written = options.load_config(config_path)
     config = overrides(written)
     with contextlib.ExitStack() as stack:

@@ -33,7 +33,7 @@ def command(
     keep_alive: bool,
 ) -> None:
     """Train in the background. Returns when the first step is done, or with the error that prevented it."""
-    overrides = options.overrides(logdir, max_steps, forever, accept_changes, rank)
+    overrides = options.as_worker(options.overrides(logdir, max_steps, forever, accept_changes), rank)
     config = overrides(options.load_config(config_path))
     if not keep_alive:
         say(start(config, overrides))
