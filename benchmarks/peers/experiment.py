@@ -79,7 +79,7 @@ def experiment(folder: str) -> Measure:
 
 
 def loop(folder: str) -> Measure:
-    """The same steps, in a MonitoredTrainingSession of trainerd's."""
+    """The same steps in a MonitoredTrainingSession of trainerd's, and a checkpoint, as at the end of each `train`."""
     graph = tf.Graph()
     with graph.as_default():
         tf1.set_random_seed(1)
@@ -89,7 +89,15 @@ def loop(folder: str) -> Measure:
         images, labels = iterator.get_next()
         spec = model_fn(images, labels, trainerd.ModeKeys.TRAIN)
         session = trainerd.MonitoredTrainingSession(checkpoint_dir=folder)
-    return stepping(lambda: session.should_stop() or session.run([spec.train_op, spec.loss]))
+    steps_for = stepping(lambda: session.should_stop() or session.run([spec.train_op, spec.loss]))
+
+    def measure(seconds: float) -> tuple[int, float]:
+        begun = time.perf_counter()
+        steps, _ = steps_for(seconds)
+        session.save_now("schedule")
+        return steps, time.perf_counter() - begun
+
+    return measure
 
 
 def evaluate(folder: str) -> None:
