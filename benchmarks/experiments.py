@@ -13,7 +13,11 @@ PEER = "benchmarks.peers.experiment"
 
 def experiment(plan: Plan) -> list[Figure]:
     """Training through an Experiment, and evaluating its checkpoints, beside the same by hand."""
-    ours, loop = rates_of(plan, lambda: Peer("experiment", "experiment"), lambda: Peer("experiment", "loop"))
+    ours, loop = [], []
+    for _ in range(plan.processes):
+        rates = rates_of(plan, lambda: Peer("experiment", "experiment"), lambda: Peer("experiment", "loop"))
+        ours += rates[0]
+        loop += rates[1]
     evaluated, by_hand = [], []
     with folder_of() as folder:
         seconds_of(["-m", PEER, "train", str(folder)])

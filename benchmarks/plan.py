@@ -13,6 +13,7 @@ class Plan:
     Attributes:
       rounds, seconds: of each comparison of rates, and how long each side runs in a round.
       long_rounds, long_seconds: the same where the bar is as close as half a percent.
+      processes: how many processes of each side are measured, where two of one program differ by more than the bar.
       signal_rounds, signals: how often so many signals are sent.
       statuses: how often `trainerd status` is run.
       imports: how often TensorFlow is imported beside it.
@@ -28,6 +29,7 @@ class Plan:
     seconds: float
     long_rounds: int
     long_seconds: float
+    processes: int
     signal_rounds: int
     signals: int
     statuses: int
@@ -47,6 +49,7 @@ FULL = Plan(
     seconds=2.0,
     long_rounds=25,
     long_seconds=2.0,
+    processes=5,
     signal_rounds=5,
     signals=200,
     statuses=10,
@@ -64,6 +67,7 @@ SHORT = Plan(
     seconds=0.9,
     long_rounds=2,
     long_seconds=0.9,
+    processes=1,
     signal_rounds=1,
     signals=200,
     statuses=4,
