@@ -21,7 +21,7 @@ from tests.systemd.overlay import PREFIX, MachineError, interpreter, packages, p
 
 TRAINERD = PREFIX / "bin" / "trainerd"
 REBOOTS = 133  # what systemd-nspawn exits with when the machine inside wants to be started again
-TOOLS = ("systemd-nspawn", "systemd-analyze", "nsenter", "unshare", "setpriv", "strace")
+TOOLS = ("systemd-nspawn", "systemd-analyze", "nsenter", "unshare", "setpriv", "strace", "ip")
 
 _NAME = "trainerd-test"
 _MEMORY = Path("/dev/shm")  # an overlay's upper folder must not be on the file system below it
@@ -68,6 +68,17 @@ def wait_for(what: str, look: Callable[[], Value | None], *, seconds: float = 60
         time.sleep(poll)
 
 
+def host(*command: str) -> None:
+    """Run a command on this machine.
+
+    Raises:
+      MachineError: it failed.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MachineError(f"`{' '.join(command)}` failed with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
 def require() -> None:
     """Check that a machine can be had here.
 
@@ -77,7 +88,9 @@ def require() -> None:
     if os.geteuid() != 0:
         raise MachineError("these tests boot a systemd of their own, and that needs root")
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
-        raise MachineError(f"missing: {', '.join(missing)}. `apt-get install systemd systemd-container strace`.")
+        raise MachineError(
+            f"missing: {', '.join(missing)}. `apt-get install systemd systemd-container strace iproute2`."
+        )
     interpreter()
 
 
@@ -153,7 +166,7 @@ class Machine:
     def _power_off(self) -> None:
         if self._process is None or self._process.poll() is not None:
             return
-        if (first := self._first_process()) is not None:
+        if (first := self.first_process) is not None:
             self._kill_hung_services()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(first, signal.SIGRTMIN + 4)  # power off
@@ -188,7 +201,7 @@ class Machine:
         Raises:
           MachineError: it failed.
         """
-        first = self._first_process()
+        first = self.first_process
         if first is None:
             raise MachineError(f"the machine is not running:\n{self._last_words()}")
         words = ["nsenter", "--target", str(first), "--all", "--", *map(str, command)]
@@ -207,7 +220,7 @@ class Machine:
 
     def path(self, inside: str | Path) -> Path:
         """A file of the machine, seen from here."""
-        first = self._first_process()
+        first = self.first_process
         if first is None:
             raise MachineError(f"the machine is not running:\n{self._last_words()}")
         return Path(f"/proc/{first}/root") / Path(inside).relative_to("/")
@@ -218,6 +231,18 @@ class Machine:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o644)
+
+    @property
+    def first_process(self) -> int | None:
+        """The pid, here, of the machine's PID 1, which is a child of nspawn. Another one after each boot."""
+        if self._process is None or self._process.poll() is not None:
+            return None
+        pid = self._process.pid
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return None
+        return int(children[0]) if children else None
 
     def outer_pid(self, inner: int) -> int:
         """The pid that a process of the machine has here."""
@@ -240,22 +265,11 @@ class Machine:
             return self._log.read_text(errors="replace")[-2000:]
         return "(it left no log)"
 
-    def _first_process(self) -> int | None:
-        """The pid, here, of the machine's PID 1: the child of nspawn. Another one after each boot."""
-        if self._process is None or self._process.poll() is not None:
-            return None
-        pid = self._process.pid
-        try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        except OSError:
-            return None
-        return int(children[0]) if children else None
-
     def _is_up(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
             raise MachineError(f"the machine did not boot:\n{self._last_words()}")
-        if self._first_process() is None:
+        if self.first_process is None:
             return False
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = self.run("systemctl", "is-system-running", check=False, timeout=10)
@@ -291,15 +305,18 @@ def _remove_cgroup(cgroup: Path) -> None:
 
 
 @contextlib.contextmanager
-def machine() -> Iterator[Machine]:
+def machine(label: str = "") -> Iterator[Machine]:
     """A booted machine for as long as the block runs.
+
+    Args:
+      label: tells it apart from another one of the same process.
 
     Raises:
       MachineError: there can be none here.
     """
     require()
     sweep()
-    with Machine(f"{_NAME}-{os.getpid()}") as booted:
+    with Machine("-".join(filter(None, (_NAME, label, str(os.getpid()))))) as booted:
         yield booted
 
 

@@ -15,7 +15,8 @@ from trainerd.workers.wire import Gone, Wire
 log = logging.getLogger(__name__)
 
 Message = Mapping[str, Any]
-BEATS = 4  # for each heartbeat that may be missed
+BEATS = 4  # at least so many before silence counts as the end
+BEAT_SECS = 1.0  # and not further apart than this, so that silence is noticed as soon as it has lasted too long
 _KIND = "kind"
 _BEAT = "beat"
 
@@ -130,7 +131,7 @@ class Peer:
         self._heard(str(message.get(_KIND)), message)
 
     def _beat(self) -> None:
-        pause = self._heartbeat_secs / BEATS
+        pause = min(self._heartbeat_secs / BEATS, BEAT_SECS)
         looked_at = self._timer()
         while not self._gone.wait(pause):
             before, looked_at = looked_at, self._timer()
