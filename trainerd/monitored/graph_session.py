@@ -18,9 +18,9 @@ from trainerd.monitored.lifecycle import Lifecycle
 from trainerd.monitored.listeners import SavingListeners
 from trainerd.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.monitored.save_settings import SaveSettings, require_global_step
-from trainerd.monitored.session_creators import ChiefSessionCreator
 from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.monitored.tensorflow_names import Around, Within
+from trainerd.monitored.worker_context import default_creator
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.run import GraphRun
@@ -91,7 +91,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._listeners = settings.listeners if settings is not None else SavingListeners(())
         self._listeners.begin()
         self._hooked_run = HookedRun(self._hooks, self._global_step, settings.loss if settings is not None else None)
-        self._creator = session_creator or ChiefSessionCreator()
+        self._creator = session_creator or default_creator()
         self._managed: GraphRun = self._make_run()
         self._managed.raise_requested = lambda: self._coord.raise_requested_exception()
         if self._listeners:

@@ -77,12 +77,17 @@ class ChiefSessionCreator(_Creator):
         if prefix is not None and self._checkpoint_dir:
             raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
         if prefix is None and self._checkpoint_dir:
-            rundir = RunDirectory.of(self._checkpoint_dir)
-            found = saver_checkpoints.newest_readable(rundir, read_whole)
-            prefix = None if found is None else str(found)
+            prefix = self._newest(self._checkpoint_dir)
             # What a hook saves with it, it deletes the oldest of then: none of ours.
-            self.finalized_scaffold().saver.recover_last_checkpoints(saver_checkpoints.listed(rundir))
+            listed = saver_checkpoints.listed(RunDirectory.of(self._checkpoint_dir))
+            self.finalized_scaffold().saver.recover_last_checkpoints(listed)
         return self.create_session_from(prefix)
+
+    @staticmethod
+    def _newest(folder: str) -> str | None:
+        """The prefix of the newest checkpoint that can be read; None if there is none."""
+        found = saver_checkpoints.newest_readable(RunDirectory.of(folder), read_whole)
+        return None if found is None else str(found)
 
     def finalized_scaffold(self) -> Any:
         """The ops, all of them made."""
@@ -103,6 +108,14 @@ class ChiefSessionCreator(_Creator):
             init_feed_dict=scaffold.init_feed_dict,
             init_fn=scaffold.init_fn,
         )
+
+
+class FollowerSessionCreator(ChiefSessionCreator):
+    """For a worker that saves into a folder of its own: what it restores is the chief's, from `checkpoint_dir`."""
+
+    def create_session_from(self, prefix: str | None) -> Any:
+        """Make the session with the chief's newest checkpoint, and not with this worker's own."""
+        return super().create_session_from(self._newest(self._checkpoint_dir) if self._checkpoint_dir else prefix)
 
 
 class WorkerSessionCreator(_Creator):
