@@ -181,3 +181,25 @@ def counted() -> trainerd.GraphJob:
     with tf.Graph().as_default() as graph:
         step = tf.compat.v1.train.get_or_create_global_step()
         return trainerd.GraphJob(graph, tf.compat.v1.assign_add(step, 1))
+
+
+def heavy() -> trainerd.Job:
+    """A state that takes a while to write."""
+    made = shared()
+    weights = tf.Variable(tf.ones([24, 1024, 1024]), trainable=False, aggregation=tf.VariableAggregation.MEAN)
+    return dataclasses.replace(made, state=dict(made.state, weights=weights))
+
+
+def uneven() -> trainerd.Job:
+    """Worker 1 takes four seconds to be built, which the file `builds` tells of, and 20 ms longer for each step."""
+    made = shared()
+    if trainerd.cluster().rank == 0:
+        return made
+    (HERE / "builds").touch()
+    time.sleep(4)
+
+    def train_step(index: Any) -> Any:
+        tf.py_function(lambda: time.sleep(0.02), [], [])
+        return made.train_step(index)
+
+    return dataclasses.replace(made, train_step=train_step)

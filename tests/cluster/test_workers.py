@@ -249,6 +249,43 @@ def test_a_full_disk_at_the_chief_ends_nothing(cluster: Cluster, small_disk: Pat
     assert saved(chief.rundir)[0] > failed
 
 
+def test_a_chief_that_is_killed_in_the_midst_of_a_save(cluster: Cluster) -> None:
+    """What it had written of that is removed, and the run goes on from the checkpoint before it."""
+    cluster.configure("heavy", 2, "max_steps = 600\n[checkpoint]\nsave_model_steps = 100000\n")
+    chief, _ = cluster.start(2)
+    cluster.until_training(100)
+    cluster.workers[1].signal(signal.SIGUSR1)
+    chief.until_printed(r"saved step \d+ \(request\)")
+    [before, *_] = saved(chief.rundir)
+    cluster.workers[1].signal(signal.SIGUSR1)
+    while not list(chief.rundir.stagings()):
+        assert chief.is_alive(), cluster.text
+    chief.signal(signal.SIGKILL)
+    assert cluster.end() == [-signal.SIGKILL, 76], cluster.text
+    assert list(chief.rundir.stagings()) and saved(chief.rundir)[0] == before
+    cluster.start(2)
+    assert cluster.end() == [0, 0], cluster.text
+    assert f"the first step was {before + 1}" in cluster.text and "what an interrupted save left" in cluster.text
+    assert saved(chief.rundir)[0] == 600 and not list(chief.rundir.stagings())
+
+
+def test_signals_to_workers_of_different_speed(cluster: Cluster) -> None:
+    """A stop while one is still building its job; two signals to two workers at once; and a stop of the slow one."""
+    cluster.configure("uneven", 2)
+    chief, slow = cluster.start(2)
+    wait_for((cluster.project / "builds").exists, lambda: cluster.text)
+    chief.signal(signal.SIGTERM)
+    assert cluster.end() == [0, 0], cluster.text
+    chief, slow = cluster.start(2)
+    cluster.until_training(5)
+    chief.signal(signal.SIGUSR1)
+    slow.signal(signal.SIGTERM)
+    assert cluster.end() == [0, 0], cluster.text
+    paused = read_state(slow.rundir.state)
+    assert paused is not None
+    assert saved(chief.rundir)[0] == chief.state.step == paused.step >= 5, cluster.text
+
+
 def test_the_checkpoints_are_those_of_a_run_on_one_machine(cluster: Cluster, start: Start, project: Path) -> None:
     """Evaluated by the chief while it trains, and afterwards by commands that are no worker; forked and released."""
     cluster.configure("measured", 2, "max_steps = 120\n[evaluate]\nevaluate_steps = 60\n")
