@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def runs_are_remembered_elsewhere() -> Iterator[None]:
+    """The runs of tests are none of whoever runs them."""
+    with tempfile.TemporaryDirectory(prefix="trainerd-tests-") as folder:
+        os.environ["XDG_STATE_HOME"] = folder
+        yield
+        del os.environ["XDG_STATE_HOME"]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -50,7 +50,7 @@ def test_help_lists_every_command(cli: Cli) -> None:
         (["run", "--max-steps", "0"], "not in the range"),
         (["run", "--max-steps", "9", "--forever"], "contradict each other"),
         (["install", "--user", "--system"], "contradict each other"),
-        (["save", "now"], "unexpected extra argument"),
+        (["pin", "3", "4"], "unexpected extra argument"),
     ],
 )
 def test_usage_errors_exit_with_64(cli: Cli, arguments: list[str], message: str) -> None:

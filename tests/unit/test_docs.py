@@ -188,7 +188,7 @@ def test_the_pages_of_commands_have_no_command_that_is_not_there() -> None:
 def command_lines(text: str) -> Iterator[str]:
     """The `trainerd` commands of a shell block, without what they are piped to and the remarks behind them."""
     for line in text.replace("\\\n", " ").splitlines():
-        for part in re.split(r"&&|;|\||(?:^|\s)#.*", line):
+        for part in re.split(r"&&|;|\||\s>\s.*|(?:^|\s)#.*", line):
             words = part.strip().removeprefix("$ ").removeprefix("sudo ")
             if re.match(r"(\S*/)?trainerd(\s|$)", words):
                 yield words

@@ -12,6 +12,7 @@ from trainerd.version import __version__
 # The folders of the commands, each with its heading.
 GROUPS = {
     "training": "Training",
+    "runs": "All runs",
     "history": "The history of a run",
     "jobs": "Jobs and releases",
 }
@@ -20,6 +21,9 @@ COMMANDS = {
     "run": ("training", "Train in the foreground."),
     "start": ("training", "Train as a daemon."),
     "cluster": ("training", "Train with several workers on this machine, to try a job."),
+    "list": ("runs", "Show every run on this machine."),
+    "forget": ("runs", "Leave a run out of that list."),
+    "completion": ("jobs", "Print what a shell needs to complete commands."),
     "status": ("training", "Show how a run is doing."),
     "save": ("training", "Write a checkpoint now and go on training."),
     "pause": ("training", "Write a checkpoint and stop."),

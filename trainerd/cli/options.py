@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 import shutil
@@ -13,16 +14,60 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import UsageError
+from trainerd.rundir import registry
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.workers.plan import make_plan
 
 Command = Callable[..., Any]
 
+
+class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
+    """A run: its folder, or a name that `trainerd list` shows."""
+
+    name = "run"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Find the run. What is no folder and no name is taken for a folder that is not there yet."""
+        path = Path(value)
+        if path.is_file():
+            self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
+        if os.path.lexists(path):
+            return path
+        paths = [run.path for run in registry.known()]
+        if (found := registry.find(str(value), paths)) is not None:
+            return found
+        near = difflib.get_close_matches(str(value), registry.names(paths).values(), n=1)
+        if param is not None and param.param_type_name == "argument":
+            hint = f" Did you mean {near[0]}?" if near else " `trainerd list` shows those that there are."
+            self.fail(f"there is no run {str(value)!r}, and no folder.{hint}", param, ctx)
+        return path
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names of the runs, and folders."""
+        found = registry.names(run.path for run in registry.known()).values()
+        named = [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+        return named or [CompletionItem(incomplete, type="dir")]
+
+
+def _note_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    ctx.meta[_NOTED] = value
+
+
+def _chosen_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    noted: Path | None = ctx.meta.get(_NOTED)
+    if value is not None and noted is not None:
+        raise UsageError("give the run once: as an argument, or as --logdir.")
+    return value or noted
+
+
+RUN = _Run()
+_NOTED = "trainerd.run"
 _DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits.toml"
 
 config_option = click.option(
@@ -33,6 +78,13 @@ config_option = click.option(
     help="The config. Default: ./trainerd.toml.",
 )
 logdir_option = click.option(
+    "--logdir",
+    type=RUN,
+    callback=_chosen_run,
+    help="The run directory, or the run's name, in place of the config's.",
+)
+run_argument = click.argument("run", type=RUN, required=False, is_eager=True, expose_value=False, callback=_note_run)
+_new_logdir_option = click.option(
     "--logdir", type=click.Path(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
 )
 max_steps_option = click.option(
@@ -53,7 +105,7 @@ rank_option = click.option(
 
 def of_a_run(command: Command) -> Command:
     """The options of the commands that train, on all machines."""
-    for option in (accept_changes_option, forever_option, max_steps_option, logdir_option, config_option):
+    for option in (accept_changes_option, forever_option, max_steps_option, _new_logdir_option, config_option):
         command = option(command)
     return command
 
@@ -72,12 +124,15 @@ def arguments(
     return [*found, *["--forever"] * forever, *["--accept-changes"] * accept_changes]
 
 
-def load_config(config_path: Path | None) -> Config:
-    """The config of --config, of the current folder, or the digits job.
+def load_config(config_path: Path | None, logdir: Path | None = None) -> Config:
+    """The config of --config, the one that a run was started with, that of the current folder, or the digits job.
 
     Raises:
       ConfigError: it is wrong.
     """
+    if config_path is None and logdir is not None:
+        started = (run.config for run in registry.known() if run.path == logdir.absolute())
+        config_path = next((path for path in started if path is not None and path.exists()), None)
     path = _find_config(config_path)
     return _digits() if path is None else configs.load(path)
 
@@ -150,6 +205,15 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
         return _trusted(logdir.absolute())
     path = _find_config(config_path)
     return _trusted(_digits().rundir if path is None else configs.load_rundir(path))
+
+
+def run_path(said: str) -> Path:
+    """A folder, or that of the run of this name.
+
+    Raises:
+      UsageError: several runs have the name.
+    """
+    return RUN.convert(said, None, None)
 
 
 def asked_rundir(rundir: RunDirectory) -> RunDirectory:

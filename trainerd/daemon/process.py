@@ -128,6 +128,7 @@ class TrainerProcess:
             held,
             self._rundir,
             self._config.entry,
+            config=self._config.path,
             before=self._as_it_was_left,
             observers=[self._notifier.observe, self._observe_watchdog, self._observe_member, *self._observers],
             moved=lambda: logs.follow(self._rundir.log),

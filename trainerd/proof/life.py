@@ -165,6 +165,7 @@ def in_a_process(work: Callable[[], None], output: Path, folder: Path | None = N
 
 def _run(work: Callable[[], None], output: Path, scratch: str, place: Path) -> None:
     os.environ["TMPDIR"], tempfile.tempdir = scratch, None
+    os.environ["XDG_STATE_HOME"] = scratch  # no run that `trainerd list` is to show
     os.chdir(place)
     with output.open("ab") as file:
         for descriptor in (1, 2):

@@ -6,8 +6,9 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
-from trainerd.rundir import lock, request_files
+from trainerd.rundir import lock, registry, request_files
 from trainerd.rundir.location import Place
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
@@ -32,6 +33,7 @@ class Claim:
       held: the lock.
       rundir: the run directory.
       job: what trains there, for `trainerd status`.
+      config: the config that it was started with, for `trainerd list`; None for none.
       before: makes the first state, from the one that names the process.
       observers: told of every change of the state, after state.json.
       moved: called if the run directory was moved.
@@ -47,6 +49,7 @@ class Claim:
         rundir: RunDirectory,
         job: str,
         *,
+        config: Path | None = None,
         before: Callable[[State], State] = lambda state: state,
         observers: Sequence[Observer] = (),
         moved: Callable[[], None] = lambda: None,
@@ -56,15 +59,21 @@ class Claim:
         self._rundir = rundir
         self.was_paused = request_files.consume(rundir.pause)
         holder = held.name_holder(os.getpid())
+        registry.remember(rundir, config)
         self._state_file = StateFile(rundir)
         state = before(State(**holder.__dict__, logdir=str(rundir.path), job=job))
         self.reporter = Reporter(state, [self._state_file.observe, *observers])
-        self._place = Place(rundir, self.reporter, moved)
+        self._config, self._moved = config, moved
+        self._place = Place(rundir, self.reporter, self._follow)
 
     def tell_of_leftovers(self) -> None:
         """Log that a pause from before this start is void."""
         if self.was_paused:
             log.warning("removed a pause file from before this start: %s", self._rundir.pause)
+
+    def _follow(self) -> None:
+        registry.remember(self._rundir, self._config)
+        self._moved()
 
     def look(self) -> None:
         """Look where the run directory is, and write what of the state waits to be written."""

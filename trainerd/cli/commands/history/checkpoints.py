@@ -13,17 +13,19 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.columns import GAP, lines, width
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.history.timeline import Entry, Mark, timeline
 from trainerd.text import figure, size
 
-_GAP = "  "
+_REASON = 3  # its column
 
 
 @click.command("checkpoints")
 @options.config_option
 @options.logdir_option
+@options.run_argument
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
 def command(config_path: Path | None, logdir: Path | None, as_json: bool) -> None:
     """Show the checkpoints of a run: step, time, size, reason, metrics and marks. The newest step is the last.
@@ -42,27 +44,28 @@ def command(config_path: Path | None, logdir: Path | None, as_json: bool) -> Non
         raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. `{run}` writes some.")
 
 
-def table(entries: Sequence[Entry], width: int | None) -> str:
+def table(entries: Sequence[Entry], room: int | None) -> str:
     """The entries as a table, with as many metrics as fit.
 
     Args:
       entries: the checkpoints, one at least.
-      width: of the terminal, in characters; None: as wide as need be.
+      room: the width of the terminal, in characters; None: as wide as need be.
     """
     names = list(dict.fromkeys(name for entry in reversed(entries) for name in entry.metrics))
     left = [("step", "when", "size", "reason"), *map(_left, entries)]
     right = [("marks",), *((", ".join(_marks(entry)),) for entry in entries)]
     metrics = [[" ".join(name.split()), *(_metric(entry, name) for entry in entries)] for name in names]
     columns = [*zip(*left, strict=True)]
-    used = sum(map(_width, columns)) + len(_GAP) * len(columns) + _width([text for (text,) in right])
-    shown, limit = 0, math.inf if width is None else width
-    while shown < len(names) and used + _width(metrics[shown]) + len(_GAP) <= limit:
-        used += _width(metrics[shown]) + len(_GAP)
+    used = sum(map(width, columns)) + len(GAP) * len(columns) + width([text for (text,) in right])
+    shown, limit = 0, math.inf if room is None else room
+    while shown < len(names) and used + width(metrics[shown]) + len(GAP) <= limit:
+        used += width(metrics[shown]) + len(GAP)
         shown += 1
-    lines = _lines([*columns, *metrics[:shown]], [text for (text,) in right])
+    rows = list(zip(*columns, *metrics[:shown], [text for (text,) in right], strict=True))
+    found = lines(rows, left={_REASON, len(rows[0]) - 1})
     if shown < len(names):
-        lines.append(f"Metrics that do not fit: {len(names) - shown}. --json has all.")
-    return "\n".join(lines)
+        found.append(f"Metrics that do not fit: {len(names) - shown}. --json has all.")
+    return "\n".join(found)
 
 
 def _left(entry: Entry) -> tuple[str, str, str, str]:
@@ -77,20 +80,3 @@ def _marks(entry: Entry) -> list[str]:
 
 def _metric(entry: Entry, name: str) -> str:
     return figure(entry.metrics[name]) if name in entry.metrics else ""
-
-
-def _width(column: Sequence[str]) -> int:
-    return max(map(len, column))
-
-
-def _lines(columns: Sequence[Sequence[str]], marks: Sequence[str]) -> list[str]:
-    """The lines of a table: numbers to the right, the reason and the marks to the left."""
-    widths = [_width(column) for column in columns]
-    rows = []
-    for row, mark in zip(zip(*columns, strict=True), marks, strict=True):
-        cells = [
-            text.ljust(width) if place == 3 else text.rjust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        rows.append(_GAP.join([*cells, mark]).rstrip())
-    return rows

@@ -69,7 +69,7 @@ def _side(said: str, config_path: Path | None, logdir: Path | None) -> Side:
     """
     if said.isascii() and said.isdigit():
         return Side(options.find_rundir(config_path, logdir), int(said))
-    path = Path(said).absolute()
+    path = options.run_path(said).absolute()
     if path.is_dir():
         return Side(RunDirectory(path), None)
     basename, _, step = path.name.removesuffix(".index").removesuffix(".json").rpartition("-")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import psutil
 
-from trainerd.cli import options
+from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
@@ -31,10 +31,16 @@ _NICE = 10
 
 
 @click.command("evaluate")
-@click.argument("steps", metavar="[STEP]...", type=click.IntRange(min=0), nargs=-1)
+@click.argument("steps", metavar="[STEP]...", type=click.IntRange(min=0), nargs=-1, shell_complete=completion.steps)
 @click.option("--all", "every", is_flag=True, help="All checkpoints of the run's present line.")
 @click.option("--minima", is_flag=True, help="Those that were kept as minima of the loss.")
-@click.option("--since", type=click.IntRange(min=0), metavar="STEP", help="Those of STEP and later.")
+@click.option(
+    "--since",
+    type=click.IntRange(min=0),
+    metavar="STEP",
+    shell_complete=completion.steps,
+    help="Those of STEP and later.",
+)
 @click.option("--follow", is_flag=True, help="Go on with each new one as it appears, until the run is over.")
 @click.option("--again", is_flag=True, help="Also those that were evaluated before.")
 @click.option("--entry", metavar="MODULE:ATTRIBUTE", help="A job with the same state and other data.")
@@ -57,7 +63,7 @@ def command(
     """
     if bool(steps) + every + minima + (since is not None) > 1:
         raise UsageError("choose one of STEP, --all, --minima and --since.")
-    config = options.overrides(logdir, None, False)(options.load_config(config_path))
+    config = options.overrides(logdir, None, False)(options.load_config(config_path, logdir))
     rundir = options.find_rundir(config_path, logdir)
 
     def chosen() -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import options
+from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.config import edit
 from trainerd.config import parse as configs
@@ -20,10 +20,10 @@ from trainerd.system.durable_files import storage, write_atomic
 
 
 @click.command("fork")
-@click.argument("where", metavar="STEP|best|minimum")
+@click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
 @click.argument("folder", metavar="NEWDIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the config, for the new run.")
-@click.option("--metric", help="The metric of `best`. Default: the config's `best`.")
+@click.option("--metric", shell_complete=completion.metrics, help="The metric of `best`. Default: the config's `best`.")
 @click.option("--line", type=click.IntRange(min=1), help="An earlier line of the run, which STEP is of.")
 @options.config_option
 @options.logdir_option

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import options
+from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.history import plots
@@ -21,13 +21,21 @@ _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 
 
 @click.command("history")
-@click.option("--metric", "tag", default="loss", show_default=True, help="Whose curve is drawn.")
+@click.option(
+    "--metric",
+    "tag",
+    shell_complete=completion.metrics,
+    default="loss",
+    show_default=True,
+    help="Whose curve is drawn.",
+)
 @click.option("--smooth", type=click.FloatRange(min=1), default=20.0, show_default=True, help="In points of the curve.")
 @click.option("--log", is_flag=True, help="On a logarithmic scale.")
 @click.option("--image", type=click.Path(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the points and what happened, on one line.")
 @options.config_option
 @options.logdir_option
+@options.run_argument
 def command(
     tag: str,
     smooth: float,

@@ -9,7 +9,7 @@ import click
 
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.manifest import DamagedError
-from trainerd.cli import options
+from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory
@@ -18,7 +18,7 @@ from trainerd.system.regular_files import open_to_append
 
 
 @click.command("pin")
-@click.argument("step", type=click.IntRange(min=0))
+@click.argument("step", type=click.IntRange(min=0), shell_complete=completion.steps)
 @options.config_option
 @options.logdir_option
 def command(step: int, config_path: Path | None, logdir: Path | None) -> None:

@@ -10,7 +10,7 @@ import click
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli import options, requests
+from trainerd.cli import completion, options, requests
 from trainerd.cli.say import say
 from trainerd.errors import InUseError, UsageError
 from trainerd.history import rollback
@@ -23,9 +23,11 @@ from trainerd.rundir.state import Phase, read_state
 
 
 @click.command("rollback")
-@click.argument("where", metavar="STEP|best|minimum")
+@click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
 @click.option(
-    "--metric", help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`."
+    "--metric",
+    shell_complete=completion.metrics,
+    help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.",
 )
 @click.option("--line", type=click.IntRange(min=1), help="An earlier line of the run, which STEP is of.")
 @options.config_option

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import options
+from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.system.durable_files import storage
 
 
 @click.command("unpin")
-@click.argument("step", type=click.IntRange(min=0))
+@click.argument("step", type=click.IntRange(min=0), shell_complete=completion.steps)
 @options.config_option
 @options.logdir_option
 def command(step: int, config_path: Path | None, logdir: Path | None) -> None:

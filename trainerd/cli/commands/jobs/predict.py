@@ -7,14 +7,21 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import chosen, options
+from trainerd.cli import chosen, completion, options
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 
 
 @click.command("predict")
-@click.argument("words", metavar="[STEP|best|minimum]", nargs=-1)
-@click.option("--best", "--metric", "metric", metavar="METRIC", help="The best checkpoint by this metric.")
+@click.argument("words", metavar="[STEP|best|minimum]", nargs=-1, shell_complete=completion.targets)
+@click.option(
+    "--best",
+    "--metric",
+    "metric",
+    metavar="METRIC",
+    shell_complete=completion.metrics,
+    help="The best checkpoint by this metric.",
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file, with a header."
 )
@@ -28,7 +35,7 @@ def command(
     """
     where, _ = chosen.words_of((*words, ""), "STEP")
     output = output.absolute()
-    config = options.overrides(logdir, None, False)(options.load_config(config_path))
+    config = options.overrides(logdir, None, False)(options.load_config(config_path, logdir))
     rundir = options.find_rundir(config_path, logdir)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)

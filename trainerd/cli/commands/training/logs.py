@@ -23,6 +23,7 @@ _LINE_BYTES = 4096  # of the end of the log that are looked at, for each line th
 @click.command("logs")
 @options.config_option
 @options.logdir_option
+@options.run_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on showing lines as they are written, until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=50, show_default=True, help="How many lines.")
 def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: int) -> None:

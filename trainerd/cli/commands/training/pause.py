@@ -22,6 +22,7 @@ class _FailedWhilePausing(TrainerdError):
 @click.command("pause")
 @options.config_option
 @options.logdir_option
+@options.run_argument
 @click.option("--wait", is_flag=True, help="Return when the process has ended.")
 def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     """Write a checkpoint at the next step and stop. The same as `touch LOGDIR/pause`."""

@@ -15,6 +15,7 @@ from trainerd.rundir.lock import read_holder
 @click.command("save")
 @options.config_option
 @options.logdir_option
+@options.run_argument
 @click.option("--wait", is_flag=True, help="Return when the checkpoint is on disk.")
 def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     """Write a checkpoint at the next step and go on training. The same as `touch LOGDIR/save`."""

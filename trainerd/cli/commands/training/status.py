@@ -25,6 +25,7 @@ _ROOM = 1 << 16  # bytes: with less than that state.json itself may not be writt
 @click.command("status")
 @options.config_option
 @options.logdir_option
+@options.run_argument
 @click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print state.json's fields, and `running`.")
 def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json: bool) -> None:

@@ -1,0 +1,171 @@
+"""The runs of a user: what is remembered, by which names it is found, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainerd.cli import all_runs
+from trainerd.cli.app import cli
+from trainerd.cli.commands.runs.list import table
+from trainerd.cli.install_plan import Machine
+from trainerd.errors import UsageError
+from trainerd.rundir import registry
+from trainerd.rundir.claim import claimed
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
+
+PARTS = st.lists(st.sampled_from(["a", "b", "digits"]), min_size=1, max_size=4)
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of the test's own, on a machine without services."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(all_runs, "MACHINE", Machine(state=tmp_path / "services"))
+    return tmp_path / "state"
+
+
+def run_in(path: Path, **fields: object) -> RunDirectory:
+    """A run that has started there, and was paused."""
+    rundir = RunDirectory(path)
+    with claimed(rundir, "jobs:job") as reporter:
+        reporter.update(phase=Phase.PAUSED, **fields)
+    return rundir
+
+
+def said(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_run_is_known_from_its_start_until_its_folder_is_gone(tmp_path: Path) -> None:
+    run = run_in(tmp_path / "runs" / "one")
+    worker = run_in(tmp_path / "elsewhere").worker(1)
+    run_in(worker.path)
+    assert [each.path for each in registry.known()] == [tmp_path / "elsewhere", run.path]
+    run.path.rename(tmp_path / "runs" / "other")
+    assert [each.path for each in registry.known()] == [tmp_path / "elsewhere"]
+
+
+def test_a_folder_on_a_disk_that_is_late_is_known_later(tmp_path: Path) -> None:
+    run_in(tmp_path / "disk" / "runs" / "one")
+    (tmp_path / "disk").rename(tmp_path / "unmounted")
+    assert registry.known() == []
+    (tmp_path / "unmounted").rename(tmp_path / "disk")
+    assert len(registry.known()) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"logdir": 3, "config": null}', "null"])
+def test_a_damaged_file_is_passed_over(state_home: Path, tmp_path: Path, content: str) -> None:
+    run_in(tmp_path / "one")
+    (state_home / "trainerd" / "runs" / "0123456789abcdef.json").write_text(content)
+    assert [each.path for each in registry.known()] == [tmp_path / "one"]
+
+
+def test_a_run_trains_where_nothing_can_be_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    run_in(tmp_path / "one")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")  # the specification has it ignored
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run_in(tmp_path / "one")
+    assert (tmp_path / ".local" / "state" / "trainerd" / "runs").is_dir()
+
+
+@given(st.sets(PARTS.map(lambda parts: Path("/", *parts)), min_size=1, max_size=8))
+def test_each_run_is_found_by_its_name(paths: set[Path]) -> None:
+    names = registry.names(paths)
+    assert len(set(names.values())) == len(paths)
+    for path, name in names.items():
+        found = [name] if name.startswith("/") else []
+        assert found or registry.find(name, paths) == path
+
+
+def test_a_name_of_several_runs_is_refused() -> None:
+    paths = [Path("/x/a/digits"), Path("/x/b/digits")]
+    with pytest.raises(UsageError, match=r"2 runs\. Say which: a/digits, b/digits"):
+        registry.find("digits", paths)
+    assert registry.find("igits", paths) is None
+
+
+def test_commands_take_a_name(tmp_path: Path) -> None:
+    run_in(tmp_path / "runs" / "mine", step=12)
+    assert "12" in said("status", "mine") and "paused" in said("status", "--logdir", "mine")
+    assert "forgot" in said("forget", "mine")
+    for arguments, text in ((["mine"], "there is no run 'mine'"), (["--logdir", "a", "b"], "there is no run 'b'")):
+        done = CliRunner().invoke(cli, ["status", *arguments])
+        assert done.exit_code != 0 and text in done.output
+    run_in(tmp_path / "runs" / "mine")
+    assert "Did you mean mine?" in CliRunner().invoke(cli, ["status", "minne"]).output
+    assert isinstance(CliRunner().invoke(cli, ["status", "mine", "--logdir", "x"]).exception, UsageError)
+
+
+def test_the_config_of_a_run_is_found_by_its_name(tmp_path: Path) -> None:
+    from trainerd.cli import options
+
+    config = tmp_path / "project" / "trainerd.toml"
+    config.parent.mkdir()
+    config.write_text('entry = "jobs:job"\nlogdir = "run"\n')
+    rundir = RunDirectory(tmp_path / "project" / "run")
+    rundir.create()
+    registry.remember(rundir, config)
+    assert options.load_config(None, options.run_path("run")).entry == "jobs:job"
+
+
+def test_all_runs_are_listed(tmp_path: Path) -> None:
+    run_in(tmp_path / "a" / "one", step=5, max_steps=10, metrics={"loss": 0.25}, warnings=["it is\nhot"])
+    run_in(tmp_path / "b" / "two", error="my own error")
+    service = RunDirectory(tmp_path / "services" / "trainerd-blobs")
+    service.create()
+    State(Phase.TRAINING, step=7).write(service.state)
+    lines = said("list").splitlines()
+    assert lines[0].split() == ["run", "phase", "step", "loss", "rate", "left", "saved", "trouble"]
+    assert lines[1].split() == ["one", "paused", "5", "of", "10", "0.25", "it", "is", "hot"]
+    assert lines[2].split()[:2] == ["trainerd-blobs", "killed"] and "it ended while training" in lines[2]
+    assert lines[3].split()[-3:] == ["my", "own", "error"]
+    found = json.loads(said("list", "--json"))
+    assert [(each["name"], each["running"], each["step"]) for each in found] == [
+        ("one", True, 5),  # the process that holds it is this one
+        ("trainerd-blobs", False, 7),
+        ("two", True, 0),
+    ]
+
+
+def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
+    state = State(Phase.PAUSED, warnings=["\x1b[2J" + "x" * 300])
+    run = all_runs.Run("a\nname", Path("/a"), state, False)
+    assert all(len(line) <= 60 for line in table([run], 60, 0.0).splitlines())
+    assert len(table([run], None, 0.0).splitlines()) == 2
+    assert "No run is known" in table([], None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["status", ""], ["one"]),
+        (["status", "x"], []),
+        (["lis"], ["list"]),
+        (["rollback", "--logdir", "one", "b"], ["best"]),
+        (["evaluate", "--logdir", "nowhere", ""], []),
+    ],
+)
+def test_a_shell_completes(tmp_path: Path, typed: Sequence[str], offered: list[str]) -> None:
+    run_in(tmp_path / "one")
+    words = " ".join(["trainerd", *typed])
+    environment = {"_TRAINERD_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(typed))}
+    done = CliRunner(env=environment).invoke(cli, prog_name="trainerd")
+    found = [line.partition(",")[2] for line in done.output.splitlines()]
+    assert [word for word in found if word not in ("", "x")] == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(shell: str) -> None:
+    assert "_TRAINERD_COMPLETE" in said("completion", shell)

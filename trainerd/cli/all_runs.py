@@ -1,0 +1,91 @@
+"""All runs of this user on this machine, and those of the machine's own services."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainerd.cli.install_plan import MACHINE, NAME
+from trainerd.errors import TrainerdError
+from trainerd.rundir import registry
+from trainerd.rundir.lock import find_removed, read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import State, read_state
+
+_SYSTEMCTL_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run.
+
+    Attributes:
+      name: tells it apart from the others.
+      path: its run directory.
+      state: what it says of itself; None if nothing was trained there yet, or it cannot be read.
+      is_running: whether a process trains it.
+      told: what there is to say of a run that cannot be read: systemd's word, or the error.
+    """
+
+    name: str
+    path: Path
+    state: State | None
+    is_running: bool
+    told: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as JSON's types: the fields of state.json, with its name, its folder and whether it runs."""
+        state = self.state.to_json() if self.state is not None else {}
+        return state | {"name": self.name, "logdir": str(self.path), "running": self.is_running, "told": self.told}
+
+
+def all_runs() -> list[Run]:
+    """The runs, by name.
+
+    Raises:
+      StorageError: what is known of them cannot be read.
+    """
+    paths = dict.fromkeys([*(run.path for run in registry.known()), *_of_services()])
+    return sorted((_look(name, path) for path, name in registry.names(paths).items()), key=lambda run: run.name)
+
+
+def _of_services() -> list[Path]:
+    """The run directories of the machine's own services."""
+    found = (path.resolve() if os.access(path, os.R_OK) else path for path in MACHINE.state.glob(f"{NAME}*"))
+    return [path for path in found if path.is_dir()]
+
+
+def _look(name: str, path: Path) -> Run:
+    unit = _unit_of(path)
+    if unit and not os.access(path, os.R_OK | os.X_OK):
+        return _by_systemd(name, path, unit)
+    rundir = RunDirectory(path)
+    try:
+        state = read_state(rundir.state)
+        is_running = read_holder(rundir) is not None or find_removed(rundir) is not None
+    except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
+        return Run(name, path, None, False, str(error))
+    return Run(name, path, state, is_running)
+
+
+def _unit_of(path: Path) -> str:
+    """The unit whose run this is; empty for none."""
+    if MACHINE.state not in path.parents:
+        return ""
+    instance = path.name.removeprefix(NAME).removeprefix("-")
+    return f"{NAME}@{instance}" if instance else NAME
+
+
+def _by_systemd(name: str, path: Path, unit: str) -> Run:
+    """What systemd says of a run that only root may look into."""
+    show = ["systemctl", "show", "--property=ActiveState", "--property=StatusText", unit]
+    try:
+        done = subprocess.run(show, capture_output=True, text=True, timeout=_SYSTEMCTL_SECS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Run(name, path, None, False, "only root may look into it")
+    said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    active = said.get("ActiveState", "unknown")
+    return Run(name, path, None, active == "active", ": ".join(filter(None, [active, said.get("StatusText")])))

@@ -1,0 +1,29 @@
+"""Texts in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+GAP = "  "
+
+
+def width(column: Sequence[str]) -> int:
+    """The length of its longest text."""
+    return max(map(len, column))
+
+
+def lines(rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
+    """The rows of a table, one at least, as lines.
+
+    Args:
+      rows: the texts; each row has as many.
+      left: the columns that begin at the left; the others, such as numbers, end at the right.
+    """
+    widths = [width(column) for column in zip(*rows, strict=True)]
+    return [
+        GAP.join(
+            text.ljust(room) if place in left else text.rjust(room)
+            for place, (text, room) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,90 @@
+"""`trainerd list`: every run of this user on this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from trainerd.cli.all_runs import Run, all_runs
+from trainerd.cli.columns import lines
+from trainerd.cli.say import say
+from trainerd.rundir.state import State
+from trainerd.text import figure, seconds
+
+_HEAD = ("run", "phase", "step", "loss", "rate", "left", "saved", "trouble")
+_LEFT = {0, 1, 7}
+_NONE = "No run is known here. `trainerd run` trains one."
+
+
+@click.command("list")
+@click.option("-w", "--watch", is_flag=True, help="Show them again every second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
+def command(watch: bool, as_json: bool) -> None:
+    """Show every run of yours on this machine, and those of the machine's services, whatever started them.
+
+    A run is known once it has started. Other commands take the name that is shown here in place of a folder.
+    """
+    while True:
+        runs = all_runs()
+        if watch and not as_json:
+            click.clear()
+        if as_json:
+            say(json.dumps([run.to_json() for run in runs]))
+        else:
+            say(table(runs, shutil.get_terminal_size().columns if sys.stdout.isatty() else None, time.time()))
+        if not watch:
+            return
+        time.sleep(1.0)
+
+
+def table(runs: Sequence[Run], room: int | None, now: float) -> str:
+    """The runs as a table.
+
+    Args:
+      runs: all of them.
+      room: the width of the terminal, in characters; None: as wide as need be.
+      now: seconds since 1970 (UTC).
+    """
+    if not runs:
+        return _NONE
+    return "\n".join(line[:room] for line in lines([_HEAD, *(_row(run, now) for run in runs)], _LEFT))
+
+
+def _row(run: Run, now: float) -> tuple[str, ...]:
+    state, name = run.state, " ".join(run.name.split())
+    if state is None:
+        return name, "running" if run.is_running else "-", "", "", "", "", "", " ".join(run.told.split())
+    saved = state.last_checkpoint
+    return (
+        name,
+        str(state.phase) if run.is_running or state.phase.is_over else "killed",
+        f"{state.step:,}" + (f" of {state.end:,}" if state.end else ""),
+        figure(loss) if (loss := _loss(state)) is not None else "",
+        f"{state.steps_per_sec:,.4g}/s" if run.is_running and state.steps_per_sec else "",
+        seconds(state.eta_secs) if run.is_running and state.eta_secs is not None else "",
+        f"{seconds(max(0.0, now - saved.at))} ago" if saved else "",
+        _trouble(run, state),
+    )
+
+
+def _loss(state: State) -> float | None:
+    """The loss, or else the first metric that there is."""
+    return state.metrics.get("loss", next(iter(state.metrics.values()), None))
+
+
+def _trouble(run: Run, state: State) -> str:
+    """What went wrong last, in a line."""
+    if state.error:
+        found = state.error
+    elif not run.is_running and not state.phase.is_over:
+        found = f"it ended while {state.phase}, without a save"
+    elif state.warnings:
+        found = state.warnings[-1]
+    else:
+        found = str(state.failure) if state.failure is not None else ""
+    return " ".join(found.split())

@@ -1,0 +1,42 @@
+"""What a shell offers when a person presses Tab: the steps of a run's checkpoints, and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+from click.shell_completion import CompletionItem
+
+from trainerd.cli import options
+from trainerd.errors import TrainerdError
+from trainerd.history.timeline import Entry, present_line
+
+_TARGETS = ("best", "minimum")
+
+
+def steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The steps of the checkpoints, newest first, each with its reason and marks."""
+    found = [(str(entry.step), ", ".join([entry.reason, *entry.marks])) for entry in reversed(_entries(ctx))]
+    return [CompletionItem(step, help=said) for step, said in found if step.startswith(incomplete)]
+
+
+def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The words for a checkpoint, and the steps."""
+    return [*_starting(_TARGETS, incomplete), *steps(ctx, param, incomplete)]
+
+
+def metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The metrics of the checkpoints."""
+    return _starting(dict.fromkeys(name for entry in _entries(ctx) for name in entry.metrics), incomplete)
+
+
+def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def _entries(ctx: click.Context) -> list[Entry]:
+    """The checkpoints of the run that is typed so far. A shell has no use for an error."""
+    try:
+        return present_line(options.find_rundir(ctx.params.get("config_path"), ctx.params.get("logdir")))
+    except TrainerdError:
+        return []

@@ -1,0 +1,138 @@
+"""The runs of this user on this machine: each is remembered as it starts, in a file of its own.
+
+The files are in `trainerd/runs` of the user's state folder, as the XDG Base Directory Specification has it:
+https://specifications.freedesktop.org/basedir-spec/latest/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainerd.errors import UsageError
+from trainerd.rundir.paths import WORKERS, RunDirectory
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import read_regular
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A run that was started here.
+
+    Attributes:
+      path: its run directory.
+      config: its config; None for a program with a loop of its own, and for the job that ships.
+    """
+
+    path: Path
+    config: Path | None = None
+
+
+def remember(rundir: RunDirectory, config: Path | None = None) -> None:
+    """Remember a run that starts. If that cannot be written, the run trains all the same."""
+    path = rundir.path.parent.parent if rundir.path.parent.name == WORKERS else rundir.path
+    try:
+        _write(Known(path, config))
+    except (OSError, RuntimeError) as error:  # there is no home
+        log.debug("%s is not remembered: %s", path, error)
+
+
+def forget(path: Path) -> bool:
+    """Forget a run, until it starts again. Returns whether it was known.
+
+    Raises:
+      StorageError: it cannot be written.
+    """
+    file = _file(path)
+    if not file.exists():
+        return False
+    with storage(f"forget {path}"):
+        file.unlink(missing_ok=True)
+    return True
+
+
+def known() -> list[Known]:
+    """The runs whose folders are there, by their paths. Those whose folders were removed are forgotten.
+
+    A folder counts as removed if the one that it was in is there: otherwise a disk may be late.
+
+    Raises:
+      StorageError: they cannot be read.
+    """
+    found: list[Known] = []
+    with storage(f"read {_folder()}", missing_ok=True):
+        for file in _folder().glob("*.json"):
+            run = _read(file)
+            if run is not None and run.path.is_dir():
+                found.append(run)
+            elif run is None or run.path.parent.is_dir():
+                file.unlink(missing_ok=True)
+    return sorted(found, key=lambda run: run.path)
+
+
+def names(paths: Iterable[Path]) -> dict[Path, str]:
+    """A name for each run: as many of the last parts of its path as tell it apart from the others."""
+    all_paths = list(paths)
+    return {path: next(name for name in _suffixes(path) if _is_alone(name, all_paths)) for path in all_paths}
+
+
+def find(name: str, paths: Iterable[Path]) -> Path | None:
+    """The run of this name: a run whose path ends with it. None if there is none.
+
+    Raises:
+      UsageError: several do.
+    """
+    found = [path for path in paths if _ends_with(path, name)]
+    if len(found) > 1:
+        told = ", ".join(sorted(names(found).values()))
+        raise UsageError(f"{name} is the name of {len(found)} runs. Say which: {told}.")
+    return found[0] if found else None
+
+
+def _suffixes(path: Path) -> Iterable[str]:
+    parts = path.parts[1:] or path.parts
+    yield from ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
+    yield str(path)
+
+
+def _is_alone(name: str, paths: Iterable[Path]) -> bool:
+    return name.startswith("/") or sum(_ends_with(path, name) for path in paths) == 1
+
+
+def _ends_with(path: Path, name: str) -> bool:
+    parts = Path(name).parts
+    return bool(parts) and path.parts[-len(parts) :] == parts
+
+
+def _folder() -> Path:
+    chosen = Path(os.environ.get("XDG_STATE_HOME", ""))  # the specification has a relative one ignored
+    return (chosen if chosen.is_absolute() else Path.home() / ".local" / "state") / "trainerd" / "runs"
+
+
+def _file(path: Path) -> Path:
+    return _folder() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
+
+
+def _write(run: Known) -> None:
+    file = _file(run.path)
+    if _read(file) == run:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    said = {"logdir": str(run.path), "config": str(run.config.absolute()) if run.config is not None else None}
+    write_atomic(file, json.dumps(said).encode())
+
+
+def _read(file: Path) -> Known | None:
+    """What a file says; None if it is missing or damaged."""
+    try:
+        said = json.loads(read_regular(file))
+        return Known(Path(said["logdir"]), Path(said["config"]) if said["config"] else None)
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None
