@@ -22,8 +22,9 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.save_progress import SaveProgress
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.errors import StorageError
-from trainerd.rundir import lock
+from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.run_events import Kind
 from trainerd.rundir.state import LastCheckpoint
 from trainerd.system.durable_files import (
     free_bytes,
@@ -350,6 +351,7 @@ class CheckpointStore:
             why,
             extra={"event": "quarantine", "step": step},
         )
+        run_events.add(self._rundir, Kind.QUARANTINE, why, step=step)
 
     def _forget_half_published(self, staging: Path) -> None:
         """Remove the data, if the process died between renaming the data and renaming the manifest.

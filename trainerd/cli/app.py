@@ -22,6 +22,7 @@ COMMANDS = {
     "start": ("training", "Train as a daemon."),
     "cluster": ("training", "Train with several workers on this machine, to try a job."),
     "list": ("runs", "Show every run on this machine."),
+    "events": ("runs", "Show what happened to a run."),
     "forget": ("runs", "Leave a run out of that list."),
     "completion": ("jobs", "Print what a shell needs to complete commands."),
     "status": ("training", "Show how a run is doing."),

@@ -18,6 +18,10 @@ from trainerd.monitored.lifecycle import Lifecycle
 
 tf1 = tf.compat.v1
 
+_NO_BATCH = (
+    "Training with estimator made no steps. Perhaps input is empty or misspecified: the input function of the training "
+    "gives no batch. Look at its files and filters; `drop_remainder=True` drops a batch that is not full."
+)
 _NO_STEPS = "Training with estimator made no steps. Perhaps input is empty or misspecified."
 
 
@@ -95,8 +99,9 @@ class Training(ABC):
         Raises:
           Paused: a pause was requested; the last step is on disk.
           NanLossDuringTrainingError: the loss is no number.
+          ValueError: a new training has no batch at all.
         """
-        done, begun = 0, self.step
+        done, begun, ran_out, self.loss = 0, self.step, False, None
         self._log.begun = begun
         try:
             with self._as_default():
@@ -106,14 +111,18 @@ class Training(ABC):
                     return True
                 is_open = not self.session.should_stop()
         except (tf.errors.OutOfRangeError, StopIteration):
-            is_open = False
+            is_open, ran_out = False, True
         except BaseException as error:
             self.close(error)
             raise
         if self.session.is_paused:
             self.close()
             raise Paused
-        if not done:
+        if not done and self.loss is None:
+            if ran_out and not begun:
+                empty = ValueError(_NO_BATCH)
+                self.close(empty)
+                raise empty
             tf1.logging.warning(_NO_STEPS)
         return is_open
 

@@ -65,14 +65,15 @@ def _best(place: RunDirectory, entries: Sequence[Entry], metric: str | None) -> 
 
 
 def _minimum(entries: Sequence[Entry]) -> Entry | None:
-    """The lowest of the minima."""
+    """The lowest of the minima; without any the lowest so far, where the loss has not turned up yet."""
     found = [(entry.minimum, entry.step, entry) for entry in entries if entry.minimum is not None]
-    return min(found, key=lambda one: one[:2])[2] if found else None
+    so_far = next((entry for entry in entries if Mark.LOWEST in entry.marks), None)
+    return min(found, key=lambda one: one[:2])[2] if found else so_far
 
 
 def _none(where: str, metric: str | None, entries: Sequence[Entry]) -> str:
     if where == MINIMUM:
-        return "no minimum of the loss has a checkpoint yet: the loss has not turned up after a valley."
+        return "no checkpoint is the lowest of its valley of the loss yet. `trainerd save` makes one."
     if metric is None:
         return "the config names no `best`, or no checkpoint has that metric. Name one with --metric."
     names = sorted({name for entry in entries for name in entry.metrics})

@@ -44,12 +44,14 @@ class Curve:
       steps, values: its points, by step.
       begins: where processes began, or the run went back.
       evaluated: the steps at which the run was evaluated while it trained.
+      tags: the curves that there are, this one or others.
     """
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     begins: list[Begin] = field(default_factory=list)
     evaluated: set[int] = field(default_factory=set)
+    tags: set[str] = field(default_factory=set)
 
     def smoothed(self, points: float) -> list[float]:
         """The values, smoothed exponentially.
@@ -102,10 +104,12 @@ class _Reader:
     def read(self, event: Any, tag: str) -> None:
         """Take over what an event tells."""
         if event.session_log.status == _START:
-            self._begin(event.step - 1, event.wall_time)
+            self._begin(max(0, event.step - 1), event.wall_time)  # TensorFlow's own sessions begin with 0
         for value in event.summary.value:
             if value.tag.startswith(_EVALUATION):
                 self.curve.evaluated.add(event.step)
+            if value.HasField("simple_value"):
+                self.curve.tags.add(value.tag)
             if value.tag == tag and (found := _number(value)) is not None:
                 self._forget(event.step)  # where the loader of TensorBoard would, too
                 self.curve.steps.append(event.step)

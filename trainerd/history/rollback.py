@@ -19,8 +19,9 @@ from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError, StorageError, UsageError
 from trainerd.history.lines import Line, checkpoints_of, lines, next_number
-from trainerd.rundir import request_files
+from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.run_events import Kind
 from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
 
@@ -222,6 +223,7 @@ def carry_out(rundir: RunDirectory, store: CheckpointStore, decided: Decided) ->
         fsync_directory(rundir.path)
     where = f"; what lay ahead is in {ahead}" if ahead.exists() else ""
     log.info("went back to %s%s", target, where, extra={"event": "rollback", "step": target.step})
+    run_events.add(rundir, Kind.ROLLBACK, f"to {target}", step=target.step)
     return found
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.lineage import BACK, Change
-from trainerd.history.curves import Begin, Curve, read_curve
+from trainerd.history.curves import Curve, read_curve
 from trainerd.history.lines import Line, lines
 from trainerd.history.timeline import Entry, Mark, timeline
+from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.run_events import Event
 
 POINTS = 20.0  # with which a curve is smoothed, by default
 
@@ -27,6 +30,9 @@ class Kind(StrEnum):
     CRASH = "crash"
     ROLLBACK = "rollback"
     CHANGE = "change"
+
+
+_CRASHES = (run_events.Kind.KILL, run_events.Kind.FAIL)
 
 
 @dataclass(frozen=True)
@@ -83,11 +89,18 @@ def story_of(rundir: RunDirectory, tag: str = "loss", points: float = POINTS) ->
     moments += [Moment(Kind.CHANGE, change.step, str(change).partition(": ")[2]) for change in lineage]
     turned_back = {change.step for change in lineage if change.kind == BACK}
     moments += [_rollback(line) for line in lines(rundir)]
+    events = run_events.read(rundir)
+    moments += _of_events(events)
+    noted_since = events[0].at if events else math.inf
     moments += [
-        _crash(begin)
+        _crashed(begin.step, begin.passed)
         for begin in curve.begins
-        if begin.passed > begin.step and not begin.went_back and begin.step not in turned_back
+        if begin.at < noted_since
+        and begin.passed > begin.step
+        and not begin.went_back
+        and begin.step not in turned_back
     ]
+    moments = list(dict.fromkeys(moments))
     return Story(tag, curve, curve.smoothed(points), sorted(moments, key=lambda moment: moment.step))
 
 
@@ -100,7 +113,7 @@ def _of_checkpoint(entry: Entry) -> list[Moment]:
     if Mark.BEST in entry.marks:
         found.append(Moment(Kind.BEST, entry.step))
     if entry.reason == "pause":
-        found.append(Moment(Kind.PAUSE, entry.step))
+        found.append(Moment(Kind.PAUSE, entry.step))  # of a run that noted no events
     return found
 
 
@@ -116,5 +129,23 @@ def _rollback(line: Line) -> Moment:
     return Moment(Kind.ROLLBACK, step, f"from step {line.ended_at} to step {step}{onto}")
 
 
-def _crash(begin: Begin) -> Moment:
-    return Moment(Kind.CRASH, begin.step, f"{begin.passed - begin.step} steps were trained again")
+def _of_events(events: Sequence[Event]) -> list[Moment]:
+    """The pauses, and where the run went on after each crash, of steps that it has not gone back from since."""
+    found: list[Moment] = []
+    crash: Event | None = None
+    for event in events:
+        step = event.step or 0
+        if event.kind is run_events.Kind.PAUSE:
+            found.append(Moment(Kind.PAUSE, step))
+        elif event.kind in _CRASHES:
+            crash = event
+        elif event.kind is run_events.Kind.RESUME and crash is not None:
+            found.append(_crashed(step, crash.step or 0))
+            crash = None
+        elif event.kind is run_events.Kind.ROLLBACK:
+            found = [moment for moment in found if moment.step <= step]
+    return found if crash is None else [*found, Moment(Kind.CRASH, crash.step or 0, crash.said)]
+
+
+def _crashed(resumed: int, passed: int) -> Moment:
+    return Moment(Kind.CRASH, resumed, f"{max(0, passed - resumed)} steps were trained again")

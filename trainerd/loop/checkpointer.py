@@ -24,9 +24,10 @@ from trainerd.loop.minima.candidate import Candidate
 from trainerd.loop.minima.minima import Minima
 from trainerd.loop.save import Save
 from trainerd.loop.schedule import Mark
-from trainerd.rundir import lock
+from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.run_events import Kind
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase
 from trainerd.system.backoff import Backoff
 from trainerd.system.threads import Background
@@ -186,7 +187,7 @@ class Checkpointer:
             self._leave_out(step, ids or [])
             return
         self._left_out = None
-        self._look(session)
+        self._look(session, is_saved=True)
         self.before_save(step)
         mark = Mark(step, self._training_time())
         changes, snapshot, now = session.changes, session.snapshot(), self._timer()
@@ -233,8 +234,9 @@ class Checkpointer:
             save = Save(found.step, MINIMUM, [], found.changes, moved_at=self._timer())
             self._submit(save, snapshot, self._about_minimum(found, MINIMUM))
 
-    def _look(self, model: Savable) -> None:
-        self.minima.look(model, self._reporter.state.metrics, self._trained_secs(), self.lineage)
+    def _look(self, model: Savable, *, is_saved: bool = False) -> None:
+        metrics = self._reporter.state.metrics
+        self.minima.look(model, metrics, self._trained_secs(), self.lineage, is_saved=is_saved)
 
     def _about_minimum(self, found: Candidate, reason: str) -> About:
         return About(
@@ -450,6 +452,7 @@ class Checkpointer:
         self.retry_at = self._timer() + self._backoff.failed()
         again = "" if self._is_last else " It is saved as soon as there is." if self._needs else " It is tried again."
         log.error("%s: %s%s", _FAILED, error, again, extra={"event": "save-failed", "step": save.step})
+        run_events.add(self._rundir, Kind.SAVE_FAILED, str(error), step=save.step)
         self._reporter.unwarn(_FAILED)  # of an earlier step
         self._reporter.warn(f"{_FAILED}: {error}{again}")
         self.answer(save.ids, None, str(error))

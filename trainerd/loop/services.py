@@ -30,9 +30,10 @@ from trainerd.loop.outcome import Outcome
 from trainerd.loop.recorder import Recorder
 from trainerd.loop.schedule import Mark, Schedule, Service
 from trainerd.loop.ticker import Ticker
-from trainerd.rundir import lock, request_files
+from trainerd.rundir import lock, request_files, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.run_events import Kind
 from trainerd.rundir.state import Phase
 from trainerd.system.threads import Background
 
@@ -175,6 +176,7 @@ class Services:
         self.minima.resumed(found)
         self.course.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
+        run_events.add(self._rundir, Kind.RESUME, f"from a checkpoint of the kind {found.reason!r}", step=found.step)
 
     # ------------------------------------------------------------------ a boundary
 

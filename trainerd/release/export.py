@@ -35,7 +35,9 @@ _HOW = """\
       def export(directory):
           tf.saved_model.save(module, str(directory))       # or model.export(str(directory))
 
-      return trainerd.Job(..., export=export)"""
+      return trainerd.Job(..., export=export)
+
+  An Estimator has `export_saved_model` and exporters of its own: docs/experiment.md."""
 
 
 @dataclass(frozen=True)

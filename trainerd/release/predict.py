@@ -28,7 +28,9 @@ _HOW = """\
       def predict():
           return {"id": ids, "label": labels}       # a column each; without an id, rows are numbered from 1
 
-      return trainerd.Job(..., predict=predict)     # of a KerasJob: test_data=..."""
+      return trainerd.Job(..., predict=predict)     # of a KerasJob: test_data=...
+
+  An Estimator has `predict` of its own: docs/experiment.md."""
 
 
 def predict(config: Config, rundir: RunDirectory, checkpoint: Manifest, output: Path) -> int:

@@ -8,11 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from trainerd.rundir import lock, registry, request_files
+import psutil
+
+from trainerd.rundir import lock, registry, request_files, run_events
 from trainerd.rundir.location import Place
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
-from trainerd.rundir.state import State
+from trainerd.rundir.run_events import Kind
+from trainerd.rundir.state import Phase, State, read_state
 from trainerd.rundir.state_writer import StateFile
 from trainerd.system.fork import undone_in_children
 from trainerd.system.threads import called_every
@@ -21,6 +24,7 @@ log = logging.getLogger(__name__)
 
 
 FLUSH_SECS = 0.5
+_ENDS = {Phase.PAUSED: Kind.PAUSE, Phase.FINISHED: Kind.FINISH, Phase.FAILED: Kind.FAIL}
 
 
 class Claim:
@@ -56,13 +60,15 @@ class Claim:
     ) -> None:
         request_files.consume_save(rundir)
         request_files.consume(rundir.set_request)
-        self._rundir = rundir
+        self._rundir, self._is_over = rundir, False
         self.was_paused = request_files.consume(rundir.pause)
+        self._tell_how_it_was_left()
         holder = held.name_holder(os.getpid())
         registry.remember(rundir, config)
+        run_events.add(rundir, Kind.START, f"{job}, pid {holder.pid}")
         self._state_file = StateFile(rundir)
         state = before(State(**holder.__dict__, logdir=str(rundir.path), job=job))
-        self.reporter = Reporter(state, [self._state_file.observe, *observers])
+        self.reporter = Reporter(state, [self._state_file.observe, self._note_end, *observers])
         self._config, self._moved = config, moved
         self._place = Place(rundir, self.reporter, self._follow)
 
@@ -70,6 +76,23 @@ class Claim:
         """Log that a pause from before this start is void."""
         if self.was_paused:
             log.warning("removed a pause file from before this start: %s", self._rundir.pause)
+
+    def _tell_how_it_was_left(self) -> None:
+        """A process that was killed could not say so."""
+        left = read_state(self._rundir.state)
+        if left is None or left.phase.is_over or not left.at:
+            return
+        said = f"it ended while {left.phase}, after step {left.step} or later, without a save"
+        run_events.add(self._rundir, Kind.KILL, said, step=left.step, at=left.at)
+        if left.at < (booted := psutil.boot_time()):
+            run_events.add(self._rundir, Kind.REBOOT, "the machine was started anew", at=booted)
+
+    def _note_end(self, state: State) -> None:
+        """Note that the run is over, once."""
+        kind = _ENDS.get(state.phase)
+        if kind is not None and not self._is_over:
+            run_events.add(self._rundir, kind, state.error or "", step=state.step)
+        self._is_over = kind is not None
 
     def _follow(self) -> None:
         registry.remember(self._rundir, self._config)

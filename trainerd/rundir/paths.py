@@ -134,6 +134,11 @@ class RunDirectory:
         return self.path / "trainerd.log"
 
     @property
+    def events(self) -> Path:
+        """What happened to the run, for `trainerd events`."""
+        return self.path / "events.jsonl"
+
+    @property
     def checkpoint_state(self) -> Path:
         """TensorFlow's text file that names the newest checkpoint."""
         return self.path / "checkpoint"

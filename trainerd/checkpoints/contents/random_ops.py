@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from trainerd.checkpoints.contents import inexact_ops
-from trainerd.checkpoints.contents.op_kinds import kinds_of
+from trainerd.checkpoints.contents.op_kinds import kinds_in_steps, kinds_of
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 
 def random_ops(graph: Any) -> list[str]:
     """The kinds of such ops in a graph and the functions that it calls, sorted."""
-    return sorted(kinds_of(graph) & _LOSE_THEIR_PLACE)
+    return sorted(kinds_in_steps(graph) & _LOSE_THEIR_PLACE)
 
 
 def calls_python(graph: Any) -> bool:
@@ -54,7 +54,7 @@ def require_kept(graph: Any, *, refuse: bool) -> None:
     Raises:
       EntryError: it has, and it is.
     """
-    kinds = kinds_of(graph)
+    kinds = kinds_in_steps(graph)
     if kinds & _PYTHON:
         log.warning(
             "the step calls Python (tf.py_function, tf.numpy_function): what that keeps, such as an environment or "

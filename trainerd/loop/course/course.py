@@ -19,9 +19,10 @@ from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Model, Session
 from trainerd.loop.course.trouble import BadTurn, with_skip
 from trainerd.loop.outcome import Outcome
-from trainerd.rundir import set_requests
+from trainerd.rundir import run_events, set_requests
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.run_events import Kind
 from trainerd.rundir.set_requests import SetRequest
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ class Course:
         log.info(
             "after step %d %s is %s; it was %s", step, name, now, there[name], extra={"event": "set", "step": step}
         )
+        run_events.add(self._rundir, Kind.CHANGE, f"{name} is {now}; it was {there[name]}", step=step)
         return Change(SET, step, value, name)
 
     def _refuse(self, what: str, ids: list[str], error: TrainerdError) -> None:
@@ -209,6 +211,7 @@ class Course:
             why = f", after the run had gone back to step {found.step} {tried} times. To try from an earlier one: "
             raise _stopped(bad, f"{why}`trainerd rollback STEP`")
         log.warning("%s; going back to step %d", bad.what, found.step, extra={"event": "trouble", "step": bad.last})
+        run_events.add(self._rundir, Kind.ROLLBACK, f"{bad.what}: back to step {found.step}", step=found.step)
         self._go_on_from(found)
         lineage = [*found.lineage, Change(BACK, found.step, bad.first, why=bad.what)]
         if bad.action == "skip":

@@ -82,7 +82,13 @@ class Minima:
             self._is_new = True
 
     def look(
-        self, model: Savable, metrics: Mapping[str, float], trained_secs: float, lineage: Sequence[Change] = ()
+        self,
+        model: Savable,
+        metrics: Mapping[str, float],
+        trained_secs: float,
+        lineage: Sequence[Change] = (),
+        *,
+        is_saved: bool = False,
     ) -> None:
         """Look at the loss at this boundary. Take the state if it is the lowest; a minimum then waits to be saved.
 
@@ -91,10 +97,11 @@ class Minima:
           metrics: the figures of this boundary.
           trained_secs: for how long the run has trained.
           lineage: what was done to the run.
+          is_saved: whether a checkpoint is made of this boundary: another snapshot of it costs nothing more.
         """
         began = self._timer()
         if (
-            began < self.next_at
+            (began < self.next_at and not is_saved)
             or not self.is_on
             or not self._is_new
             or not model.is_whole

@@ -38,7 +38,7 @@ class GraphEvents:
 
     def begin(self, step: int, model: Model) -> None:
         """Training goes on after this step: TensorBoard hides what earlier processes wrote of later ones."""
-        self._add(lambda: self._writer.add_session_log(SessionLog(status=SessionLog.START), step))
+        self._add(lambda: self._writer.add_session_log(SessionLog(status=SessionLog.START), step + 1))
 
     def saved(self, path: str, step: int) -> None:
         """A checkpoint is on disk. Called on the writer's thread."""

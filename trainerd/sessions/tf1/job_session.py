@@ -269,7 +269,8 @@ class GraphJobSession(GraphModel):
                     config=job.config,
                     init_fn=job.init_fn,
                 )
-            tf1.train.start_queue_runners(sess=session, coord=self._coord)
+            if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):  # without any it warns that it is deprecated
+                tf1.train.start_queue_runners(sess=session, coord=self._coord)
         self.open(session, prefix)
         self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])
 

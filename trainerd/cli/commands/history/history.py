@@ -52,9 +52,10 @@ def command(
         say(json.dumps(_as_json(story)))
         return
     if not story.curve.steps:
+        there = f" There are: {', '.join(sorted(story.curve.tags))}." if story.curve.tags else ""
         raise NotRunningError(
-            f"{rundir.path} has no curve of {tag!r} yet. A run that trains writes a point every `metrics_secs`, 10 s, "
-            "and shows it some seconds later."
+            f"{rundir.path} has no curve of {tag!r} yet.{there} A run that trains writes a point every `metrics_secs`, "
+            "10 s, and shows it some seconds later."
         )
     if image is not None:
         plots.as_picture(story, image, log=log)

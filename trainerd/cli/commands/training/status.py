@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,16 @@ import click
 from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
+from trainerd.rundir import run_events
 from trainerd.rundir.lock import find_removed, read_holder, removed
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.run_events import Event
 from trainerd.rundir.state import Phase, State, read_state
 from trainerd.system.durable_files import free_bytes, storage
 from trainerd.text import figure, seconds, size
 
 _OLD_SECS = 60.0  # a state that was written so long ago is told to be old: a long step, a hang, or no room
+_EVENTS = 3
 _ROOM = 1 << 16  # bytes: with less than that state.json itself may not be written
 
 
@@ -38,7 +42,10 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
         state, running = look(rundir, options.command_line("run", config_path, logdir))
         if watch and not as_json:
             click.clear()
-        say(json.dumps(state.to_json() | {"running": running}) if as_json else text(state, running))
+        if as_json:
+            say(json.dumps(state.to_json() | {"running": running}))
+        else:
+            say(text(state, running, run_events.read(rundir)[-_EVENTS:]))
         if not watch:
             return
         time.sleep(1.0)
@@ -81,8 +88,8 @@ def _with_full_disk(state: State, rundir: RunDirectory) -> State:
     return replace(state, warnings=[*state.warnings, full])
 
 
-def text(state: State, running: bool) -> str:
-    """A state for a person."""
+def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
+    """A state for a person, and the last events."""
     rows = [("phase", describe(state, running))]
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
@@ -113,8 +120,15 @@ def text(state: State, running: bool) -> str:
     if state.failure is not None:
         rows.append(("failure", f"{state.failure}, while {state.failure.phase}"))
     rows += [("job", state.job), ("logdir", state.logdir)]
+    rows += [("event", _told(event)) for event in events]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _told(event: Event) -> str:
+    step = f" at step {event.step:,}" if event.step is not None else ""
+    said = f": {' '.join(event.said.split())}" if event.said else ""
+    return f"{event.kind}{step}, {seconds(max(0.0, time.time() - event.at))} ago{said}"
 
 
 def describe(state: State, running: bool) -> str:

@@ -1,0 +1,110 @@
+"""What happened to a run: what is noted, what survives, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from trainerd.cli.app import cli
+from trainerd.history.story import Kind as Happened
+from trainerd.history.story import story_of
+from trainerd.rundir import run_events
+from trainerd.rundir.claim import claimed
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.run_events import Event, Kind, add, read
+from trainerd.rundir.state import Phase, State
+
+
+@pytest.fixture
+def rundir(tmp_path: Path) -> RunDirectory:
+    found = RunDirectory(tmp_path / "run")
+    found.create()
+    return found
+
+
+def kinds(rundir: RunDirectory) -> list[tuple[Kind, int | None]]:
+    return [(event.kind, event.step) for event in read(rundir)]
+
+
+def test_a_start_and_an_end_are_noted_once(rundir: RunDirectory) -> None:
+    with claimed(rundir, "jobs:job") as reporter:
+        reporter.update(phase=Phase.TRAINING, step=5)
+        reporter.update(phase=Phase.PAUSED)
+        reporter.update(phase=Phase.PAUSED, warnings=["hot"])
+    with claimed(rundir, "jobs:job") as reporter:
+        reporter.update(phase=Phase.FAILED, step=7, error="my own\nmistake")
+    assert kinds(rundir) == [(Kind.START, None), (Kind.PAUSE, 5), (Kind.START, None), (Kind.FAIL, 7)]
+    assert read(rundir)[-1].said == "my own"
+
+
+def test_the_next_start_tells_of_a_kill_and_of_a_reboot(rundir: RunDirectory) -> None:
+    State(Phase.TRAINING, step=9, at=psutil.boot_time() - 5).write(rundir.state)
+    with claimed(rundir, "jobs:job"):
+        pass
+    assert kinds(rundir) == [(Kind.KILL, 9), (Kind.REBOOT, None), (Kind.START, None)]
+    assert "while training, after step 9" in read(rundir)[0].said
+
+
+def test_a_torn_line_costs_that_event_alone(rundir: RunDirectory) -> None:
+    add(rundir, Kind.PAUSE, step=1)
+    with rundir.events.open("ab") as file:
+        file.write(b'\n{"at": 3, "kind": "pa')
+    add(rundir, Kind.PAUSE, step=2)
+    with rundir.events.open("ab") as file:
+        file.write(b'\n[]\n{"at": 1, "kind": "unheard of"}\n\xff')
+    assert kinds(rundir) == [(Kind.PAUSE, 1), (Kind.PAUSE, 2)]
+
+
+def test_the_file_stays_small_and_keeps_the_newest(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_events, "LIMIT_BYTES", 4000)
+    for step in range(300):
+        add(rundir, Kind.EVALUATE, "x" * 2000 if step == 0 else "", step=step)
+    steps = [event.step or 0 for event in read(rundir)]
+    assert rundir.events.stat().st_size < 5000
+    assert steps[-1] == 299 and steps == list(range(steps[0], 300))
+
+
+def test_what_cannot_be_written_disturbs_nothing(rundir: RunDirectory, tmp_path: Path) -> None:
+    rundir.events.mkdir()
+    add(rundir, Kind.PAUSE)
+    add(RunDirectory(tmp_path / "nowhere"), Kind.PAUSE)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_command_shows_them(rundir: RunDirectory) -> None:
+    now = time.time()
+    add(rundir, Kind.START, "jobs:job", at=now - 7200)
+    add(rundir, Kind.SAVE_FAILED, "no room\x1b[2J", step=1200, at=now)
+
+    def said(*arguments: str) -> str:
+        return CliRunner().invoke(cli, ["events", str(rundir.path), *arguments]).output
+
+    both, last = said().splitlines(), said("--since", "1h").splitlines()
+    assert len(both) == 2 and "start" in both[0] and both[1:] == last
+    assert "save failed  step 1,200  no room" in last[0] and "\x1b" not in last[0]
+    [found] = json.loads(said("--since", "90m", "--json"))
+    assert (found["kind"], found["step"]) == ("save failed", 1200)
+    assert "is no span of time" in said("--since", "yesterday")
+
+
+def test_history_shows_pauses_and_crashes_whose_checkpoints_are_gone(rundir: RunDirectory) -> None:
+    for event in (
+        Event(1, Kind.PAUSE, 10),
+        Event(2, Kind.KILL, 35),
+        Event(3, Kind.RESUME, 20),
+        Event(4, Kind.PAUSE, 40),
+        Event(5, Kind.ROLLBACK, 30),
+        Event(6, Kind.FAIL, 33, "my own mistake"),
+    ):
+        add(rundir, event.kind, event.said, step=event.step, at=event.at)
+    moments = [(each.kind, each.step, each.said) for each in story_of(rundir).moments]
+    assert moments == [
+        (Happened.PAUSE, 10, ""),
+        (Happened.CRASH, 20, "15 steps were trained again"),
+        (Happened.CRASH, 33, "my own mistake"),
+    ]

@@ -1,0 +1,117 @@
+"""What happened to a run: a line of JSON for each event, in `events.jsonl` of the run directory.
+
+The file is appended to, and its older half is dropped when it has grown too large. A line that a kill or a full disk
+has torn is passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import open_to_append, read_regular
+
+log = logging.getLogger(__name__)
+
+LIMIT_BYTES = 1 << 19
+_LONGEST = 500  # characters that an event says
+
+
+class Kind(StrEnum):
+    """What kind of event."""
+
+    START = "start"
+    RESUME = "resume"
+    PAUSE = "pause"
+    FINISH = "finish"
+    FAIL = "failure"
+    KILL = "killed"
+    REBOOT = "reboot"
+    SAVE_FAILED = "save failed"
+    EVALUATE = "evaluation"
+    ROLLBACK = "rollback"
+    QUARANTINE = "quarantine"
+    CHANGE = "change"
+
+
+# Those that nothing depends on: they need not be on disk at once.
+_LIGHT = {Kind.EVALUATE}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event.
+
+    Attributes:
+      at: when, in seconds since 1970 (UTC).
+      kind: what kind.
+      step: at which step; None if it has none.
+      said: more of it, for a person.
+    """
+
+    at: float
+    kind: Kind
+    step: int | None = None
+    said: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The event as JSON's types."""
+        return asdict(self) | {"kind": str(self.kind)}
+
+
+def add(rundir: RunDirectory, kind: Kind, said: str = "", *, step: int | None = None, at: float | None = None) -> None:
+    """Add an event. If it cannot be written, the run goes on all the same.
+
+    Args:
+      rundir: the run directory.
+      kind: what happened.
+      said: more of it, for a person; its first line is kept.
+      step: at which step.
+      at: when, in seconds since 1970 (UTC). Default: now.
+    """
+    first = said.partition("\n")[0][:_LONGEST]
+    event = Event(time.time() if at is None else at, kind, step, first)
+    try:
+        _append(rundir, json.dumps(event.to_json()).encode(), durable=kind not in _LIGHT)
+    except OSError as error:
+        log.debug("%s: %s", rundir.events, error)
+
+
+def read(rundir: RunDirectory) -> list[Event]:
+    """The events, oldest first.
+
+    Raises:
+      StorageError: they cannot be read.
+    """
+    content = b""
+    with storage(f"read {rundir.events}", missing_ok=True):
+        content = read_regular(rundir.events)
+    found = []
+    for line in content.splitlines():
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+            found.append(msgspec.json.decode(line, type=Event))
+    return found
+
+
+def _append(rundir: RunDirectory, line: bytes, *, durable: bool) -> None:
+    descriptor = open_to_append(rundir.events)
+    try:
+        is_large = os.fstat(descriptor).st_size > LIMIT_BYTES
+        os.write(descriptor, b"\n" + line)  # in front: what comes after a torn line begins anew
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if is_large:
+        lines = read_regular(rundir.events).split(b"\n")
+        write_atomic(rundir.events, b"\n".join(lines[len(lines) // 2 :]))
