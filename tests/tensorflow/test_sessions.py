@@ -21,6 +21,8 @@ from trainerd.loop.contract import Session
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.check import rehearse
+from trainerd.sessions.input import iterators
+from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.tf2.job_session import FunctionSession
 
 
@@ -182,6 +184,32 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(tmp_path: Path) -> 
         done.append(session.run_until(stop).rows)
         session.snapshot().write(tmp_path / f"model.ckpt-{stop}", lambda size: None)
     assert np.array_equal(np.concatenate(done), expected)
+
+
+def test_a_run_goes_back_while_tensorflow_ends_what_it_has_read_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow may take a minute for that. The steps are those of a session that was made anew."""
+    may_end = threading.Event()
+
+    def slowly(dataset: tf.data.Dataset, iterator: Any) -> None:
+        may_end.wait(60)
+        begin_again(dataset, iterator)
+
+    monkeypatch.setattr(iterators, "begin_again", slowly)
+    session = learner()
+    flag = bound(session)
+    session.run_until(3)
+    session.snapshot().write(tmp_path / "model.ckpt-3", lambda size: None)
+    first = session.run_until(8).rows
+    session.restore(tmp_path / "model.ckpt-3")
+    again = session.run_until(8).rows
+    assert np.array_equal(first, again) and not may_end.is_set()
+    flag.raise_for(Request.SAVE)
+    assert len(session.run_until(20).rows) == 0, "the flag is still looked at"
+    may_end.set()
+    [old] = [each for each in threading.enumerate() if each.name == "trainerd-old-input"]
+    old.join(60)
 
 
 def test_tensorflow_alone_reads_all_of_a_keras_job(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +32,19 @@ def next_batch(iterator: Any) -> Any:
 def begin_again(dataset: tf.data.Dataset, iterator: Any) -> None:
     """Make an iterator begin its dataset again: a new epoch, with a new shuffle."""
     tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(dataset), iterator=iterator._iterator_resource)
+
+
+def retire(dataset: tf.data.Dataset, iterator: Any) -> None:
+    """End an iterator that nobody reads from any more, in the background.
+
+    TensorFlow waits for the thread that tunes its pipeline, which sleeps for up to a minute if the iterator is old.
+
+    Args:
+      dataset: what it reads.
+      iterator: which.
+    """
+    nothing = dataset.take(0)
+    threading.Thread(target=lambda: begin_again(nothing, iterator), name="trainerd-old-input", daemon=True).start()
 
 
 def indices_in(batch: Any) -> list[int]:

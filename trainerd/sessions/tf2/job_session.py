@@ -31,7 +31,7 @@ from trainerd.job.definition import Job
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
 from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.input import pipeline
-from trainerd.sessions.input.iterators import begin_again, indices_in
+from trainerd.sessions.input.iterators import begin_again, indices_in, retire
 from trainerd.sessions.input.own_state import OwnState, measured, position_of, stored_own_state, with_own_states
 from trainerd.sessions.input.saveable import has_position, require_saveable
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
@@ -176,6 +176,8 @@ class FunctionSession:
                 f"{prefix} does not fit the job: it holds no position of the dataset. If it was saved with "
                 'input_position = "restart", set that again; if the job has changed, choose another `logdir`.'
             )
+        if is_live := self._has_read and self._iterator is not None and self._engine is None:
+            self._read_anew()
         try:
             restores_all = self._restores_input or self._iterator is None
             found = self._checkpoint if restores_all else self._make_checkpoint(with_input=False)
@@ -199,10 +201,19 @@ class FunctionSession:
             ) from error
         if self._restores_input:
             restore_order(self._job.dataset, self._iterator, self._passes)
-        elif self._has_read and self._iterator is not None:
+        elif self._has_read and self._iterator is not None and not is_live:
             begin_again(self._job.dataset, self._iterator)
         self._has_read = False
         self._loop.settle()
+
+    def _read_anew(self) -> None:
+        """Read with another iterator from now on."""
+        retire(self._job.dataset, self._iterator)
+        self._iterator = _iterate(self._job.dataset)
+        self._loop.read_from(self._iterator)
+        self._checkpoint = self._make_checkpoint(with_input=self._exact_input)
+        del self._snapshotter
+        self._snapshotter.prepare()
 
     def fingerprint(self) -> dict[str, str]:
         """What the job's state and its dataset are."""

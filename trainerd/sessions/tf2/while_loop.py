@@ -80,6 +80,11 @@ class GraphLoop:
         done = int(self._run())
         return done if done < tf.int64.max else None
 
+    def read_from(self, iterator: Any) -> None:
+        """Take the batches from another iterator of the same dataset from now on."""
+        self._iterator = iterator
+        self._run = self._make()
+
     def rows(self, count: int) -> NDArray[np.float64]:
         """The metrics of the first so many steps of the last run, float64, shape [count, metrics]."""
         rows: NDArray[np.float64] = self._rows.value()[:count].numpy().astype(np.float64)
