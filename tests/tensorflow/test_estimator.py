@@ -90,6 +90,8 @@ def test_the_end_of_the_input_is_the_end(tmp_path: Path) -> None:
     assert estimator.latest_checkpoint().endswith("-4")
     with pytest.raises(ValueError, match="gives no batch"):
         estimator.evaluate(lambda: whole().take(0))
+    with pytest.raises(ValueError, match=r"made no steps\. Perhaps input is empty or misspecified: .* gives no batch"):
+        make(tmp_path / "another").train(lambda: whole().take(0), max_steps=100)
 
 
 def test_one_session_over_several_calls(tmp_path: Path) -> None:

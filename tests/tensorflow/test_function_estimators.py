@@ -165,6 +165,11 @@ def test_the_end_of_the_input_ends_the_training(tmp_path: Path) -> None:
     assert str(estimator.latest_checkpoint()).endswith("-7")
 
 
+def test_an_input_that_gives_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"made no steps\. Perhaps input is empty"):
+        keras_estimator(tmp_path).train(lambda: whole().take(0), max_steps=10)
+
+
 def test_another_input_begins_at_its_beginning(tmp_path: Path) -> None:
     estimator = job_estimator(tmp_path)
     estimator.train(lambda: tf.data.Dataset.range(1, 100), steps=3)

@@ -213,6 +213,17 @@ def test_a_graph_that_cannot_be_trained_is_refused() -> None:
         GraphJobSession(finalized)
 
 
+def test_random_ops_that_initialize_variables_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    """A resume restores what they have given."""
+    with tf.Graph().as_default() as graph:
+        step = tf1.train.get_or_create_global_step()
+        weight = tf1.get_variable("weight", [3, 2])
+        train_op = tf1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(weight**2), global_step=step)
+        tf1.global_variables_initializer()
+    GraphJobSession(trainerd.GraphJob(graph, train_op))
+    assert "RandomUniform" not in caplog.text
+
+
 def test_random_ops_that_lose_their_place_are_told(caplog: pytest.LogCaptureFixture) -> None:
     def dropping() -> trainerd.GraphJob:
         graph = tf1.Graph()

@@ -420,10 +420,19 @@ def test_the_defaults_save_and_write_curves(tmp_path: Path) -> None:
     assert curves["loss"][:3] == [100, 200, 300] and len(curves["global_step/sec"]) >= 2
 
 
+def stop_in_its_course(count: Count) -> None:
+    """Send SIGTERM when it has been restored, if it is, and has been seen to step."""
+    seen: set[float] = set()
+    while len(seen) < 5:
+        seen.add(float(count.p.numpy()))
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_a_signal_pauses_it_and_it_goes_on(tmp_path: Path) -> None:
     for _ in range(2):
         count = Count()
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        threading.Thread(target=stop_in_its_course, args=(count,)).start()
         run(monitored(count, tmp_path), count.step, True)
         assert state(tmp_path).phase is Phase.PAUSED and saved(tmp_path)[0][1] == "pause"
         assert count.p.numpy() == 2.0 * saved(tmp_path)[0][0]

@@ -14,6 +14,7 @@ from tests.unit.test_loop import Run, saved
 from trainerd.checkpoints import catalogue, manifest, retention
 from trainerd.checkpoints.manifest import Minimum
 from trainerd.checkpoints.retention import Point, Policy
+from trainerd.history.choice import choose
 from trainerd.history.timeline import Mark, timeline
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Request
@@ -153,6 +154,22 @@ def test_boundaries_are_looked_at_as_often_as_the_costs_allow(rundir: RunDirecto
     run.train()
     looked = [step for step in taken if step < 1000]
     assert len(looked) <= 11 and all(later - earlier >= 98 for earlier, later in itertools.pairwise(looked))
+
+
+def test_a_boundary_that_is_saved_is_looked_at_whatever_that_costs(rundir: RunDirectory) -> None:
+    """Its state is on disk anyway: what is marked as the lowest so far is the lowest of the checkpoints."""
+    run = run_of(rundir, 200, lambda step: 1.0 / step, minima_overhead=0.0001, save_model_steps=50)
+    snapshot = run.session.snapshot
+
+    def slow() -> object:
+        run.services._timer.now += 1.0  # type: ignore[attr-defined]
+        return snapshot()
+
+    run.session.snapshot = slow  # type: ignore[method-assign,assignment]
+    run.train()
+    marks = {entry.step: entry.marks for entry in timeline(rundir)}
+    assert [step for step in marks if Mark.LOWEST in marks[step]] == [200]
+    assert choose(rundir, "minimum") == 200
 
 
 def test_the_lowest_of_each_valley_is_kept_and_the_lowest_valleys() -> None:

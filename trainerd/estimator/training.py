@@ -62,6 +62,7 @@ class Training(ABC):
         self.made_for = (input_fn, tuple(extras.hooks), tuple(extras.listeners))
         self.is_open = False
         self.loss: float | None = None
+        self._done = 0
         self._config, self._input_fn, self._extras, self._begins_anew = config, input_fn, extras, begins_anew
         self._log = LossLog(config.log_step_count_steps)
 
@@ -80,8 +81,8 @@ class Training(ABC):
         """The global step."""
 
     @abstractmethod
-    def _steps(self, last: float) -> int:
-        """Run steps until the session is over, or this global step is done. Returns how many were run."""
+    def _steps(self, last: float) -> None:
+        """Run steps until the session is over, or this global step is done, and count them in `_done`."""
 
     def _as_default(self) -> contextlib.AbstractContextManager[Any]:
         """A context for what hooks ask the default graph for."""
@@ -101,12 +102,12 @@ class Training(ABC):
           NanLossDuringTrainingError: the loss is no number.
           ValueError: a new training has no batch at all.
         """
-        done, begun, ran_out, self.loss = 0, self.step, False, None
+        begun, ran_out, self._done = self.step, False, 0
         self._log.begun = begun
         try:
             with self._as_default():
                 if begun < last:
-                    done = self._steps(last)
+                    self._steps(last)
                 elif last < math.inf:
                     return True
                 is_open = not self.session.should_stop()
@@ -118,7 +119,7 @@ class Training(ABC):
         if self.session.is_paused:
             self.close()
             raise Paused
-        if not done and self.loss is None:
+        if not self._done:
             if ran_out and not begun:
                 empty = ValueError(_NO_BATCH)
                 self.close(empty)

@@ -109,10 +109,12 @@ class EvaluationGraph:
             _run(session.run, self._update, steps, is_asked)
             if is_asked():
                 raise Paused
-            return dict(session.run(self._values))
+            found = dict(session.run(self._values))
         except BaseException:
             kept.close()
             raise
+        kept.rest()
+        return found
 
     def close(self) -> None:
         """No evaluation follows."""

@@ -5,6 +5,7 @@ A new session costs more than a small evaluation: TensorFlow optimizes the graph
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +52,7 @@ class KeptSession:
         self._config = config
         self._session: Any = None
         self._anew: list[Any] = []
+        self._resting: threading.Thread | None = None
 
     def of(self, checkpoint_path: str) -> Any:
         """The session, with a checkpoint restored, and everything else as at the beginning."""
@@ -59,12 +61,27 @@ class KeptSession:
             creator = ChiefSessionCreator(self._scaffold, self._master, self._config)
             self._session = creator.create_session_from(checkpoint_path)
         else:
+            self._rested()
             self._scaffold.saver.restore(self._session, checkpoint_path)
             self._session.run(self._anew)
         return self._session
 
+    def rest(self) -> None:
+        """An evaluation is over. Its input is ended in the background, and not when the next one begins.
+
+        TensorFlow waits for the thread that tunes an input, which sleeps the longer the older the input is.
+        """
+        session, inputs = self._session, _iterator_initializers(tf1.get_default_graph())
+        self._resting = threading.Thread(target=lambda: session.run(inputs), name="trainerd-old-input", daemon=True)
+        self._resting.start()
+
+    def _rested(self) -> None:
+        if self._resting is not None:
+            self._resting.join()
+
     def close(self) -> None:
         """Close it; the next evaluation makes another."""
+        self._rested()
         session, self._session = self._session, None
         if session is not None:
             session.close()

@@ -65,9 +65,11 @@ class FunctionTraining(Training):
         """The global step."""
         return self.session.step
 
-    def _steps(self, last: float) -> int:
+    def _steps(self, last: float) -> None:
         session, before = self.session, self.step
-        while session.step < last and not session.should_stop():
-            found = session.run(self._job.train_step, steps=int(min(last, _MOST)) - session.step)
-            self.loss = (found or {}).get(LOSS, self.loss)
-        return session.step - before
+        try:
+            while session.step < last and not session.should_stop():
+                found = session.run(self._job.train_step, steps=int(min(last, _MOST)) - session.step)
+                self.loss = (found or {}).get(LOSS, self.loss)
+        finally:
+            self._done = session.step - before

@@ -80,21 +80,20 @@ class GraphTraining(Training):
         found: contextlib.AbstractContextManager[Any] = self._graph.as_default()
         return found
 
-    def _steps(self, last: float) -> int:
-        session, done = self.session, 0
+    def _steps(self, last: float) -> None:
+        session = self.session
         while not session.should_stop():
             loss = float(session.run(self._fetches)[1])
-            done += 1
+            self._done += 1
             if math.isnan(loss):
                 tf1.logging.error("Model diverged with loss = NaN.")
                 raise tf1.train.NanLossDuringTrainingError
             self.loss = loss
-            self._log.ran(loss, done)
+            self._log.ran(loss, self._done)
             # What a run reads beside a step is the step before it, or that one. What saves nothing reads none.
             seen = session.step_beside_last_run
             if (seen < 0 or seen + 1 >= last) and self.step >= last:
                 break
-        return done
 
 
 def device_of(config: Any) -> Any:
