@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from trainerd.rundir import lock, registry, request_files, run_events
+from trainerd.rundir.goodput import Goodput, Spent
 from trainerd.rundir.location import Place
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
@@ -62,12 +65,13 @@ class Claim:
         request_files.consume(rundir.set_request)
         self._rundir, self._is_over = rundir, False
         self.was_paused = request_files.consume(rundir.pause)
-        self._tell_how_it_was_left()
+        left = read_state(rundir.state)
+        self._tell_how_it_was_left(left)
         holder = held.name_holder(os.getpid())
         registry.remember(rundir, config)
         run_events.add(rundir, Kind.START, f"{job}, pid {holder.pid}")
         self._state_file = StateFile(rundir)
-        state = before(State(**holder.__dict__, logdir=str(rundir.path), job=job))
+        state = before(State(**holder.__dict__, logdir=str(rundir.path), job=job, goodput=_since(left, time.time())))
         self.reporter = Reporter(state, [self._state_file.observe, self._note_end, *observers])
         self._config, self._moved = config, moved
         self._place = Place(rundir, self.reporter, self._follow)
@@ -77,9 +81,8 @@ class Claim:
         if self.was_paused:
             log.warning("removed a pause file from before this start: %s", self._rundir.pause)
 
-    def _tell_how_it_was_left(self) -> None:
+    def _tell_how_it_was_left(self, left: State | None) -> None:
         """A process that was killed could not say so."""
-        left = read_state(self._rundir.state)
         if left is None or left.phase.is_over or not left.at:
             return
         said = f"it ended while {left.phase}, after step {left.step} or later, without a save"
@@ -102,6 +105,16 @@ class Claim:
         """Look where the run directory is, and write what of the state waits to be written."""
         self._place.look()
         self._state_file.flush()
+
+
+def _since(left: State | None, now: float) -> Goodput:
+    """How the time of the run was spent up to now, if this is how it was left."""
+    if left is None or not left.at:
+        return Goodput()
+    if left.phase in (Phase.PAUSED, Phase.FINISHED):
+        return replace(left.goodput.after(Spent.PAUSED, now - left.at), known_until=0)
+    known = max(left.goodput.known_until, left.step)
+    return replace(left.goodput.after(Spent.DOWN, now - left.at), known_until=known)
 
 
 @contextlib.contextmanager

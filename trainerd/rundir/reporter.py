@@ -12,8 +12,18 @@ from typing import Any
 import psutil
 
 from trainerd.errors import TrainerdError
+from trainerd.rundir.goodput import Goodput, Spent
 from trainerd.rundir.state import Phase, State
 
+_SPENT = {
+    Phase.SAVING: Spent.SAVING,
+    Phase.PAUSING: Spent.SAVING,
+    Phase.FINISHING: Spent.SAVING,
+    Phase.EVALUATING: Spent.EVALUATING,
+    Phase.PAUSED: Spent.PAUSED,
+    Phase.FINISHED: Spent.PAUSED,
+    Phase.FAILED: Spent.DOWN,
+}  # what is not here is part of a start
 Observer = Callable[[State], None]
 
 
@@ -24,12 +34,22 @@ class Reporter:
       state: the first one.
       observers: called with each new State, by one thread at a time, the loop's most often: they must be quick.
       clock: seconds since 1970 (UTC).
+      timer: seconds on a clock that is never set.
     """
 
-    def __init__(self, state: State, observers: list[Observer], *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        state: State,
+        observers: list[Observer],
+        *,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.state = state
         self._observers = observers
         self._clock = clock
+        self._timer = timer
+        self._shown, self._shown_at = state, timer()
         self._process = psutil.Process()
         self._lock = threading.RLock()
 
@@ -38,8 +58,18 @@ class Reporter:
         with self._lock:
             memory = self._process.memory_info().rss
             self.state = replace(self.state, **changes, at=self._clock(), memory_bytes=memory)
+            self.state = replace(self.state, goodput=self._spent())
             for observer in self._observers:
                 observer(self.state)
+
+    def _spent(self) -> Goodput:
+        """How the time was spent, up to now."""
+        before, began = self._shown, self._shown_at
+        self._shown, self._shown_at = self.state, self._timer()
+        took, spent = self._shown_at - began, self.state.goodput
+        if before.phase is Phase.TRAINING:
+            return spent.after_steps(before.step, max(before.step, self.state.step), took)
+        return spent.after(_SPENT.get(before.phase, Spent.STARTING), took)
 
     def hold(self, **changes: Any) -> None:
         """Change fields of the state; the next update shows them."""

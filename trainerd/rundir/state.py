@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from trainerd.rundir.goodput import Goodput
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.process_identity import is_process
 from trainerd.system.regular_files import read_regular
@@ -164,6 +165,7 @@ class State:
       logdir, job: the run directory, and the entry that is trained.
       evaluations: what an Experiment has evaluated; None for what is none.
       answer: the reply to the last request that had an id.
+      goodput: how the time of the run was spent.
       workers: the other workers of the cluster; empty for a run on one machine, and for a worker that is not the chief.
       at: when this was written, in seconds since 1970 (UTC).
     """
@@ -188,6 +190,7 @@ class State:
     job: str = ""
     evaluations: Evaluations | None = None
     answer: Answer | None = None
+    goodput: Goodput = field(default_factory=Goodput)
     workers: list[WorkerState] = field(default_factory=list)
     at: float = 0.0
 

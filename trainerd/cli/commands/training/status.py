@@ -119,6 +119,10 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
         rows.append(("error", state.error))
     if state.failure is not None:
         rows.append(("failure", f"{state.failure}, while {state.failure.phase}"))
+    if shares := state.goodput.percent():
+        rows.append(("time", ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items() if share)))
+    if state.goodput.steps_again:
+        rows.append(("again", f"{state.goodput.steps_again:,} steps were trained again after a crash"))
     rows += [("job", state.job), ("logdir", state.logdir)]
     rows += [("event", _told(event)) for event in events]
     width = max(len(name) for name, _ in rows)
