@@ -35,7 +35,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Find the run. What is no folder and no name is taken for a folder that is not there yet."""
         path = Path(value)
-        if path.is_file():
+        if os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
         if os.path.lexists(path):
             return path

@@ -70,9 +70,9 @@ def known() -> list[Known]:
     with storage(f"read {_folder()}", missing_ok=True):
         for file in _folder().glob("*.json"):
             run = _read(file)
-            if run is not None and run.path.is_dir():
+            if run is not None and _is_folder(run.path):
                 found.append(run)
-            elif run is None or run.path.parent.is_dir():
+            elif run is None or _is_folder(run.path.parent):
                 file.unlink(missing_ok=True)
     return sorted(found, key=lambda run: run.path)
 
@@ -94,6 +94,10 @@ def find(name: str, paths: Iterable[Path]) -> Path | None:
         told = ", ".join(sorted(names(found).values()))
         raise UsageError(f"{name} is the name of {len(found)} runs. Say which: {told}.")
     return found[0] if found else None
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112  no error where it may not be looked at
 
 
 def _suffixes(path: Path) -> Iterable[str]:
