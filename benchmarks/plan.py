@@ -12,7 +12,7 @@ class Plan:
 
     Attributes:
       rounds, seconds: of each comparison of rates, and how long each side runs in a round.
-      long_rounds, long_seconds: the same where the bar is as close as half a percent.
+      long_rounds, long_seconds: the same where the bar is as close as a few percent.
       processes: how many processes of each side are measured, where two of one program differ by more than the bar.
       signal_rounds, signals: how often so many signals are sent.
       statuses: how often `trainerd status` is run.

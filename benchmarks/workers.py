@@ -35,13 +35,13 @@ def workers(plan: Plan) -> list[Figure]:
 def _steps(plan: Plan) -> list[Figure]:
     """The rates of the three sides, as the chief measures them."""
     env = {"TRAINERD_WORKERS": _addresses()}
-    arguments = [str(plan.seconds), str(plan.rounds)]
+    arguments = [str(plan.long_seconds), str(plan.long_rounds)]
     with contextlib.ExitStack() as stack:
         processes = [
             stack.enter_context(Process(["-m", "benchmarks.peers.workers", str(rank), *arguments], env=env))
             for rank in range(COUNT)
         ]
-        answers = [processes[0].answer() for _ in range(plan.rounds)]
+        answers = [processes[0].answer() for _ in range(plan.long_rounds)]
     seconds = {name: [1 / float(answer[name]) for answer in answers] for name in answers[0]}
     ours, step = seconds["ours"], "2 workers, tiny Keras step"
     return [
