@@ -131,12 +131,30 @@ def test_all_runs_are_listed(tmp_path: Path) -> None:
     assert lines[1].split() == ["one", "paused", "5", "of", "10", "0.25", "it", "is", "hot"]
     assert lines[2].split()[:2] == ["trainerd-blobs", "killed"] and "it ended while training" in lines[2]
     assert lines[3].split()[-3:] == ["my", "own", "error"]
+    assert "it ended while training" in said("status", "trainerd-blobs"), "commands take its name too"
     found = json.loads(said("list", "--json"))
     assert [(each["name"], each["running"], each["step"]) for each in found] == [
         ("one", True, 5),  # the process that holds it is this one
         ("trainerd-blobs", False, 7),
         ("two", True, 0),
     ]
+
+
+def test_a_service_whose_folder_is_roots_is_told_of_by_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "services").mkdir()
+    (tmp_path / "services" / "trainerd-blobs").symlink_to(tmp_path / "private" / "trainerd-blobs")
+    (tmp_path / "services" / "trainerd.old").mkdir()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "systemctl").write_text(
+        '#!/bin/sh\n[ "$4" = trainerd@blobs ] && echo ActiveState=active && echo "StatusText=training: step 7"\n'
+    )
+    (programs / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    [line] = said("list").splitlines()[1:]
+    assert line.split() == ["trainerd-blobs", "running", "active:", "training:", "step", "7"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "only root may look into it" in said("list")
 
 
 def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:

@@ -48,14 +48,23 @@ def all_runs() -> list[Run]:
     Raises:
       StorageError: what is known of them cannot be read.
     """
-    paths = dict.fromkeys([*(run.path for run in registry.known()), *_of_services()])
-    return sorted((_look(name, path) for path, name in registry.names(paths).items()), key=lambda run: run.name)
+    names = registry.names(all_paths())
+    return sorted((_look(name, path) for path, name in names.items()), key=lambda run: run.name)
+
+
+def all_paths() -> list[Path]:
+    """The run directories of all runs; see `all_runs`."""
+    return list(dict.fromkeys([*(run.path for run in registry.known()), *_of_services()]))
 
 
 def _of_services() -> list[Path]:
-    """The run directories of the machine's own services."""
-    found = (path.resolve() if os.access(path, os.R_OK) else path for path in MACHINE.state.glob(f"{NAME}*"))
-    return [path for path in found if path.is_dir()]
+    """The run directories of the machine's own services. systemd has them be links into a folder that is root's."""
+    found = [MACHINE.state / NAME, *MACHINE.state.glob(f"{NAME}-*")]
+    return [path.resolve() if os.access(path, os.R_OK) else path for path in found if _is_there(path)]
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.isdir(path) or os.path.islink(path)  # noqa: PTH112, PTH114  no error where it may not be looked at
 
 
 def _look(name: str, path: Path) -> Run:

@@ -39,7 +39,9 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
         if os.path.lexists(path):
             return path
-        paths = [run.path for run in registry.known()]
+        from trainerd.cli.all_runs import all_paths  # it needs this file
+
+        paths = all_paths()
         if (found := registry.find(str(value), paths)) is not None:
             return found
         near = difflib.get_close_matches(str(value), registry.names(paths).values(), n=1)
@@ -50,7 +52,9 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The names of the runs, and folders."""
-        found = registry.names(run.path for run in registry.known()).values()
+        from trainerd.cli.all_runs import all_paths
+
+        found = registry.names(all_paths()).values()
         named = [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
 
