@@ -42,6 +42,11 @@ def test_start_look_stop_and_go_on(plain: Service) -> None:
     shown = json.loads(machine.output(TRAINERD, "status", "--json", "--config", plain.config))
     assert shown["running"]
     assert shown["phase"] == "training"
+    [own] = json.loads(machine.output(TRAINERD, "list", "--json"))
+    assert (own["name"], own["phase"], own["running"]) == ("trainerd", "training", True)
+    [others] = machine.output("runuser", "-u", "nobody", "--", TRAINERD, "list").splitlines()[1:]
+    assert others.startswith("trainerd  running") and "active: training: step " in others
+    assert "start  " in machine.output(TRAINERD, "events", "trainerd")
 
     plain.systemctl("stop")
     assert plain.show("ActiveState") == "inactive"
