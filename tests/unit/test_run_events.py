@@ -63,7 +63,7 @@ def test_a_torn_line_costs_that_event_alone(rundir: RunDirectory) -> None:
 def test_the_file_stays_small_and_keeps_the_newest(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_events, "LIMIT_BYTES", 4000)
     for step in range(300):
-        add(rundir, Kind.EVALUATE, "x" * 2000 if step == 0 else "", step=step)
+        add(rundir, Kind.CHANGE, "x" * 2000 if step == 0 else "", step=step)
     steps = [event.step or 0 for event in read(rundir)]
     assert rundir.events.stat().st_size < 5000
     assert steps[-1] == 299 and steps == list(range(steps[0], 300))

@@ -38,14 +38,9 @@ class Kind(StrEnum):
     KILL = "killed"
     REBOOT = "reboot"
     SAVE_FAILED = "save failed"
-    EVALUATE = "evaluation"
     ROLLBACK = "rollback"
     QUARANTINE = "quarantine"
     CHANGE = "change"
-
-
-# Those that nothing depends on: they need not be on disk at once.
-_LIGHT = {Kind.EVALUATE}
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ def add(rundir: RunDirectory, kind: Kind, said: str = "", *, step: int | None = 
     first = said.partition("\n")[0][:_LONGEST]
     event = Event(time.time() if at is None else at, kind, step, first)
     try:
-        _append(rundir, json.dumps(event.to_json()).encode(), durable=kind not in _LIGHT)
+        _append(rundir, json.dumps(event.to_json()).encode())
     except OSError as error:
         log.debug("%s: %s", rundir.events, error)
 
@@ -103,13 +98,12 @@ def read(rundir: RunDirectory) -> list[Event]:
     return found
 
 
-def _append(rundir: RunDirectory, line: bytes, *, durable: bool) -> None:
+def _append(rundir: RunDirectory, line: bytes) -> None:
     descriptor = open_to_append(rundir.events)
     try:
         is_large = os.fstat(descriptor).st_size > LIMIT_BYTES
         os.write(descriptor, b"\n" + line)  # in front: what comes after a torn line begins anew
-        if durable:
-            os.fsync(descriptor)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
     if is_large:
