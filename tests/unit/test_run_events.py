@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from trainerd.cli.app import cli
+from trainerd.errors import StorageError
 from trainerd.history.story import Kind as Happened
 from trainerd.history.story import story_of
 from trainerd.rundir import run_events
@@ -70,8 +71,11 @@ def test_the_file_stays_small_and_keeps_the_newest(rundir: RunDirectory, monkeyp
 
 
 def test_what_cannot_be_written_disturbs_nothing(rundir: RunDirectory, tmp_path: Path) -> None:
+    State(Phase.PAUSED, step=3).write(rundir.state)
     rundir.events.mkdir()
     add(rundir, Kind.PAUSE)
+    assert "paused" in CliRunner().invoke(cli, ["status", str(rundir.path)]).output
+    assert isinstance(CliRunner().invoke(cli, ["events", str(rundir.path)]).exception, StorageError)
     add(RunDirectory(tmp_path / "nowhere"), Kind.PAUSE)
     assert not (tmp_path / "nowhere").exists()
 

@@ -12,7 +12,7 @@ import click
 
 from trainerd.cli import options
 from trainerd.cli.say import say
-from trainerd.errors import NotRunningError
+from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir import run_events
 from trainerd.rundir.lock import find_removed, read_holder, removed
 from trainerd.rundir.paths import RunDirectory
@@ -45,7 +45,7 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
         if as_json:
             say(json.dumps(state.to_json() | {"running": running}))
         else:
-            say(text(state, running, run_events.read(rundir)[-_EVENTS:]))
+            say(text(state, running, _last_events(rundir)))
         if not watch:
             return
         time.sleep(1.0)
@@ -127,6 +127,14 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     rows += [("event", _told(event)) for event in events]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _last_events(rundir: RunDirectory) -> list[Event]:
+    """The last events. Without them the state is shown all the same: `trainerd events` says what is wrong."""
+    try:
+        return run_events.read(rundir)[-_EVENTS:]
+    except StorageError:
+        return []
 
 
 def _told(event: Event) -> str:
