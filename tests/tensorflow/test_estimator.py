@@ -17,6 +17,7 @@ from trainerd.checkpoints import manifest
 from trainerd.compat import estimator as names
 from trainerd.errors import DataError
 from trainerd.experiment.early_stopping import read_eval_metrics
+from trainerd.job.user_code import job_traceback
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Paused
 from trainerd.rundir.paths import RunDirectory
@@ -345,6 +346,15 @@ def test_an_evaluation_of_another_shape_names_both(tmp_path: Path) -> None:
     estimator.train(input_of(3), max_steps=1)
     with pytest.raises(ValueError, match=r"w has the shape \[3, 1\] in .*, and \[4, 1\] here: does this input"):
         estimator.evaluate(input_of(4))
+
+    def of_three(features: Any, labels: Any, mode: str) -> Any:
+        return wide(tf.ensure_shape(features, [None, 3]), labels, mode)
+
+    other = make(tmp_path / "other", of_three)
+    other.train(input_of(3), max_steps=1)
+    with pytest.raises(ValueError) as failed:
+        other.evaluate(input_of(4))
+    assert "over the input function of the evaluation" in job_traceback(failed.value)
 
 
 def test_no_damaged_checkpoint_is_read(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def job_traceback(error: BaseException) -> str:
         if isinstance(one, SyntaxError):
             parts.append(text + "".join(traceback.format_exception_only(one)))
         else:
-            parts.append(f"{text}{type(one).__name__}: {own_message(str(one))}\n")
+            said = "\n".join([own_message(str(one)), *getattr(one, "__notes__", ())])
+            parts.append(f"{text}{type(one).__name__}: {said}\n")
     return "\nwhich led to:\n\n".join(parts).rstrip("\n")
 
 

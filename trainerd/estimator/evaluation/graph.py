@@ -20,6 +20,9 @@ tf1 = tf.compat.v1
 
 GLOBAL_STEP = "global_step"
 LOSS = "loss"
+_BUILT = (
+    "This was while the model was built over the input function of the evaluation, whose shapes it was called with."
+)
 _TAKEN = "Metric with name `{0}` is not allowed, because Estimator already defines a default metric with the same name."
 
 
@@ -46,7 +49,7 @@ class EvaluationGraph:
         self._graph = tf.Graph()
         with self._graph.as_default():
             step = blueprint.begin_graph()
-            self._spec = blueprint.build(input_fn, ModeKeys.EVAL)
+            self._spec = _built(blueprint, input_fn)
             self._update, self._values = _metric_ops(self._spec)
             if GLOBAL_STEP in self._values:
                 raise ValueError(_TAKEN.format(GLOBAL_STEP))
@@ -146,6 +149,14 @@ class EvaluationGraphs:
         keeps = not (hooks or made.has_hooks or is_new)
         self._made_for, self._kept = (input_fn, made) if keeps else (None, None)
         return made
+
+
+def _built(blueprint: Blueprint, input_fn: Callable[..., Any]) -> EstimatorSpec:
+    try:
+        return blueprint.build(input_fn, ModeKeys.EVAL)
+    except Exception as error:  # the model_fn alone does not tell whose input it was called with
+        error.add_note(_BUILT)
+        raise
 
 
 def _run(run: Callable[[Any], Any], update: Any, steps: int | None, is_over: Callable[[], bool]) -> None:
