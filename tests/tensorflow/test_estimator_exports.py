@@ -16,6 +16,7 @@ from trainerd.errors import StorageError
 from trainerd.estimator.export.saved_model import exports_in
 from trainerd.experiment.early_stopping import read_eval_metrics
 from trainerd.experiment.export.best import best_in
+from trainerd.job.user_code import job_traceback
 from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1
@@ -61,8 +62,9 @@ def test_an_exporter_that_raises_leaves_nothing_and_the_next_start_exports(tmp_p
     def fails() -> Any:
         raise ValueError("no input")
 
-    with pytest.raises(ValueError, match="no input"):
+    with pytest.raises(ValueError, match="no input") as failed:
         trained(tmp_path, trainerd.LatestExporter("latest", fails))
+    assert "in the export 'latest'" in job_traceback(failed.value)
     assert exports_in(tmp_path / "export" / "latest") == []
     trained(tmp_path, trainerd.LatestExporter("latest", serving_input, exports_to_keep=None))
     assert [step_of(path) for path in exports_in(tmp_path / "export" / "latest")] == [10, 20, 30, 40, 50, 60]

@@ -17,6 +17,7 @@ from trainerd.estimator.waiting import Waiting
 from trainerd.experiment import server
 from trainerd.experiment.adapters import as_estimator
 from trainerd.experiment.continuous import ContinuousEvaluation, Pace, as_predicate, has_ended
+from trainerd.experiment.export.naming import names_export
 from trainerd.experiment.export.strategies import ExportStrategy
 from trainerd.experiment.new_checkpoints import NewCheckpointHook, NewCheckpointListener, Throttle
 from trainerd.experiment.once import OncePerCheckpoint
@@ -517,15 +518,15 @@ class Experiment(Scheduled):
     def _maybe_export(self, eval_result: Any, checkpoint_path: str | None = None) -> list[Any]:
         """Export by every strategy. Returns what each gave."""
         base = os.path.join(os.fsencode(self._estimator.model_dir), b"export")  # noqa: PTH118  as TensorFlow's: bytes
-        return [
-            strategy.export(
-                self._estimator,
-                os.path.join(base, os.fsencode(strategy.name)),  # noqa: PTH118
-                checkpoint_path=checkpoint_path,
-                eval_result=eval_result,
-            )
-            for strategy in self._export_strategies
-        ]
+        made = []
+        for strategy in self._export_strategies:
+            folder = os.path.join(base, os.fsencode(strategy.name))  # noqa: PTH118
+            with names_export(strategy.name):
+                exported = strategy.export(
+                    self._estimator, folder, checkpoint_path=checkpoint_path, eval_result=eval_result
+                )
+            made.append(exported)
+        return made
 
 
 def _with(listeners: Any, more: list[Any]) -> Any:

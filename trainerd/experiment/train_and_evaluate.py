@@ -14,6 +14,7 @@ from trainerd.estimator.waiting import Waiting
 from trainerd.experiment import server
 from trainerd.experiment.adapters import as_estimator
 from trainerd.experiment.continuous import ContinuousEvaluation, Pace
+from trainerd.experiment.export.naming import names_export
 from trainerd.experiment.new_checkpoints import NewCheckpointListener, Throttle
 from trainerd.experiment.once import OncePerCheckpoint
 from trainerd.experiment.records import Records, Summary
@@ -168,16 +169,18 @@ class TrainAndEvaluate(Scheduled):
         """Export by every exporter. Returns what each gave."""
         last = self._train_spec.max_steps
         is_final = last is not None and step_of(prefix) >= last
-        return [
-            exporter.export(
-                estimator=self._estimator,
-                export_path=str(Path(self._estimator.model_dir, "export", exporter.name)),
-                checkpoint_path=prefix,
-                eval_result=metrics,
-                is_the_final_export=is_final,
-            )
-            for exporter in self._eval_spec.exporters
-        ]
+        made = []
+        for exporter in self._eval_spec.exporters:
+            with names_export(exporter.name):
+                exported = exporter.export(
+                    estimator=self._estimator,
+                    export_path=str(Path(self._estimator.model_dir, "export", exporter.name)),
+                    checkpoint_path=prefix,
+                    eval_result=metrics,
+                    is_the_final_export=is_final,
+                )
+            made.append(exported)
+        return made
 
     def _tell(self, summary: Summary) -> None:
         self._estimator.tell_evaluated(Evaluations(summary.count, summary.best_step, summary.best))

@@ -1,0 +1,16 @@
+"""Says which export an error was in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def names_export(name: str) -> Iterator[None]:
+    """Have an error of the block tell the name of the exporter or strategy."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This was in the export {name!r}.")
+        raise
