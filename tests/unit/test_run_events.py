@@ -35,12 +35,12 @@ def kinds(rundir: RunDirectory) -> list[tuple[Kind, int | None]]:
 def test_a_start_and_an_end_are_noted_once(rundir: RunDirectory) -> None:
     with claimed(rundir, "jobs:job") as reporter:
         reporter.update(phase=Phase.TRAINING, step=5)
-        reporter.update(phase=Phase.PAUSED)
+        reporter.update(phase=Phase.PAUSED, ended="paused on request")
         reporter.update(phase=Phase.PAUSED, warnings=["hot"])
     with claimed(rundir, "jobs:job") as reporter:
         reporter.update(phase=Phase.FAILED, step=7, error="my own\nmistake")
     assert kinds(rundir) == [(Kind.START, None), (Kind.PAUSE, 5), (Kind.START, None), (Kind.FAIL, 7)]
-    assert read(rundir)[-1].said == "my own"
+    assert [event.said for event in read(rundir)][1::2] == ["paused on request", "my own"]
 
 
 def test_the_next_start_tells_of_a_kill_and_of_a_reboot(rundir: RunDirectory) -> None:

@@ -174,7 +174,7 @@ class TrainerProcess:
 
     def _end(self, outcome: Outcome) -> None:
         log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
-        self._reporter.update(phase=outcome.phase)
+        self._reporter.update(phase=outcome.phase, ended=outcome.why)
         if self._member is not None:
             self._member.end(outcome)
 

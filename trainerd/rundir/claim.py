@@ -94,7 +94,7 @@ class Claim:
         """Note that the run is over, once."""
         kind = _ENDS.get(state.phase)
         if kind is not None and not self._is_over:
-            run_events.add(self._rundir, kind, state.error or "", step=state.step)
+            run_events.add(self._rundir, kind, state.error or state.ended or "", step=state.step)
         self._is_over = kind is not None
 
     def _follow(self) -> None:

@@ -161,6 +161,7 @@ class State:
       memory_bytes: the resident memory of the process.
       warnings: what a person should know.
       error, exit_code: why the run failed, and what the process exits with; None otherwise.
+      ended: why the run was paused, or is finished; None otherwise.
       failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
       evaluations: what an Experiment has evaluated; None for what is none.
@@ -185,6 +186,7 @@ class State:
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
     exit_code: int | None = None
+    ended: str | None = None
     failure: Failure | None = None
     logdir: str = ""
     job: str = ""
