@@ -6,7 +6,6 @@ from typing import Any
 
 # Of a CsvDataset TensorFlow saves a position with which what is left of a file is lost.
 CSV = {"CSVDataset", "CSVDatasetV2", "ExperimentalCSVDataset", "CsvDataset", "CsvDatasetV2"}
-_VARIABLES = ("variables", "local_variables")  # tf.compat.v1.GraphKeys
 
 
 def kinds_of(graph: Any) -> set[str]:
@@ -18,8 +17,8 @@ def kinds_of(graph: Any) -> set[str]:
 
 def kinds_in_steps(graph: Any) -> set[str]:
     """The kinds of ops in a graph and its functions, without those that do nothing but initialize variables."""
-    initializers = {variable.initializer for key in _VARIABLES for variable in graph.get_collection(key)}
     operations = graph.get_operations()
+    initializers = {each for each in operations if _initializes(each)}
     used = {each for operation in operations for each in _needed_by(operation)}
     to_visit = [each for each in operations if each not in used and each not in initializers]
     found = set(to_visit)
@@ -29,6 +28,11 @@ def kinds_in_steps(graph: Any) -> set[str]:
         to_visit += new
     functions = graph.as_graph_def().library.function
     return {each.type for each in found} | {node.op for function in functions for node in function.node_def}
+
+
+def _initializes(operation: Any) -> bool:
+    """Whether an op gives a variable its first value. TensorFlow names it so; to ask a variable may make another op."""
+    return bool(operation.inputs) and operation.name == f"{operation.inputs[0].op.name}/Assign"
 
 
 def _needed_by(operation: Any) -> list[Any]:
