@@ -42,10 +42,11 @@ def test_start_look_stop_and_go_on(plain: Service) -> None:
     shown = json.loads(machine.output(TRAINERD, "status", "--json", "--config", plain.config))
     assert shown["running"]
     assert shown["phase"] == "training"
-    [own] = json.loads(machine.output(TRAINERD, "list", "--json"))
-    assert (own["name"], own["phase"], own["running"]) == ("trainerd", "training", True)
-    [others] = machine.output("runuser", "-u", "nobody", "--", TRAINERD, "list").splitlines()[1:]
-    assert others.startswith("trainerd  running") and "active: training: step " in others
+    runs = {each["name"]: each for each in json.loads(machine.output(TRAINERD, "list", "--json"))}
+    assert (runs["trainerd"]["phase"], runs["trainerd"]["running"]) == ("training", True)
+    lines = machine.output("runuser", "-u", "nobody", "--", TRAINERD, "list").splitlines()
+    [line] = [line for line in lines if line.split()[0] == "trainerd"]
+    assert line.split()[1] == "running" and "active: training: step " in line
     assert "start  " in machine.output(TRAINERD, "events", "trainerd")
 
     plain.systemctl("stop")
