@@ -117,7 +117,7 @@ def test_the_config_of_a_run_is_found_by_its_name(tmp_path: Path) -> None:
     rundir = RunDirectory(tmp_path / "project" / "run")
     rundir.create()
     registry.remember(rundir, config)
-    assert options.load_config(None, options.run_path("run")).entry == "jobs:job"
+    assert options.config_of_run(None, options.run_path("run")).entry == "jobs:job"
 
 
 def test_all_runs_are_listed(tmp_path: Path) -> None:

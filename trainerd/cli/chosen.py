@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import click
+
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.manifest import Manifest
+from trainerd.cli import completion
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.history.choice import BEST, MINIMUM, choose
 from trainerd.history.rollback import Target, require_target
 from trainerd.rundir.paths import RunDirectory
+
+metric_option = click.option(
+    "--best",
+    "--metric",
+    "metric",
+    metavar="METRIC",
+    shell_complete=completion.metrics,
+    help="The best checkpoint by this metric.",
+)
 
 
 def words_of(words: Sequence[str], last: str) -> tuple[str | None, str]:

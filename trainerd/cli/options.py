@@ -128,8 +128,18 @@ def arguments(
     return [*found, *["--forever"] * forever, *["--accept-changes"] * accept_changes]
 
 
-def load_config(config_path: Path | None, logdir: Path | None = None) -> Config:
-    """The config of --config, the one that a run was started with, that of the current folder, or the digits job.
+def load_config(config_path: Path | None) -> Config:
+    """The config of --config, of the current folder, or the digits job.
+
+    Raises:
+      ConfigError: it is wrong.
+    """
+    path = _find_config(config_path)
+    return _digits() if path is None else configs.load(path)
+
+
+def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
+    """The config for a command that reads a run: that of --config, the one that the run was started with, or another.
 
     Raises:
       ConfigError: it is wrong.
@@ -137,8 +147,7 @@ def load_config(config_path: Path | None, logdir: Path | None = None) -> Config:
     if config_path is None and logdir is not None:
         started = (run.config for run in registry.known() if run.path == logdir.absolute())
         config_path = next((path for path in started if path is not None and path.exists()), None)
-    path = _find_config(config_path)
-    return _digits() if path is None else configs.load(path)
+    return overrides(logdir, None, False)(load_config(config_path))
 
 
 def config_text(config_path: Path | None) -> str:

@@ -115,7 +115,7 @@ class FollowerSessionCreator(ChiefSessionCreator):
 
     def create_session_from(self, prefix: str | None) -> Any:
         """Make the session with the chief's newest checkpoint, and not with this worker's own."""
-        return super().create_session_from(self._newest(self._checkpoint_dir) if self._checkpoint_dir else prefix)
+        return super().create_session_from(self._newest(str(self._checkpoint_dir)))
 
 
 class WorkerSessionCreator(_Creator):

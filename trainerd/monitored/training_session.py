@@ -100,7 +100,7 @@ def MonitoredTrainingSession(
         save_secs, save_steps = context.save_schedule(save_secs, save_steps)
         checkpoint_dir, folder = context.checkpoint_folder(checkpoint_dir), context.summary_folder(folder)
         chief_only_hooks = chief_only_hooks if context.is_chief else None
-        creates = ChiefSessionCreator if checkpoint_dir == restores_from else FollowerSessionCreator
+        creates = FollowerSessionCreator if checkpoint_dir not in (None, restores_from) else ChiefSessionCreator
     if not is_chief:
         worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
         return MonitoredSession(worker, hooks, stop_grace_period_secs)

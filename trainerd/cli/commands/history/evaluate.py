@@ -63,7 +63,7 @@ def command(
     """
     if bool(steps) + every + minima + (since is not None) > 1:
         raise UsageError("choose one of STEP, --all, --minima and --since.")
-    config = options.overrides(logdir, None, False)(options.load_config(config_path, logdir))
+    config = options.config_of_run(config_path, logdir)
     rundir = options.find_rundir(config_path, logdir)
 
     def chosen() -> list[int]:

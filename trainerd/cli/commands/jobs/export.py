@@ -17,14 +17,7 @@ _ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
 
 @click.command("export")
 @click.argument("words", metavar="[STEP|best|minimum] OUT", nargs=-1, required=True, shell_complete=completion.targets)
-@click.option(
-    "--best",
-    "--metric",
-    "metric",
-    metavar="METRIC",
-    shell_complete=completion.metrics,
-    help="The best checkpoint by this metric.",
-)
+@chosen.metric_option
 @click.option(
     "--format",
     "formats",
@@ -53,7 +46,7 @@ def command(
     target = folder.with_name(folder.name + _ARCHIVES[archive]) if archive else folder
     if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} exists and is not empty: name a new folder.")
-    config = options.overrides(logdir, None, False)(options.load_config(config_path, logdir))
+    config = options.config_of_run(config_path, logdir)
     rundir = options.find_rundir(config_path, logdir)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)

@@ -14,14 +14,7 @@ from trainerd.daemon import tensorflow_import
 
 @click.command("predict")
 @click.argument("words", metavar="[STEP|best|minimum]", nargs=-1, shell_complete=completion.targets)
-@click.option(
-    "--best",
-    "--metric",
-    "metric",
-    metavar="METRIC",
-    shell_complete=completion.metrics,
-    help="The best checkpoint by this metric.",
-)
+@chosen.metric_option
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file, with a header."
 )
@@ -35,7 +28,7 @@ def command(
     """
     where, _ = chosen.words_of((*words, ""), "STEP")
     output = output.absolute()
-    config = options.overrides(logdir, None, False)(options.load_config(config_path, logdir))
+    config = options.config_of_run(config_path, logdir)
     rundir = options.find_rundir(config_path, logdir)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)
