@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -143,6 +144,7 @@ def test_an_evaluator_follows_a_trainer_that_is_killed(start: Start, programs: P
 def test_a_program_of_its_own_ends_with_0_when_it_is_paused_and_goes_on(programs: Path) -> None:
     command = [sys.executable, "estimators.py", "census", "own"]
     environment = {"PATH": "", "SECS_OF_A_STEP": "0.02", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment["XDG_STATE_HOME"] = os.environ["XDG_STATE_HOME"]
     with subprocess.Popen(command, cwd=programs, env=environment, stderr=subprocess.PIPE) as process:
         rundir = RunDirectory(programs / "own")
         while process.poll() is None and not rundir.manifest(20).exists():
