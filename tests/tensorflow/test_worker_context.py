@@ -60,10 +60,15 @@ def steps(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(("saves", "shows"), [(True, True), (True, False), (False, True), (False, False)])
-def test_what_a_worker_is_not_for_it_does_not_do(tmp_path: Path, saves: bool, shows: bool) -> None:
-    train(tmp_path, Strategy(saves, shows))
-    assert steps(tmp_path) == ([30, 20, 0] if saves else [])
-    assert shown(tmp_path) is shows
+def test_what_a_worker_is_not_for_it_does_not_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: bool, shows: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "run"
+    train(folder, Strategy(saves, shows))
+    assert steps(folder) == ([30, 20, 0] if saves else [])
+    assert shown(folder) is shows
+    assert {path.name for path in tmp_path.iterdir()} <= {"run"}
 
 
 def test_workers_that_save_together_each_have_a_folder(tmp_path: Path) -> None:

@@ -110,10 +110,10 @@ def MonitoredTrainingSession(
     if checkpoint_dir and saves:
         settings = SaveSettings(
             rundir=RunDirectory.of(checkpoint_dir),
-            summary_dir=str(folder),
+            summary_dir=str(folder or checkpoint_dir),
             save_secs=save_secs or 0,
             save_steps=save_steps or 0,
-            count_steps=count_steps,
+            count_steps=count_steps if folder else 0,
             shows=shows,
             writes_graph=save_graph_def,
             loss=loss,
