@@ -15,6 +15,8 @@ import pytest
 from trainerd.cli import install_plan, main
 from trainerd.daemon.systemd import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
+from trainerd.system import xdg
+from trainerd.system.machine import Machine
 
 UNITS = Path(__file__).resolve().parents[2] / "systemd"
 BOTH = ("trainerd.service", "trainerd@.service")
@@ -31,9 +33,9 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def machine(place: Path, monkeypatch: pytest.MonkeyPatch) -> install_plan.Machine:
+def machine(place: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine in a folder, without systemd, on which the service's user can run this Python."""
-    found = install_plan.Machine(
+    found = Machine(
         units=place / "units",
         configs=place / "etc",
         state=place / "state",
@@ -136,9 +138,7 @@ def test_a_program_cannot_have_a_dollar() -> None:
 # ---------------------------------------------------------------------- for the machine
 
 
-def test_system_writes_the_unit_and_says_what_is_next(
-    machine: install_plan.Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_system_writes_the_unit_and_says_what_is_next(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     assert run("--system") == 0
     text = (machine.units / "trainerd.service").read_text()
@@ -149,7 +149,7 @@ def test_system_writes_the_unit_and_says_what_is_next(
         assert line in said
 
 
-def test_the_written_unit_is_readable_whatever_the_umask(machine: install_plan.Machine) -> None:
+def test_the_written_unit_is_readable_whatever_the_umask(machine: Machine) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     before = os.umask(0o077)
     try:
@@ -159,7 +159,7 @@ def test_the_written_unit_is_readable_whatever_the_umask(machine: install_plan.M
     assert (machine.units / "trainerd.service").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_second_time_it_is_left_alone(machine: install_plan.Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_time_it_is_left_alone(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     assert run("--system") == 0
     before = (machine.units / "trainerd.service").stat()
@@ -170,7 +170,7 @@ def test_a_second_time_it_is_left_alone(machine: install_plan.Machine, capsys: p
 
 
 def test_dry_run_shows_and_writes_nothing(
-    machine: install_plan.Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)  # it needs no root
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
@@ -181,7 +181,7 @@ def test_dry_run_shows_and_writes_nothing(
     assert not machine.units.exists()
 
 
-def test_a_name_writes_the_template(machine: install_plan.Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_writes_the_template(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     write_config(machine.configs / "my-run.toml", machine.state / "trainerd-my-run")
     assert run("--system", "--name", "my-run") == 0
     text = (machine.units / "trainerd@.service").read_text()
@@ -190,7 +190,7 @@ def test_a_name_writes_the_template(machine: install_plan.Machine, capsys: pytes
     assert "systemctl enable --now trainerd@my-run" in capsys.readouterr().out
 
 
-def test_systemd_is_told_where_it_runs(machine: install_plan.Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemd_is_told_where_it_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     machine.running.mkdir()
     told: list[list[str]] = []
@@ -205,7 +205,7 @@ def test_systemd_is_told_where_it_runs(machine: install_plan.Machine, monkeypatc
 
 
 def test_where_systemd_cannot_be_told_it_says_what_to_type(
-    machine: install_plan.Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     machine.running.mkdir()
@@ -219,7 +219,7 @@ def test_where_systemd_cannot_be_told_it_says_what_to_type(
 
 
 def test_user_unit_has_nothing_that_a_user_manager_cannot_do(
-    machine: install_plan.Machine, place: Path, capsys: pytest.CaptureFixture[str]
+    machine: Machine, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(place / ODD / "trainerd.toml", "run")
     assert run("--user", "--config", str(config)) == 0
@@ -238,7 +238,7 @@ def test_user_unit_has_nothing_that_a_user_manager_cannot_do(
 
 
 def test_user_takes_the_config_that_is_here(
-    machine: install_plan.Machine, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    machine: Machine, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(place / "here" / "trainerd.toml", "run")
     monkeypatch.chdir(config.parent)
@@ -247,7 +247,7 @@ def test_user_takes_the_config_that_is_here(
     assert f"run --config {config}\n" in capsys.readouterr().out
 
 
-def test_user_template(machine: install_plan.Machine, place: Path) -> None:
+def test_user_template(machine: Machine, place: Path) -> None:
     write_config(place / "home config" / "trainerd" / "a.toml", "run")
     assert run("--user", "--name", "a") == 0
     text = (place / "home config" / "systemd" / "user" / "trainerd@.service").read_text()
@@ -257,7 +257,7 @@ def test_user_template(machine: install_plan.Machine, place: Path) -> None:
 def test_a_relative_xdg_config_home_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert install_plan._user_configs() == tmp_path / ".config"
+    assert xdg.config_home() == tmp_path / ".config"
 
 
 # ---------------------------------------------------------------------- what runs
@@ -286,39 +286,39 @@ def refused(error: type[TrainerdError], *words: str, user: bool = False, name: s
     return message
 
 
-def test_system_needs_root(machine: install_plan.Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_needs_root(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert run("--system") == UsageError.exit_code
 
 
-def test_a_missing_config(machine: install_plan.Machine) -> None:
+def test_a_missing_config(machine: Machine) -> None:
     refused(ConfigError, "init", str(machine.configs), f'logdir = "{machine.state}/trainerd"')
     refused(ConfigError, "rename its trainerd.toml to a.toml", f'logdir = "{machine.state}/trainerd-a"', name="a")
 
 
-def test_a_wrong_config(machine: install_plan.Machine) -> None:
+def test_a_wrong_config(machine: Machine) -> None:
     (machine.configs / "trainerd.toml").write_text('entry = "a:b"\nlogdri = "x"\n')
     refused(ConfigError, "Did you mean `logdir`?")
 
 
 @pytest.mark.parametrize("logdir", ["runs/a", "/var/lib/trainerd-not", "../state/trainerd/../elsewhere"])
-def test_a_logdir_that_the_service_cannot_write(machine: install_plan.Machine, logdir: str) -> None:
+def test_a_logdir_that_the_service_cannot_write(machine: Machine, logdir: str) -> None:
     write_config(machine.configs / "trainerd.toml", logdir)
     refused(ConfigError, str(machine.configs / "trainerd.toml"), f'  logdir = "{machine.state}/trainerd"')
 
 
-def test_a_logdir_below_the_state_directory(machine: install_plan.Machine) -> None:
+def test_a_logdir_below_the_state_directory(machine: Machine) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd" / "first" / "try")
     assert install_plan.make_plan(False, None, None).service == "trainerd"
 
 
-def test_a_config_that_the_sandbox_hides(machine: install_plan.Machine, place: Path) -> None:
+def test_a_config_that_the_sandbox_hides(machine: Machine, place: Path) -> None:
     config = write_config(place / "root" / "trainerd.toml", machine.state / "trainerd")
     with pytest.raises(ConfigError, match="hides"):
         install_plan.make_plan(False, None, config)
 
 
-def test_a_config_that_others_cannot_read(machine: install_plan.Machine) -> None:
+def test_a_config_that_others_cannot_read(machine: Machine) -> None:
     config = write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     config.chmod(0o600)
     refused(ConfigError, f"chmod o+r {config}")
@@ -327,9 +327,7 @@ def test_a_config_that_others_cannot_read(machine: install_plan.Machine) -> None
     refused(ConfigError, f"chmod o+rx {machine.configs}")
 
 
-def test_a_python_that_the_sandbox_hides(
-    machine: install_plan.Machine, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_that_the_sandbox_hides(machine: Machine, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     monkeypatch.setattr(install_plan, "python_paths", lambda: [place / "root" / "venv"])
     refused(UsageError, str(place / "root" / "venv"), "-m venv /opt/trainerd")
@@ -341,25 +339,23 @@ def test_the_python_is_looked_at_where_it_really_is(place: Path, monkeypatch: py
     assert {place / "python", place / "elsewhere"} <= set(install_plan.python_paths())
 
 
-def test_names(machine: install_plan.Machine) -> None:
+def test_names(machine: Machine) -> None:
     for name in ("a/b", "-a", "a b", "", "ä", "a@b", ".."):
         refused(UsageError, "--name", name=name)
 
 
-def test_name_and_config_contradict(machine: install_plan.Machine, place: Path) -> None:
+def test_name_and_config_contradict(machine: Machine, place: Path) -> None:
     with pytest.raises(UsageError, match="put it there"):
         install_plan.make_plan(False, "a", place / "other.toml")
 
 
-def test_a_path_that_no_unit_can_hold(machine: install_plan.Machine, place: Path) -> None:
+def test_a_path_that_no_unit_can_hold(machine: Machine, place: Path) -> None:
     config = write_config(place / "a\nb" / "trainerd.toml", "run")
     with pytest.raises(UsageError, match="control character"):
         install_plan.make_plan(True, None, config)
 
 
-def test_an_installation_without_units(
-    machine: install_plan.Machine, monkeypatch: pytest.MonkeyPatch, place: Path
-) -> None:
+def test_an_installation_without_units(machine: Machine, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setattr(install_plan, "_template_folders", lambda: iter([place]))
     with pytest.raises(TrainerdError, match="Install it again"):
         install_plan.read_template("trainerd.service")

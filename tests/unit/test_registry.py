@@ -11,15 +11,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainerd.cli import all_runs
 from trainerd.cli.app import cli
 from trainerd.cli.commands.runs.list import table
-from trainerd.cli.install_plan import Machine
 from trainerd.errors import UsageError
-from trainerd.rundir import registry
+from trainerd.rundir import all_runs, registry
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
+from trainerd.system.machine import Machine
 
 PARTS = st.lists(st.sampled_from(["a", "b", "digits"]), min_size=1, max_size=4)
 

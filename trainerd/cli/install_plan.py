@@ -18,30 +18,8 @@ from trainerd.config.schema import Config
 from trainerd.daemon.systemd import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
 from trainerd.system.durable_files import storage
-
-NAME = "trainerd"
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The folders of a machine that matter to a unit.
-
-    Attributes:
-      units: the folder of root's units.
-      configs: the folder of their configs.
-      state: the folder that StateDirectory= is in.
-      hidden: the folders that the sandbox of a system unit hides.
-      running: a folder that exists while systemd runs.
-    """
-
-    units: Path = Path("/etc/systemd/system")
-    configs: Path = Path("/etc/trainerd")
-    state: Path = Path("/var/lib")
-    hidden: tuple[Path, ...] = tuple(map(Path, ("/root", "/home", "/run/user", "/tmp", "/var/tmp")))
-    running: Path = Path("/run/systemd/system")
-
-
-MACHINE = Machine()
+from trainerd.system.machine import MACHINE, NAME
+from trainerd.system.xdg import config_home
 
 
 @dataclass(frozen=True)
@@ -80,7 +58,7 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
         _require_in_state_directory(config, name)
         _require_reachable(found)
     template = f"{NAME}@.service" if name else f"{NAME}.service"
-    folder = _user_configs() / "systemd" / "user" if user else MACHINE.units
+    folder = config_home() / "systemd" / "user" if user else MACHINE.units
     try:
         exec_start = f"{_program()} run --config {_config_argument(found, user, name)}"
     except ValueError as error:
@@ -89,14 +67,8 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
     return Plan(folder / template, text, found, f"{NAME}@{name}" if name else NAME, user)
 
 
-def _user_configs() -> Path:
-    """$XDG_CONFIG_HOME. The specification has a relative one ignored."""
-    chosen = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return chosen if chosen.is_absolute() else Path.home() / ".config"
-
-
 def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path:
-    folder = _user_configs() / NAME if user else MACHINE.configs
+    folder = config_home() / NAME if user else MACHINE.configs
     if name is not None:
         expected = folder / f"{name}.toml"
         if config_path is not None and config_path.absolute() != expected:

@@ -20,6 +20,7 @@ from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import UsageError
 from trainerd.rundir import registry
+from trainerd.rundir.all_runs import all_paths
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.workers.plan import make_plan
@@ -39,8 +40,6 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
         if os.path.lexists(path):
             return path
-        from trainerd.cli.all_runs import all_paths  # it needs this file
-
         paths = all_paths()
         if (found := registry.find(str(value), paths)) is not None:
             return found
@@ -52,8 +51,6 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The names of the runs, and folders."""
-        from trainerd.cli.all_runs import all_paths
-
         found = registry.names(all_paths()).values()
         named = [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]

@@ -1,7 +1,6 @@
 """The runs of this user on this machine: each is remembered as it starts, in a file of its own.
 
-The files are in `trainerd/runs` of the user's state folder, as the XDG Base Directory Specification has it:
-https://specifications.freedesktop.org/basedir-spec/latest/
+The files are in `trainerd/runs` of the user's state folder.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from trainerd.errors import UsageError
 from trainerd.rundir.paths import WORKERS, RunDirectory
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
+from trainerd.system.xdg import state_home
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +116,7 @@ def _ends_with(path: Path, name: str) -> bool:
 
 
 def _folder() -> Path:
-    chosen = Path(os.environ.get("XDG_STATE_HOME", ""))  # the specification has a relative one ignored
-    return (chosen if chosen.is_absolute() else Path.home() / ".local" / "state") / "trainerd" / "runs"
+    return state_home() / "trainerd" / "runs"
 
 
 def _file(path: Path) -> Path:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import click
 
-from trainerd.cli.all_runs import Run, all_runs
 from trainerd.cli.columns import lines
 from trainerd.cli.say import say
+from trainerd.rundir.all_runs import Run, all_runs
 from trainerd.rundir.state import State
 from trainerd.text import figure, seconds
 

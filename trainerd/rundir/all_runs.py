@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainerd.cli.install_plan import MACHINE, NAME
 from trainerd.errors import TrainerdError
 from trainerd.rundir import registry
 from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import State, read_state
+from trainerd.system.machine import MACHINE, NAME
 
 _SYSTEMCTL_SECS = 5.0
 
