@@ -426,6 +426,15 @@ def test_life_signs_come_with_steps_and_end_with_them() -> None:
     assert 1 <= heard.said.count("WATCHDOG") <= 3
 
 
+def test_a_hang_is_told_once_before_systemd_ends_the_process() -> None:
+    told: list[float] = []
+    dog = Watchdog(Heard(), 20.0, WatchdogConfig(), now=0.0, hung=told.append)
+    for now in range(100):
+        dog.observe(State(phase=Phase.TRAINING, step=min(now, 30) + (now >= 70)), now)
+        dog.beat(now)
+    assert len(told) == 2 and all(18 <= each < 20 for each in told)
+
+
 def test_boundaries_without_a_step_are_no_progress() -> None:
     dog, heard = watchdog()
     dog.observe(State(phase=Phase.TRAINING, step=5), 1.0)

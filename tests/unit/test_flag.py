@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from trainerd.loop.flag import Flag, Request
+from trainerd.loop.outcome import LOOP_ENDED, PAUSED
 
 
 def test_what_is_raised_is_taken_once() -> None:
@@ -47,3 +48,13 @@ def test_nothing_raised_by_many_threads_is_lost() -> None:
     assert mirrored[0] == flag.is_raised
     taken += flag.take()
     assert set(taken) == set(requests) and not mirrored[0]
+
+
+def test_what_asked_for_a_pause_first_is_known() -> None:
+    flag = Flag()
+    flag.raise_for(Request.PAUSE, "SIGTERM")
+    flag.raise_for(Request.PAUSE, "the file `pause`")
+    flag.raise_for(Request.SAVE, "another worker")
+    assert flag.paused_by == "SIGTERM"
+    assert PAUSED.told(flag.paused_by) == "paused on request (SIGTERM)" and PAUSED.told("") == PAUSED.why
+    assert LOOP_ENDED.told("SIGTERM") == LOOP_ENDED.why

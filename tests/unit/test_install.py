@@ -15,6 +15,7 @@ import pytest
 from trainerd.cli import install_plan, main
 from trainerd.daemon.systemd import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
+from trainerd.system import machine as machines
 from trainerd.system import xdg
 from trainerd.system.machine import Machine
 
@@ -43,7 +44,7 @@ def machine(place: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         running=place / "no-systemd",
     )
     found.configs.mkdir()
-    monkeypatch.setattr(install_plan, "MACHINE", found)
+    monkeypatch.setattr(machines, "MACHINE", found)
     monkeypatch.setattr(install_plan, "python_paths", list)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "home config"))
@@ -364,5 +365,5 @@ def test_an_installation_without_units(machine: Machine, monkeypatch: pytest.Mon
 def test_the_real_machine_hides_what_the_unit_hides() -> None:
     """ProtectHome and PrivateTmp."""
     assert {Path("/root"), Path("/home"), Path("/run/user"), Path("/tmp"), Path("/var/tmp")} == {
-        *install_plan.MACHINE.hidden
+        *machines.MACHINE.hidden
     }

@@ -18,6 +18,7 @@ from trainerd.rundir import all_runs, registry
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
+from trainerd.system import machine
 from trainerd.system.machine import Machine
 
 PARTS = st.lists(st.sampled_from(["a", "b", "digits"]), min_size=1, max_size=4)
@@ -27,7 +28,7 @@ PARTS = st.lists(st.sampled_from(["a", "b", "digits"]), min_size=1, max_size=4)
 def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state folder of the test's own, on a machine without services."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(all_runs, "MACHINE", Machine(state=tmp_path / "services"))
+    monkeypatch.setattr(machine, "MACHINE", Machine(state=tmp_path / "services"))
     return tmp_path / "state"
 
 

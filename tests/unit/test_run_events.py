@@ -70,6 +70,15 @@ def test_the_file_stays_small_and_keeps_the_newest(rundir: RunDirectory, monkeyp
     assert steps[-1] == 299 and steps == list(range(steps[0], 300))
 
 
+def test_evaluations_are_dropped_first(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_events, "LIMIT_BYTES", 4000)
+    add(rundir, Kind.KILL, step=0)
+    for step in range(1, 300):
+        add(rundir, Kind.EVALUATION if step % 2 else Kind.BEST, "val_loss 0.5", step=step)
+    assert kinds(rundir)[0] == (Kind.KILL, 0) and len(kinds(rundir)) < 100
+    assert rundir.events.stat().st_size < 5000
+
+
 def test_what_cannot_be_written_disturbs_nothing(rundir: RunDirectory, tmp_path: Path) -> None:
     State(Phase.PAUSED, step=3).write(rundir.state)
     rundir.events.mkdir()

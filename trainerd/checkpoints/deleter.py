@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trainerd.checkpoints import evaluations, retention
@@ -60,22 +60,26 @@ class Deleter:
         """The steps that may be deleted. If `current` is still to be published, the arguments name the one before it,
         and those that must stay."""
         steps, pinned = self._rundir.steps_and_pins()
-        steps = [step for step in steps if not (upcoming and step == current)]
-        found = {step: manifest for step in steps if (manifest := self.manifest(step)) is not None}
-        evaluated = self._rundir.evaluated() if self.policy.best is not None else set()
-        points = [
-            Point(
-                step,
-                m.trained_secs,
-                evaluations.figures(self._rundir, m) if step in evaluated else m.metrics,
-                m.before,
-                m.minimum,
-            )
-            for step, m in found.items()
-        ]
+        found = self._readable([step for step in steps if not (upcoming and step == current)])
+        metrics = self._metrics(found)
+        points = [Point(step, m.trained_secs, metrics[step], m.before, m.minimum) for step, m in found.items()]
         pinned |= set(stays) | self.stays
         points += [Point(current, before=before)] * upcoming
         return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
+
+    def metrics(self) -> dict[int, Mapping[str, float]]:
+        """The metrics of each checkpoint; those of its evaluation if it was evaluated."""
+        return self._metrics(self._readable(self._rundir.steps()))
+
+    def _readable(self, steps: Sequence[int]) -> dict[int, Manifest]:
+        return {step: manifest for step in steps if (manifest := self.manifest(step)) is not None}
+
+    def _metrics(self, found: Mapping[int, Manifest]) -> dict[int, Mapping[str, float]]:
+        evaluated = self._rundir.evaluated() if self.policy.best is not None else set()
+        return {
+            step: evaluations.figures(self._rundir, each) if step in evaluated else each.metrics
+            for step, each in found.items()
+        }
 
     def manifest(self, step: int) -> Manifest | None:
         """A manifest, read once; None if it is damaged: the next start moves it to quarantine."""

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from trainerd import text
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.errors import StorageError
+from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
@@ -103,6 +105,7 @@ def record(
     """
     plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
     _put(rundir, checkpoint, entry, Evaluation(plain, at, seconds))
+    run_events.add(rundir, run_events.Kind.EVALUATION, text.figures(metrics), step=checkpoint.step)
 
 
 def mark_exported(rundir: RunDirectory, checkpoint: Manifest, entry: str, names: Iterable[str]) -> None:

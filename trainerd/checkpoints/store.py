@@ -146,9 +146,22 @@ class CheckpointStore:
             at=self._clock(),
         )
         announce(saved)
+        self._note_best(manifest)
         self._settle(step)
         self.tidy()
         return saved
+
+    def _note_best(self, new: Manifest) -> None:
+        """Note a checkpoint that is better than all that there are."""
+        best = self.policy.best
+        if best is None or (badness := best.badness(new.metrics)) is None:
+            return
+        others = [best.badness(metrics) for step, metrics in self._deleter.metrics().items() if step != new.step]
+        known = [other for other in others if other is not None]
+        if known and badness < min(known):
+            run_events.add(
+                self._rundir, Kind.BEST, f"{best.metric} {new.metrics[best.metric]:.4g}", step=new.step, at=new.at
+            )
 
     def tidy(self) -> bool:
         """Delete a bounded number of the checkpoints that retention gave up after the last save.

@@ -17,8 +17,9 @@ from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.daemon.systemd import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
+from trainerd.system import machine
 from trainerd.system.durable_files import storage
-from trainerd.system.machine import MACHINE, NAME
+from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
 
 
@@ -58,7 +59,7 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
         _require_in_state_directory(config, name)
         _require_reachable(found)
     template = f"{NAME}@.service" if name else f"{NAME}.service"
-    folder = config_home() / "systemd" / "user" if user else MACHINE.units
+    folder = config_home() / "systemd" / "user" if user else machine.MACHINE.units
     try:
         exec_start = f"{_program()} run --config {_config_argument(found, user, name)}"
     except ValueError as error:
@@ -68,7 +69,7 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
 
 
 def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path:
-    folder = config_home() / NAME if user else MACHINE.configs
+    folder = config_home() / NAME if user else machine.MACHINE.configs
     if name is not None:
         expected = folder / f"{name}.toml"
         if config_path is not None and config_path.absolute() != expected:
@@ -83,7 +84,7 @@ def _config_argument(config_path: Path, user: bool, name: str | None) -> str:
     """The config as the unit names it: a template names one for each instance."""
     if name is None:
         return units.quote(str(config_path))
-    return f"%E/{NAME}/%i.toml" if user else units.quote(str(MACHINE.configs)) + "/%i.toml"
+    return f"%E/{NAME}/%i.toml" if user else units.quote(str(machine.MACHINE.configs)) + "/%i.toml"
 
 
 def _load(path: Path, user: bool, name: str | None) -> Config:
@@ -98,7 +99,7 @@ def _load(path: Path, user: bool, name: str | None) -> Config:
 
 
 def _state_directory(name: str | None) -> Path:
-    return MACHINE.state / (f"{NAME}-{name}" if name else NAME)
+    return machine.MACHINE.state / (f"{NAME}-{name}" if name else NAME)
 
 
 def _require_in_state_directory(config: Config, name: str | None) -> None:
@@ -117,7 +118,7 @@ def _require_reachable(config_path: Path) -> None:
     if hidden := _hidden_under(config_path):
         raise ConfigError(
             f"the config is {config_path}, and the sandbox of the service hides {hidden}. Put it in "
-            f"{MACHINE.configs}, with the job beside it."
+            f"{machine.MACHINE.configs}, with the job beside it."
         )
     if closed := _closed_to_others(config_path):
         raise ConfigError(
@@ -151,7 +152,7 @@ def _why_unreachable(path: Path) -> str:
 
 
 def _hidden_under(path: Path) -> Path | None:
-    return next((place for place in MACHINE.hidden if path.is_relative_to(place)), None)
+    return next((place for place in machine.MACHINE.hidden if path.is_relative_to(place)), None)
 
 
 def _closed_to_others(path: Path) -> Path | None:

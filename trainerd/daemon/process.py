@@ -43,10 +43,12 @@ from trainerd.loop.loop import Loop
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome, reached
 from trainerd.loop.services import Services
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
-from trainerd.rundir import lock, request_files
+from trainerd.loop.ticker import BY_FILE
+from trainerd.rundir import lock, request_files, run_events
 from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
+from trainerd.rundir.run_events import Kind
 from trainerd.rundir.state import Phase, State
 from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
@@ -174,7 +176,7 @@ class TrainerProcess:
 
     def _end(self, outcome: Outcome) -> None:
         log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
-        self._reporter.update(phase=outcome.phase, ended=outcome.why)
+        self._reporter.update(phase=outcome.phase, ended=outcome.told(self._flag.paused_by))
         if self._member is not None:
             self._member.end(outcome)
 
@@ -198,7 +200,7 @@ class TrainerProcess:
         self._claim.tell_of_leftovers()
         now = time.monotonic()
         interval = interval_from_environment()
-        self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now)
+        self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now, hung=self._note_hang)
 
     def _load_and_train(self) -> Outcome:
         """Load the job and train. A pause that is requested during one part is granted before the next."""
@@ -343,12 +345,19 @@ class TrainerProcess:
         if self._member is not None:
             self._member.observe(state)
 
+    def _note_hang(self, secs: float) -> None:
+        """Note a hang: systemd ends the process soon."""
+        state = self._reporter.state
+        said = f"no sign of life for {secs:.0f} s while {state.phase}: systemd starts it again soon"
+        log.error("%s", said, extra={"event": "hang"})
+        run_events.add(self._rundir, Kind.HANG, said, step=state.step)
+
     def _look_at_disk(self) -> None:
         self._claim.look()
         if self._flag.has_program and request_files.is_asked(
             self._rundir.pause
         ):  # it may have no session now that looks
-            self._flag.raise_for(Request.PAUSE)
+            self._flag.raise_for(Request.PAUSE, BY_FILE)
 
     def _beat(self) -> None:
         logs.be_heard()

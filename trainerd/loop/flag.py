@@ -19,9 +19,14 @@ class Request(enum.Enum):
 
 
 class Flag:
-    """Raised from any thread, looked at after every step, taken at a boundary. Nothing raised is lost."""
+    """Raised from any thread, looked at after every step, taken at a boundary. Nothing raised is lost.
+
+    Attributes:
+      paused_by: what asked for the last pause, for a person; empty if that is not known.
+    """
 
     def __init__(self) -> None:
+        self.paused_by = ""
         self._lock = threading.Lock()
         self._is_raised_anew = threading.Condition(self._lock)
         self._requests: set[Request] = set()
@@ -45,11 +50,18 @@ class Flag:
             self._mirror = mirror
             mirror(bool(self._requests))
 
-    def raise_for(self, request: Request) -> None:
-        """Raise the flag for a request. Raising it again before it is taken changes nothing."""
+    def raise_for(self, request: Request, by: str = "") -> None:
+        """Raise the flag for a request. Raising it again before it is taken changes nothing.
+
+        Args:
+          request: the request.
+          by: what asks for it, for a person.
+        """
         with self._lock:
             if request in self._requests:
                 return
+            if request is Request.PAUSE:
+                self.paused_by = by
             self._requests.add(request)
             if len(self._requests) == 1:
                 self._mirror(True)

@@ -23,6 +23,11 @@ class Outcome:
     why: str
     by_job: bool = False
 
+    def told(self, paused_by: str) -> str:
+        """The reason, and what asked for a pause; empty if that is not known."""
+        is_asked = self.phase is Phase.PAUSED and paused_by
+        return self.why.replace(PAUSED.why, f"{PAUSED.why} ({paused_by})", 1) if is_asked else self.why
+
 
 PAUSED = Outcome(Phase.PAUSED, "paused on request")
 PAUSED_EARLY = Outcome(Phase.PAUSED, "paused before the first step; nothing had changed")

@@ -12,12 +12,16 @@ from pathlib import Path
 from trainerd import text
 from trainerd.errors import StorageError
 from trainerd.loop.contract import Events, Model, Steps
+from trainerd.rundir import run_events
+from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.run_events import Kind
 from trainerd.rundir.state import Phase
 
 log = logging.getLogger(__name__)
 
 EVALUATION, SUMMARIES, BETWEEN = "the evaluation", "the summaries", "the end of the epoch"
+VALIDATION = "val_"  # what the names of an evaluation's figures begin with
 _FAILED = "event files cannot be written"
 
 
@@ -28,6 +32,7 @@ class Recorder:
     """Records one session's figures.
 
     Args:
+      rundir: the run directory, whose events tell of evaluations.
       reporter: holds the last figure of each metric.
       events: what TensorBoard reads.
       timer: seconds on a clock that is never set, for the rate.
@@ -41,6 +46,7 @@ class Recorder:
 
     def __init__(
         self,
+        rundir: RunDirectory,
         reporter: Reporter,
         events: Events,
         *,
@@ -50,6 +56,7 @@ class Recorder:
         self.metrics_steps = 0
         self.took = 0.0
         self.section: Section = lambda name: contextlib.nullcontext()
+        self._rundir = rundir
         self._reporter = reporter
         self._events = events
         self._timer = timer
@@ -136,6 +143,7 @@ class Recorder:
         self._reporter.update(metrics=self._reporter.state.metrics | figures)
         self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
         log.info("evaluated step %d: %s", session.step, text.figures(figures), extra={"event": "evaluated"})
+        run_events.add(self._rundir, Kind.EVALUATION, text.figures(figures), step=session.step)
 
     def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do its own work at this boundary, such as the end of an epoch, and keep its figures."""
@@ -143,6 +151,8 @@ class Recorder:
             figures = then()
         self._reporter.update(metrics=self._reporter.state.metrics | dict(figures))
         self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
+        if validation := {name: value for name, value in figures.items() if name.startswith(VALIDATION)}:
+            run_events.add(self._rundir, Kind.EVALUATION, text.figures(validation), step=session.step)
 
     def summarize(self, session: Model) -> None:
         """Write the summaries."""
@@ -181,7 +191,7 @@ class Recorder:
 
 def as_validation(figures: Mapping[str, float]) -> dict[str, float]:
     """The figures of an evaluation, under the names by which the run knows them."""
-    return {f"val_{name}": value for name, value in figures.items()}
+    return {f"{VALIDATION}{name}": value for name, value in figures.items()}
 
 
 class StepRate:

@@ -88,7 +88,7 @@ class Services:
     ) -> None:
         self.config = config
         self.store = CheckpointStore(rundir, timer=timer)
-        self.recorder = Recorder(reporter, events, timer=timer)
+        self.recorder = Recorder(rundir, reporter, events, timer=timer)
         self.checkpointer = Checkpointer(
             rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recorder.took
         )

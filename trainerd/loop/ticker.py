@@ -15,6 +15,7 @@ from trainerd.rundir.paths import RunDirectory
 log = logging.getLogger(__name__)
 
 POLL_SECS = 0.25
+BY_FILE = "the file `pause`"
 
 
 class Ticker:
@@ -67,7 +68,7 @@ class Ticker:
             self._flag.raise_for(Request.PAUSE)
             return POLL_SECS
         if request_files.is_asked(self._rundir.pause):
-            self._flag.raise_for(Request.PAUSE)
+            self._flag.raise_for(Request.PAUSE, BY_FILE)
         if request_files.is_asked(self._rundir.save):
             self._flag.raise_for(Request.SAVE)
         if request_files.is_asked(self._rundir.set_request):

@@ -118,7 +118,7 @@ class ProcessHost:
         if outcome.phase is Phase.PAUSED:
             _paused.add(reporter.state.logdir)
         if error is None:
-            reporter.update(phase=outcome.phase, ended=outcome.why)
+            reporter.update(phase=outcome.phase, ended=outcome.told(self.flag.paused_by))
             return
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))

@@ -13,7 +13,8 @@ from trainerd.rundir import registry
 from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import State, read_state
-from trainerd.system.machine import MACHINE, NAME
+from trainerd.system import machine
+from trainerd.system.machine import NAME
 
 _SYSTEMCTL_SECS = 5.0
 
@@ -59,7 +60,7 @@ def all_paths() -> list[Path]:
 
 def _of_services() -> list[Path]:
     """The run directories of the machine's own services. systemd has them be links into a folder that is root's."""
-    found = [MACHINE.state / NAME, *MACHINE.state.glob(f"{NAME}-*")]
+    found = [machine.MACHINE.state / NAME, *machine.MACHINE.state.glob(f"{NAME}-*")]
     return [path.resolve() if os.access(path, os.R_OK) else path for path in found if _is_there(path)]
 
 
@@ -82,7 +83,7 @@ def _look(name: str, path: Path) -> Run:
 
 def _unit_of(path: Path) -> str:
     """The unit whose run this is; empty for none."""
-    if MACHINE.state not in path.parents:
+    if machine.MACHINE.state not in path.parents:
         return ""
     instance = path.name.removeprefix(NAME).removeprefix("-")
     return f"{NAME}@{instance}" if instance else NAME

@@ -1,7 +1,7 @@
 """What happened to a run: a line of JSON for each event, in `events.jsonl` of the run directory.
 
-The file is appended to, and its older half is dropped when it has grown too large. A line that a kill or a full disk
-has torn is passed over.
+The file is appended to. When it has grown too large, evaluations and bests are dropped, and its older half if that is
+not enough. A line that a kill or a full disk has torn is passed over.
 """
 
 from __future__ import annotations
@@ -38,9 +38,15 @@ class Kind(StrEnum):
     KILL = "killed"
     REBOOT = "reboot"
     SAVE_FAILED = "save failed"
+    EVALUATION = "evaluation"
+    BEST = "best"
+    HANG = "hang"
     ROLLBACK = "rollback"
     QUARANTINE = "quarantine"
     CHANGE = "change"
+
+
+_FREQUENT = (Kind.EVALUATION, Kind.BEST)  # other files have them too
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def add(rundir: RunDirectory, kind: Kind, said: str = "", *, step: int | None = 
     first = said.partition("\n")[0][:_LONGEST]
     event = Event(time.time() if at is None else at, kind, step, first)
     try:
-        _append(rundir, json.dumps(event.to_json()).encode())
+        _append(rundir, json.dumps(event.to_json()).encode(), durable=kind not in _FREQUENT)
     except OSError as error:
         log.debug("%s: %s", rundir.events, error)
 
@@ -91,21 +97,32 @@ def read(rundir: RunDirectory) -> list[Event]:
     content = b""
     with storage(f"read {rundir.events}", missing_ok=True):
         content = read_regular(rundir.events)
-    found = []
-    for line in content.splitlines():
-        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
-            found.append(msgspec.json.decode(line, type=Event))
-    return found
+    return [event for line in content.splitlines() if (event := _event(line)) is not None]
 
 
-def _append(rundir: RunDirectory, line: bytes) -> None:
+def _event(line: bytes) -> Event | None:
+    """What a line says; None for a torn one."""
+    with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return msgspec.json.decode(line, type=Event)
+    return None
+
+
+def _append(rundir: RunDirectory, line: bytes, *, durable: bool) -> None:
     descriptor = open_to_append(rundir.events)
     try:
         is_large = os.fstat(descriptor).st_size > LIMIT_BYTES
         os.write(descriptor, b"\n" + line)  # in front: what comes after a torn line begins anew
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
     if is_large:
-        lines = read_regular(rundir.events).split(b"\n")
-        write_atomic(rundir.events, b"\n".join(lines[len(lines) // 2 :]))
+        _shorten(rundir)
+
+
+def _shorten(rundir: RunDirectory) -> None:
+    lines = read_regular(rundir.events).split(b"\n")
+    kept = [line for line in lines if (event := _event(line)) is not None and event.kind not in _FREQUENT]
+    if sum(map(len, kept)) > LIMIT_BYTES // 2:
+        kept = kept[len(kept) // 2 :]
+    write_atomic(rundir.events, b"\n".join(kept))

@@ -37,7 +37,7 @@ def take_over(what: str, message: Message, rundir: RunDirectory, flag: Flag) -> 
         except StorageError as error:  # of a command that waits; what it asks for is done all the same
             log.error("%s", error, extra={"event": "asked"})
     log.info("another worker was asked: %s", what, extra={"event": "asked"})
-    flag.raise_for(Request(what))
+    flag.raise_for(Request(what), "another worker")
 
 
 def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:

@@ -15,6 +15,7 @@ from trainerd.rundir.state import Phase, State
 
 EXTENSION_SECS = 30.0  # how much time is asked for at once
 EXTEND_EVERY_SECS = 5.0
+_HANG = 0.9  # of WatchdogSec without a sign of life: what systemd is about to do is noted before it does
 
 
 def interval_from_environment() -> float:
@@ -48,6 +49,7 @@ class Watchdog:
       interval: WatchdogSec in seconds; 0: none.
       config: the deadlines of everything but a step.
       now: seconds on a clock that is never set.
+      hung: called once with how many seconds have passed without a sign of life, before systemd ends the process.
 
     Attributes:
       config: may be set again at any time.
@@ -61,6 +63,7 @@ class Watchdog:
         config: WatchdogConfig,
         *,
         now: float,
+        hung: Callable[[float], None] = lambda secs: None,
     ) -> None:
         self.config = config
         self.save_progress: Callable[[], object] = lambda: None
@@ -71,6 +74,7 @@ class Watchdog:
         self._steps = Progress(at=now)
         self._save = Progress(at=now)
         self._alive_at = now
+        self._hung, self._is_hung = hung, False
         self._extended_at = -EXTEND_EVERY_SECS
 
     def observe(self, state: State, now: float) -> None:
@@ -84,8 +88,12 @@ class Watchdog:
         if self._phase in (Phase.SAVING, Phase.PAUSING):
             self._save.update(self.save_progress(), now)
         if self._interval and now - self._alive_at >= self._interval / 4 and self.is_alive(now):
-            self._alive_at = now
+            self._alive_at, self._is_hung = now, False
             self._notifier.alive()
+        silence = now - self._alive_at
+        if self._interval and silence >= _HANG * self._interval and not self._is_hung:
+            self._is_hung = True
+            self._hung(silence)
         if self.wants_time(now) and now - self._extended_at >= EXTEND_EVERY_SECS:
             self._extended_at = now
             self._notifier.extend(EXTENSION_SECS)

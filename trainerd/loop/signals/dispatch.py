@@ -34,14 +34,14 @@ class DaemonFlag(Flag):
         super().__init__()
         self.has_program = self.was_heard = False
 
-    def raise_for(self, request: Request) -> None:
+    def raise_for(self, request: Request, by: str = "") -> None:
         """See `Flag.raise_for`."""
-        super().raise_for(request)
+        super().raise_for(request, by)
         if request is Request.PAUSE and self.has_program:
             _listeners.was_told_to_pause = True
             for flag in {*_listeners.sessions} - {self}:
                 self.was_heard = True
-                flag.raise_for(request)
+                flag.raise_for(request, by)
 
 
 class _Listeners:
@@ -60,6 +60,7 @@ class _Listeners:
         self.sessions: list[Flag] = []
         self.mains: list[Flag] = []
         self.was_told_to_pause = False
+        self._paused_by = ""
         self.handlers: contextlib.ExitStack | None = None
         self._inherited: list[contextlib.ExitStack] = []
         self._thread: SignalThread | None = None
@@ -72,21 +73,23 @@ class _Listeners:
             return {*self.sessions}
         return {self.daemon, *self.sessions} if self.daemon.has_program else {self.daemon}
 
-    def raise_for(self, request: Request) -> None:
+    def raise_for(self, request: Request, by: str = "") -> None:
         """Raise all flags. If a pause finds none, the process ends, as without handlers."""
+        if request is Request.PAUSE:
+            self._paused_by = by
         if request is Request.PAUSE and (self.daemon is None or self.daemon.has_program):
             self.was_told_to_pause = True  # first: who is added from now on looks at it
         flags = self.flags
         if request is Request.PAUSE and not flags:
             die_of(signal.SIGTERM)
         for flag in flags:
-            flag.raise_for(request)
+            flag.raise_for(request, by)
 
     def add(self, flag: Flag) -> None:
         """Add the flag of an open session. It is raised if a pause was requested meanwhile."""
         self.sessions.append(flag)
         if self.was_told_to_pause:
-            flag.raise_for(Request.PAUSE)
+            flag.raise_for(Request.PAUSE, self._paused_by)
 
     def remove(self, flag: Flag) -> None:
         """Remove the flag of a session that has ended; a forked child has none."""

@@ -42,8 +42,8 @@ def die_of(number: int) -> None:
 class Raised(Protocol):
     """The target of signals: one Flag, or several."""
 
-    def raise_for(self, request: Request) -> None:
-        """Raise it."""
+    def raise_for(self, request: Request, by: str = "") -> None:
+        """Raise it; see `Flag.raise_for`."""
         ...
 
 
@@ -101,7 +101,7 @@ class SignalThread:
         self._stopped_at = None
 
     def _pause(self, why: str) -> None:
-        self._flag.raise_for(Request.PAUSE)
+        self._flag.raise_for(Request.PAUSE, why)
         _say(logging.INFO, "pausing at the next step: %s", why)
 
     def run(self, descriptor: int) -> None:

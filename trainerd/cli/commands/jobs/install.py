@@ -9,11 +9,12 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import install_plan, slurm_script
+from trainerd.cli import slurm_script
 from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import command_line, load_config
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
+from trainerd.system import machine
 from trainerd.system.durable_files import storage, write_atomic
 
 
@@ -42,7 +43,7 @@ def command(
     user = for_user or (not for_all and os.geteuid() != 0)
     if not user and not dry_run and os.geteuid() != 0:
         raise UsageError(
-            f"writing to {install_plan.MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or "
+            f"writing to {machine.MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or "
             f"install it for yourself alone: `{command_line('install --user')}`."
         )
     plan = make_plan(user, name, config_path)
@@ -76,7 +77,7 @@ def _write(plan: Plan) -> None:
         write_atomic(plan.path, content)
         plan.path.chmod(0o644)
     say(f"wrote {plan.path}")
-    if install_plan.MACHINE.running.exists():
+    if machine.MACHINE.running.exists():
         _daemon_reload(plan)
 
 
