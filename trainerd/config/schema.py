@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from trainerd.config.metric_goals import Best, Target
+from trainerd.config.tables import key, keys_of
 from trainerd.rundir.paths import WORKERS
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
@@ -26,34 +27,28 @@ Count = Annotated[int, Meta(ge=0, le=2**62)]
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 
 
-def _key(default: Any, unit: str, text: str) -> Any:
-    """One key: its default, its unit, and what it does."""
-    factory = {"default_factory": default} if callable(default) else {"default": default}
-    return field(**factory, metadata={"unit": unit, "text": text})
-
-
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     """When checkpoints are written, and how many are kept."""
 
-    save_model_secs: Seconds | Literal["auto"] = _key(
+    save_model_secs: Seconds | Literal["auto"] = key(
         600.0, "s", 'Seconds between checkpoints. "auto": as few as `max_overhead` allows. 0: none on a clock.'
     )
-    max_overhead: Share = _key(0.01, "", 'With "auto", the share of the time that saving may cost.')
-    save_model_steps: Count = _key(0, "steps", "Steps between checkpoints. 0: none by steps.")
-    keep_last: Positive = _key(5, "checkpoints", "How many of the newest checkpoints are kept.")
-    keep_every_hours: Hours = _key(
+    max_overhead: Share = key(0.01, "", 'With "auto", the share of the time that saving may cost.')
+    save_model_steps: Count = key(0, "steps", "Steps between checkpoints. 0: none by steps.")
+    keep_last: Positive = key(5, "checkpoints", "How many of the newest checkpoints are kept.")
+    keep_every_hours: Hours = key(
         0.0, "h", "Besides those, one of every so many hours of training is kept for good. 0: none."
     )
-    best: str | None = _key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
-    keep_best: Positive = _key(1, "checkpoints", "How many of the best are kept, where `best` is set.")
-    minima: bool = _key(True, "", "Whether the state at each minimum of the smoothed loss is kept.")
-    keep_minima: Positive = _key(3, "checkpoints", "How many of the lowest minima are kept.")
-    minima_overhead: Share = _key(0.01, "", "The share of the time that looking for minima may cost.")
-    minima_smoothing_steps: Annotated[int, Meta(ge=1, le=10**6)] = _key(
+    best: str | None = key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
+    keep_best: Positive = key(1, "checkpoints", "How many of the best are kept, where `best` is set.")
+    minima: bool = key(True, "", "Whether the state at each minimum of the smoothed loss is kept.")
+    keep_minima: Positive = key(3, "checkpoints", "How many of the lowest minima are kept.")
+    minima_overhead: Share = key(0.01, "", "The share of the time that looking for minima may cost.")
+    minima_smoothing_steps: Annotated[int, Meta(ge=1, le=10**6)] = key(
         100, "steps", "The time constant of the exponential smoothing of the loss."
     )
-    minima_prominence: Share = _key(
+    minima_prominence: Share = key(
         0.1, "", "How far the smoothed loss must rise above a minimum, as a share of the loss there."
     )
 
@@ -62,13 +57,13 @@ class CheckpointConfig:
 class SummaryConfig:
     """What is written for TensorBoard, and when."""
 
-    save_summaries_secs: Seconds = _key(
+    save_summaries_secs: Seconds = key(
         120.0, "s", "Seconds between summaries: histograms of the weights, kernels, the job's own. 0: none."
     )
-    metrics_secs: Seconds = _key(
+    metrics_secs: Seconds = key(
         10.0, "s", "Seconds between points of the metrics' curves (loss, accuracy, …). 0: none on a clock."
     )
-    metrics_steps: Count = _key(
+    metrics_steps: Count = key(
         0, "steps", "Steps between points of those curves; the loop need not stop for them. 0: none by steps."
     )
 
@@ -77,8 +72,8 @@ class SummaryConfig:
 class EvaluateConfig:
     """When the job's `evaluate` runs."""
 
-    evaluate_secs: Seconds = _key(600.0, "s", "Seconds between evaluations. 0: none on a clock.")
-    evaluate_steps: Count = _key(0, "steps", "Steps between evaluations. 0: none by steps.")
+    evaluate_secs: Seconds = key(600.0, "s", "Seconds between evaluations. 0: none on a clock.")
+    evaluate_steps: Count = key(0, "steps", "Steps between evaluations. 0: none by steps.")
 
 
 Action = Literal["stop", "rollback", "skip"]
@@ -88,18 +83,18 @@ Action = Literal["stop", "rollback", "skip"]
 class TroubleConfig:
     """What is done when the loss is no number, or jumps."""
 
-    on_nan: Action = _key(
+    on_nan: Action = key(
         "stop",
         "",
         "If the loss is NaN or infinite: `stop`; `rollback` to the last checkpoint and lower the learning rates; or go "
         "back and `skip` the batches.",
     )
-    on_spike: Literal["ignore", "stop", "rollback", "skip"] = _key("ignore", "", "The same if the loss jumps.")
-    spike_deviations: Annotated[float, Meta(ge=1, le=1e6)] = _key(
+    on_spike: Literal["ignore", "stop", "rollback", "skip"] = key("ignore", "", "The same if the loss jumps.")
+    spike_deviations: Annotated[float, Meta(ge=1, le=1e6)] = key(
         20.0, "", "How many standard deviations above the smoothed loss a loss is a jump."
     )
-    attempts: Positive = _key(3, "", "How often the run goes back to the same checkpoint before it stops.")
-    learning_rate_factor: Share = _key(0.5, "", "What the learning rates are multiplied by at each rollback.")
+    attempts: Positive = key(3, "", "How often the run goes back to the same checkpoint before it stops.")
+    learning_rate_factor: Share = key(0.5, "", "What the learning rates are multiplied by at each rollback.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +104,15 @@ class WatchdogConfig:
     Steps themselves have `WatchdogSec=` of the unit.
     """
 
-    first_step_secs: Seconds = _key(
+    first_step_secs: Seconds = key(
         1800.0,
         "s",
         "From the start until the first step is done: import, restore, compilation; also between two sessions of a "
         "program. 0: no deadline.",
     )
-    evaluate_secs: Seconds = _key(3600.0, "s", "One evaluation, or one writing of summaries. 0: no deadline.")
-    save_secs: Seconds = _key(300.0, "s", "A save in which no byte gets written. 0: no deadline.")
-    pause_secs: Seconds = _key(
+    evaluate_secs: Seconds = key(3600.0, "s", "One evaluation, or one writing of summaries. 0: no deadline.")
+    save_secs: Seconds = key(300.0, "s", "A save in which no byte gets written. 0: no deadline.")
+    pause_secs: Seconds = key(
         60.0,
         "s",
         "How long a pause waits for a step that calls Python, such as one that waits for worker processes, and for a "
@@ -130,23 +125,23 @@ class WatchdogConfig:
 class ClusterConfig:
     """The workers that train one model together."""
 
-    workers: tuple[str, ...] | Literal["slurm", "tf_config"] = _key(
+    workers: tuple[str, ...] | Literal["slurm", "tf_config"] = key(
         (),
         "",
         'The `"host:port"` of each worker, by rank. `"slurm"`: the tasks of the Slurm step. `"tf_config"`: the '
         "workers in "
         "`TF_CONFIG`. Empty: this process trains alone.",
     )
-    port: Annotated[int, Meta(ge=1024, le=65000)] = _key(
+    port: Annotated[int, Meta(ge=1024, le=65000)] = key(
         29500, "", 'With `"slurm"`, the chief\'s port. Worker r has the port r + 1 above it.'
     )
-    token: Annotated[str, Meta(min_length=1)] = _key(
+    token: Annotated[str, Meta(min_length=1)] = key(
         "cluster.token", "", "The file of the secret that all workers share, relative to the config's folder."
     )
-    heartbeat_secs: Annotated[float, Meta(ge=1, le=3600)] = _key(
+    heartbeat_secs: Annotated[float, Meta(ge=1, le=3600)] = key(
         20.0, "s", "A worker of which nothing was heard for so long is gone."
     )
-    step_secs: Annotated[float, Meta(ge=1, le=86400)] = _key(
+    step_secs: Annotated[float, Meta(ge=1, le=86400)] = key(
         300.0, "s", "The longest that workers wait for each other within a step."
     )
 
@@ -155,35 +150,35 @@ class ClusterConfig:
 class LogConfig:
     """What is logged."""
 
-    level: Literal["debug", "info", "warning", "error"] = _key("info", "", "The least level that is logged.")
-    progress_secs: Seconds = _key(60.0, "s", "Seconds between lines of progress. 0: none.")
+    level: Literal["debug", "info", "warning", "error"] = key("info", "", "The least level that is logged.")
+    progress_secs: Seconds = key(60.0, "s", "Seconds between lines of progress. 0: none.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """What one trainerd.toml says. Paths are absolute."""
 
-    entry: Annotated[str, Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$")] = _key(
+    entry: Annotated[str, Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$")] = key(
         MISSING, "", "The job: `module:attribute`. The config's folder is on the import path."
     )
-    logdir: Annotated[str, Meta(min_length=1)] = _key(
+    logdir: Annotated[str, Meta(min_length=1)] = key(
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
     )
-    schedule: str | None = _key(
+    schedule: str | None = key(
         None, "", "The method of an Experiment that is run. Default: that of the task in TF_CONFIG."
     )
-    max_steps: Positive | None = _key(None, "steps", "Where training ends. Default: train for ever.")
-    target: str | None = _key(None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".')
-    stop_on_nan: bool = _key(
+    max_steps: Positive | None = key(None, "steps", "Where training ends. Default: train for ever.")
+    target: str | None = key(None, "", 'Ends training when a metric reaches a value, such as "val_accuracy >= 0.97".')
+    stop_on_nan: bool = key(
         True, "", "Stop when the loss is NaN or infinite, and never save variables that hold a NaN."
     )
-    deterministic: bool = _key(
+    deterministic: bool = key(
         False, "", "Have every op give the same bits each time, so that runs repeat exactly. Slower; needs `seed`."
     )
-    seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = _key(
+    seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = key(
         None, "", "Seeds Python, NumPy, TensorFlow and Keras before the job is built. Default: each new run differs."
     )
-    input_position: Literal["exact", "restart"] = _key(
+    input_position: Literal["exact", "restart"] = key(
         "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins it anew."
     )
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -228,17 +223,4 @@ def rundir_of(folder: Path, logdir: str) -> Path:
 
 def every_key() -> list[tuple[str, Any, Any]]:
     """Every key, in the order of the file, as (its name with its table, its type, its dataclass field)."""
-    found: list[tuple[str, Any, Any]] = []
-    for cls, prefix in ((Config, ""), *((t, f"{n}.") for n, t in _tables().items())):
-        types = get_type_hints(cls, include_extras=True)
-        found += [
-            (prefix + f.name, types[f.name], f)
-            for f in fields(cls)
-            if f.name not in NOT_KEYS and not is_dataclass(types[f.name])
-        ]
-    return found
-
-
-def _tables() -> dict[str, type[Any]]:
-    types = get_type_hints(Config)
-    return {f.name: types[f.name] for f in fields(Config) if is_dataclass(types[f.name])}
+    return keys_of(Config, NOT_KEYS)

@@ -1,0 +1,174 @@
+"""TOML's tables to frozen dataclasses: every mistake is found, and told in a person's words.
+
+A key is one field made by `key`: its annotation validates it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection
+from dataclasses import MISSING, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from trainerd.errors import ConfigError
+
+
+def key(default: Any, unit: str, text: str) -> Any:
+    """One key: its default, its unit, and what it does."""
+    factory = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**factory, metadata={"unit": unit, "text": text})
+
+
+def keys_of(cls: type[Any], not_keys: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
+    """Every key of a file, in its order, as (its name with its table, its type, its dataclass field)."""
+    types = get_type_hints(cls)
+    tables = {f.name: types[f.name] for f in fields(cls) if is_dataclass(types[f.name])}
+    found: list[tuple[str, Any, Any]] = []
+    for each, prefix in ((cls, ""), *((table, f"{name}.") for name, table in tables.items())):
+        types = get_type_hints(each, include_extras=True)
+        found += [
+            (prefix + f.name, types[f.name], f)
+            for f in fields(each)
+            if f.name not in not_keys and not is_dataclass(types[f.name])
+        ]
+    return found
+
+
+def read(path: Path, advice: str) -> dict[str, Any]:
+    """Read a file.
+
+    Args:
+      path: the file.
+      advice: what to do if it is missing.
+
+    Raises:
+      ConfigError: it cannot be read.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a FIFO would be waited for
+            raise ConfigError(f"cannot read {path}: it is no regular file.")
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {path}. {advice}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: key = "text".') from None
+
+
+def require_none(mistakes: list[str], path: Path | None) -> None:
+    """Raise an error that tells of all mistakes, if there are any.
+
+    Raises:
+      ConfigError: there are.
+    """
+    if mistakes:
+        where = str(path) if path else "the configuration"
+        count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise ConfigError("\n".join([f"{where} has {count}:", *(f"  {m}" for m in mistakes)]))
+
+
+class Tables:
+    """Reads the tables of one kind of file.
+
+    Args:
+      cls: the dataclass of the whole file.
+      not_keys: those of its fields that are not of the file.
+
+    Attributes:
+      mistakes: what was wrong so far, each with its key.
+    """
+
+    def __init__(self, cls: type[Any], not_keys: Collection[str] = ()) -> None:
+        self.mistakes: list[str] = []
+        self._cls = cls
+        self._not_keys = not_keys
+
+    def read(self, data: dict[str, Any]) -> Any:
+        """Read a file's content. Returns None if there is a mistake."""
+        return self._table(self._cls, data, "")
+
+    def _table(self, cls: type[Any], data: dict[str, Any], prefix: str) -> Any:
+        types = get_type_hints(cls, include_extras=True)
+        keys = {f.name: f for f in fields(cls) if f.name not in self._not_keys}
+        self.mistakes += [self._unknown(prefix, name, value, keys) for name, value in data.items() if name not in keys]
+        values: dict[str, Any] = {}
+        for name, each in keys.items():
+            where = prefix + name
+            if name not in data:
+                if each.default is MISSING and each.default_factory is MISSING:
+                    self.mistakes.append(f"{where}: missing. {each.metadata['text']}")
+            elif is_dataclass(types[name]):
+                if isinstance(data[name], dict):
+                    values[name] = self._table(types[name], data[name], f"{where}.")
+                else:
+                    self.mistakes.append(f"{where}: expected a table, [{where}], got {data[name]!r}")
+            else:
+                values[name] = self._value(types[name], data[name], where, each.metadata["unit"])
+        return None if self.mistakes else cls(**values)
+
+    def _value(self, kind: Any, value: Any, where: str, unit: str) -> Any:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            of_unit = f" (in {unit})" if unit else ""
+            self.mistakes.append(f"{where}: {_plain(kind, str(error), value)}{of_unit}, got {value!r}")
+            return None
+
+    def _unknown(self, prefix: str, name: str, value: object, keys: dict[str, Any]) -> str:
+        """The message for a key that does not exist, with the nearest right one."""
+        everywhere = {f"{prefix}{each}": each for each in keys}
+        everywhere |= {where: where.rpartition(".")[2] for where, _, _ in keys_of(self._cls, self._not_keys)}
+        # Within its own table a name that is hardly alike is nearer than the very same name of another one.
+        near = difflib.get_close_matches(name, keys, n=1, cutoff=0.5)
+        same = [where for where, each in everywhere.items() if each == name and not near]
+        if same:
+            hint = f" Did you mean `{same[0]}`?"
+        elif near:
+            hint = f" Did you mean `{prefix}{near[0]}`?"
+        else:
+            far = difflib.get_close_matches(name, list(everywhere.values()), n=1, cutoff=0.6)
+            hint = f" Did you mean `{next(w for w, k in everywhere.items() if k == far[0])}`?" if far else ""
+        kind = "table" if isinstance(value, dict) else "key"
+        return f"{prefix}{name}: there is no such {kind}.{hint}"
+
+
+def _plain(kind: Any, message: str, value: object) -> str:
+    """msgspec's message in the words of a person who writes TOML."""
+    if choices := _choices(kind):
+        if _is_list(kind):
+            return _of_list(choices, value)
+        if get_args(kind)[0] is not choices[0]:  # a number, or one of these
+            return f'expected a number, 0 or more, or "{choices[0]}"'
+        return "expected one of " + ", ".join(f'"{c}"' for c in choices)
+    if "matching regex" in message:
+        return 'expected "module:attribute"'
+    message = message.split(", got ")[0].replace(" | null", "")
+    words = {"`int`": "a whole number", "`float`": "a number", "`str`": "a string", "`bool`": "true or false"}
+    for name, word in words.items():
+        message = message.replace(name, word)
+    return message[0].lower() + message[1:]
+
+
+def _is_list(kind: Any) -> bool:
+    return getattr(kind, "__origin__", None) is tuple
+
+
+def _of_list(choices: list[str], value: object) -> str:
+    """What is wrong with a list of choices: the first that is none, with the nearest right one."""
+    given = value if isinstance(value, list) else []
+    wrong = next((str(each) for each in given if each not in choices), "")
+    near = difflib.get_close_matches(wrong, choices, n=1)
+    hint = f'"{wrong}" is none. Did you mean "{near[0]}"? ' if near else ""
+    return f"{hint}expected a list of " + ", ".join(f'"{c}"' for c in choices)
+
+
+def _choices(kind: Any) -> list[str]:
+    """The strings that a key may be, if it may be nothing else; those in a list, for a list."""
+    if get_args(kind) and not _is_list(kind) and kind.__class__.__name__ == "_LiteralGenericAlias":
+        return [choice for choice in get_args(kind) if isinstance(choice, str)]
+    return [choice for part in (kind, *get_args(kind)) for choice in get_args(part) if isinstance(choice, str)]
