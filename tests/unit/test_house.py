@@ -46,9 +46,9 @@ FLOORS = [
     {"experiment", "experiment/export"},
     {"compat", "compat/estimator", "daemon/systemd", "sessions"},
     {"daemon"},
-    {"proof", "proof/traced", "release"},
+    {"proof", "proof/traced", "release", "watch"},
     {"cli"},
-    {"cli/commands", "cli/commands/history", "cli/commands/jobs", "cli/commands/training"},
+    {"cli/commands", "cli/commands/history", "cli/commands/jobs", "cli/commands/runs", "cli/commands/training"},
     {"examples"},
 ]
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}

@@ -76,6 +76,23 @@ def logging_to(
         ours.setLevel(before)
 
 
+@contextlib.contextmanager
+def shown(level: str) -> Iterator[None]:
+    """Show trainerd's records to a person, in the terminal or the journal, while the block runs.
+
+    Args:
+      level: the least level that is shown.
+    """
+    handler, ours = _terminal_handler(), logging.getLogger(OURS)
+    ours.addHandler(handler)
+    set_level(level)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        handler.close()
+
+
 def follow(path: Path) -> None:
     """The log's path has changed: rotation makes new files there."""
     for handler in _hung:

@@ -61,7 +61,12 @@ def all_paths() -> list[Path]:
 def _of_services() -> list[Path]:
     """The run directories of the machine's own services. systemd has them be links into a folder that is root's."""
     found = [machine.MACHINE.state / NAME, *machine.MACHINE.state.glob(f"{NAME}-*")]
-    return [path.resolve() if os.access(path, os.R_OK) else path for path in found if _is_there(path)]
+    return [path.resolve() if _may(os.R_OK, path) else path for path in found if _is_there(path)]
+
+
+def _may(what: int, path: Path) -> bool:
+    """Whether this process may do this, with the capabilities that it has."""
+    return os.access(path, what, effective_ids=True)
 
 
 def _is_there(path: Path) -> bool:
@@ -70,7 +75,7 @@ def _is_there(path: Path) -> bool:
 
 def _look(name: str, path: Path) -> Run:
     unit = _unit_of(path)
-    if unit and not os.access(path, os.R_OK | os.X_OK):
+    if unit and not _may(os.R_OK | os.X_OK, path):
         return _by_systemd(name, path, unit)
     rundir = RunDirectory(path)
     try:

@@ -1,0 +1,262 @@
+"""The watcher: what is new of each run is put into the queue once, whatever happens to the watcher or the files."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trainerd.errors import StorageError
+from trainerd.rundir import run_events
+from trainerd.rundir.claim import claimed
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.run_events import Kind, add
+from trainerd.rundir.state import Phase, State
+from trainerd.watch.notes import Notes
+from trainerd.watch.notice import Notice
+from trainerd.watch.senders import Senders
+from trainerd.watch.settings import WatchConfig
+from trainerd.watch.watcher import Watcher
+
+
+class Quiet(Senders):
+    """Channels that nothing is sent to."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+
+    def look(self) -> None:
+        pass
+
+
+class World:
+    """Runs in a folder, and a watcher that can be started anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = time.time()
+        self.timer = 0.0
+        self.paths: list[Path] = []
+        self.config = WatchConfig()
+        self.channels: Sequence[str] = ("one",)
+        self.start()
+
+    def start(self) -> None:
+        """Start a watcher."""
+        self.notes = Notes(self.folder / "notes", self.now)
+        self.watcher = Watcher(
+            self.config,
+            self.notes,
+            Quiet(*self.channels),
+            paths=lambda: self.paths,
+            clock=lambda: self.now,
+            timer=lambda: self.timer,
+        )
+
+    def run(self, name: str) -> RunDirectory:
+        """A run that is known from now on."""
+        rundir = RunDirectory(self.folder / name)
+        rundir.create()
+        self.paths = [*self.paths, rundir.path]
+        return rundir
+
+    def look(self, times: int = 1, secs: float = 2.0) -> None:
+        """Look so many times, so many seconds apart."""
+        for _ in range(times):
+            self.watcher.look()
+            self.now += secs
+            self.timer += secs
+
+    def told(self, channel: str = "one") -> list[str]:
+        """Take what waits."""
+        found = []
+        while (first := self.notes.first(channel)) is not None:
+            self.notes.delivered(first[0])
+            found.append(first[1].title)
+        return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_what_was_before_the_first_watcher_is_not_told(tmp_path: Path) -> None:
+    rundir = RunDirectory(tmp_path / "a")
+    rundir.create()
+    add(rundir, Kind.PAUSE, step=1, at=time.time() - 60)
+    world = World(tmp_path)
+    world.paths = [rundir.path]
+    world.look()
+    add(rundir, Kind.PAUSE, step=2)
+    world.look()
+    assert world.told() == ["a: paused at step 2"]
+
+
+def test_each_event_is_told_once_in_order_to_each_channel_over_restarts(world: World) -> None:
+    world.channels = ("one", "two")
+    world.start()
+    rundir, expected = world.run("a"), []
+    for step in range(60):
+        add(rundir, Kind.PAUSE if step % 2 else Kind.SAVE_FAILED, step=step)
+        expected.append(f"a: {'paused' if step % 2 else 'a save failed'} at step {step}")
+        if step % 7 == 0:
+            world.start()
+        if step % 3 == 0:
+            world.look()
+    world.look()
+    assert world.told("one") == expected and world.told("two") == expected
+    world.start()
+    world.look()
+    assert world.told() == []
+
+
+def test_a_file_that_was_shortened_tells_nothing_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_events, "LIMIT_BYTES", 3000)
+    rundir, told = world.run("a"), []
+    for step in range(200):
+        add(rundir, Kind.EVALUATION if step % 3 else Kind.PAUSE, "x" * 40, step=step)
+        world.look()
+        told += world.told()
+    assert told == [f"a: paused at step {step}" for step in range(0, 200, 3)]
+
+
+def test_a_kill_is_told_once_though_the_next_start_notes_it_too(world: World) -> None:
+    rundir = world.run("a")
+    State(Phase.TRAINING, step=9, pid=1 << 22, at=psutil.boot_time() + 5).write(rundir.state)
+    world.look(2)
+    assert world.told() == ["a: was killed at step 9 or later"]
+    world.start()
+    world.look(3)
+    with claimed(rundir, "jobs:job") as reporter:
+        world.look(2)
+        reporter.update(phase=Phase.FAILED, step=12, error="my own mistake")
+    world.look(2)
+    assert world.told() == ["a: failed at step 12"]
+
+
+def test_a_run_that_ends_in_order_was_not_killed(world: World) -> None:
+    rundir = world.run("a")
+    with claimed(rundir, "jobs:job") as reporter:
+        reporter.update(phase=Phase.TRAINING, step=5)
+        world.look(3)
+        reporter.update(phase=Phase.FINISHED, step=6, ended="max_steps = 6 is reached")
+    world.look(3)
+    assert world.told() == ["a: finished at step 6"]
+
+
+def test_a_run_that_makes_no_step_is_told_of_once_each_time(world: World) -> None:
+    world.config = WatchConfig(no_progress_mins=10, events=("no progress",))
+    world.start()
+    rundir = world.run("a")
+    with claimed(rundir, "jobs:job") as reporter:
+        training = replace(reporter.state, phase=Phase.TRAINING, at=world.now)
+
+        def look_at(step: int, minutes: int) -> None:
+            replace(training, step=step).write(rundir.state)
+            world.look(minutes, secs=60.0)
+
+        look_at(5, 30)
+        world.start()
+        look_at(5, 30)
+        look_at(6, 8)
+        look_at(7, 30)
+    assert world.told() == ["a: has made no step for 10 min"] * 2
+
+
+def test_only_what_is_wanted_is_told(world: World) -> None:
+    world.config = WatchConfig(events=("paused",), runs=("b",))
+    world.start()
+    for name in ("a", "b"):
+        rundir = world.run(name)
+        add(rundir, Kind.PAUSE, step=1)
+        add(rundir, Kind.FINISH, step=2)
+    world.look()
+    assert world.told() == ["b: paused at step 1"]
+
+
+def test_a_run_that_was_moved_tells_nothing_twice(world: World) -> None:
+    rundir = world.run("a")
+    add(rundir, Kind.PAUSE, step=1)
+    world.look(2)
+    shutil.move(rundir.path, world.folder / "b")
+    world.paths = [world.folder / "b"]
+    add(RunDirectory(world.folder / "b"), Kind.PAUSE, step=2)
+    world.look(2)
+    assert world.told() == ["a: paused at step 1", "b: paused at step 2"]
+
+
+def test_a_full_disk_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    rundir, take = world.run("a"), Notes.take
+    world.look()
+
+    def full(self: Notes, *arguments: object) -> list[Notice]:
+        raise StorageError("database or disk is full")
+
+    monkeypatch.setattr(Notes, "take", full)
+    add(rundir, Kind.PAUSE, step=1)
+    world.look(3)
+    monkeypatch.setattr(Notes, "take", take)
+    world.look()
+    assert world.told() == ["a: paused at step 1"]
+
+
+def test_what_others_have_broken_disturbs_nothing(world: World) -> None:
+    for number, content in enumerate((b"", b"{", b"[" * 100_000, b'{"phase": 3}', b"\xff" * 10_000_000)):
+        rundir = world.run(f"hostile{number}")
+        rundir.state.write_bytes(content)
+        rundir.events.write_bytes(content)
+    fifo = world.run("link")
+    fifo.events.symlink_to("/dev/zero")
+    fifo.state.symlink_to("/dev/zero")
+    world.paths = [*world.paths, world.folder / "not there"]
+    add(world.run("a"), Kind.PAUSE, step=1)
+    world.look(3)
+    assert world.told() == ["a: paused at step 1"]
+
+
+def test_a_clock_that_jumps_spoils_nothing(world: World) -> None:
+    rundir = world.run("a")
+    add(rundir, Kind.PAUSE, step=1, at=world.now + 1e6)
+    world.look()
+    add(rundir, Kind.PAUSE, step=2, at=world.now - 1e6)
+    world.look()
+    assert world.told() == ["a: paused at step 1", "a: paused at step 2"]
+
+
+def test_channels_that_the_settings_no_longer_have_are_forgotten(world: World) -> None:
+    add(world.run("a"), Kind.PAUSE, step=1)
+    world.look()
+    world.notes.drop_others(["two"])
+    assert world.notes.waiting() == {}
+
+
+def test_the_summary_is_sent_once_a_day(world: World) -> None:
+    world.config = WatchConfig(summary_at="08:00")
+    world.start()
+    world.look(100, secs=3600.0)
+    told = world.told()
+    assert len(told) == 4 and all("0 of 0 runs are training" in each for each in told)
+    world.start()
+    world.look()
+    assert world.told() == []
+
+
+def test_notes_that_are_no_database_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "watch.db").write_bytes(b"garbage" * 1000)
+    with pytest.raises(StorageError, match="Move it away"):
+        Notes(tmp_path, 0.0)
+
+
+def test_a_thousand_runs_are_looked_at_quickly(world: World) -> None:
+    for number in range(1000):
+        State(Phase.PAUSED, step=number, at=1.0).write(world.run(f"run{number}").state)
+    world.look()
+    began = time.process_time()
+    world.look(5, secs=0.1)
+    assert (time.process_time() - began) / 5 < 0.25

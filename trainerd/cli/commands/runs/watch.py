@@ -1,0 +1,104 @@
+"""`trainerd watch`: tells a person what happens to runs, and shows them on a page."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from trainerd.cli.say import say
+from trainerd.daemon import logs
+from trainerd.daemon.systemd.notify import Notifier
+from trainerd.errors import ConfigError, InUseError
+from trainerd.system.durable_files import storage
+from trainerd.system.threads import called_every
+from trainerd.system.xdg import state_home
+from trainerd.watch import senders, settings
+from trainerd.watch.channel import UndeliveredError, service
+from trainerd.watch.heartbeat import Heartbeat
+from trainerd.watch.notes import Notes
+from trainerd.watch.sender import TEST
+from trainerd.watch.settings import Settings
+from trainerd.watch.watcher import LOOK_SECS, Watcher
+
+
+@click.command("watch")
+@click.option(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help="The config. Default: ~/.config/trainerd/watch.toml, if there is one.",
+)
+@click.option("--test", "is_test", is_flag=True, help="Send a notice to each channel, say how that went, and end.")
+def command(config_path: Path | None, is_test: bool) -> None:
+    """Watch all runs until Ctrl-C or SIGTERM: tell you what happens to them, and show them on a page.
+
+    Whom it tells, of what, and where the page is, are in watch.toml: see docs/watch.md.
+    """
+    path = settings.find(config_path)
+    found = settings.load(path)
+    if is_test:
+        _test(path, found)
+    else:
+        with logs.shown("info"):
+            _watch(path, found)
+
+
+def _watch(path: Path | None, found: Settings) -> None:
+    folder = state_home() / "trainerd" / "watch"
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: stop.set())
+    with contextlib.ExitStack() as stack:
+        notifier = stack.enter_context(contextlib.closing(Notifier()))
+        notes = Notes(folder, time.time())
+        stack.enter_context(_alone(folder))
+        sending = stack.enter_context(contextlib.closing(senders.Senders(path, found.watch.channels, notes)))
+        notes.drop_others(sending.names)
+        if found.watch.heartbeat_url is not None:
+            beat = Heartbeat(found.watch.heartbeat_url).beat
+            stack.enter_context(called_every(found.watch.heartbeat_secs, beat, name="heartbeat"))
+        watcher = Watcher(found.watch, notes, sending)
+        notifier.send("READY=1")
+        while not stop.is_set():
+            watcher.look()
+            notifier.send("WATCHDOG=1")
+            stop.wait(LOOK_SECS)
+        notifier.send("STOPPING=1")
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only watcher of this user.
+
+    Raises:
+      InUseError: another one runs.
+    """
+    path = folder / "lock"
+    with storage(f"write {path}"), path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InUseError(f"another watcher of yours runs already: it holds {path}.") from None
+        yield
+
+
+def _test(path: Path | None, found: Settings) -> None:
+    if path is None or not found.watch.channels:
+        where = path or settings.find(Path("watch.toml"))
+        raise ConfigError(f"there is no channel to try: {where} has no `channels` in its table [watch].")
+    failed = 0
+    for number, url in enumerate(found.watch.channels):
+        _, why = (process := senders.start(path, number, TEST)).communicate()
+        failed += bool(process.returncode)
+        result = why.strip() or f"ended with {process.returncode}" if process.returncode else "sent"
+        say(f"channel {number + 1} ({service(url)}): {result}")
+    if failed:
+        raise UndeliveredError(f"{failed} of {len(found.watch.channels)} channels did not take the notice.")

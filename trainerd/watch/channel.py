@@ -1,0 +1,106 @@
+"""A channel: whom a notice goes to, by Apprise (https://github.com/caronc/apprise)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from trainerd.errors import ConfigError, TrainerdError
+from trainerd.history.plots import as_picture
+from trainerd.history.story import story_of
+from trainerd.rundir.paths import RunDirectory
+from trainerd.watch.notice import Notice
+
+_TYPES = {
+    **dict.fromkeys(("failed", "nan", "killed", "hang", "no progress", "save failed", "quarantine"), "failure"),
+    **dict.fromkeys(("disk", "memory", "reboot", "rollback"), "warning"),
+    **dict.fromkeys(("finished", "target", "best"), "success"),
+}
+_SECRET_CHARS = 4  # parts of a URL that are shorter tell nothing
+
+
+class UndeliveredError(TrainerdError):
+    """A channel did not take a notice."""
+
+    exit_code = 69
+    summary = "a channel of the watcher did not take a notice"
+
+
+def identity(url: str) -> str:
+    """What a channel is called where its URL, which is a secret, must not be."""
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+def service(url: str) -> str:
+    """What may be said of a channel: the kind of its service."""
+    return re.sub(r"[^A-Za-z0-9+.-]", "", url.partition("://")[0])[:20]
+
+
+def deliver(url: str, notice: Notice) -> None:
+    """Send a notice, and wait until the service has taken it.
+
+    Args:
+      url: the channel's, as Apprise reads it.
+      notice: what is sent; its pictures are drawn now.
+
+    Raises:
+      UndeliveredError: the service did not take it.
+      ConfigError: Apprise is not installed, or knows no such URL.
+    """
+    try:
+        import apprise
+    except ImportError:
+        raise ConfigError("channels need Apprise: pip install 'trainerd[watch]'") from None
+    heard = _Heard()
+    logging.getLogger("apprise").addHandler(heard)
+    target = apprise.Apprise()
+    if not target.add(url):
+        raise ConfigError(f"Apprise cannot read this URL of {service(url)}: see its documentation for the service.")
+    with tempfile.TemporaryDirectory(prefix="trainerd-watch-") as folder:
+        attached = apprise.AppriseAttachment(_pictures(notice, Path(folder)))
+        is_taken = target.notify(
+            title=notice.title,
+            body=notice.body or notice.title,
+            notify_type=_TYPES.get(notice.kind, "info"),
+            body_format=apprise.NotifyFormat.TEXT,
+            attach=attached if len(attached) else None,
+        )
+    if not is_taken:
+        why = _without(url, "; ".join(heard.said)) or "it did not say why"
+        raise UndeliveredError(f"{service(url)} did not take a notice: {why}")
+
+
+def _pictures(notice: Notice, folder: Path) -> list[str]:
+    """Draw the curves that go with a notice; a run that cannot be drawn goes without."""
+    found = []
+    for number, path in enumerate(notice.pictures, 1):
+        file = folder / f"{number}-{Path(path).name}.png"
+        try:
+            as_picture(story_of(RunDirectory(Path(path))), file)
+        except TrainerdError:
+            continue
+        found.append(str(file))
+    return found
+
+
+class _Heard(logging.Handler):
+    """Keeps what Apprise says of a failure."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(" ".join(record.getMessage().split())[:200])
+
+
+def _without(url: str, said: Any) -> str:
+    """A text without the parts of a URL."""
+    for part in sorted(re.split(r"[/:@?&=#]+", url.partition("://")[2]), key=len, reverse=True):
+        if len(part) >= _SECRET_CHARS:
+            said = said.replace(part, "…")
+    return str(said)

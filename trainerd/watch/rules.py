@@ -1,0 +1,90 @@
+"""What of a run is told, in which words. Pure: files are read, and time is known, elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+from trainerd.rundir.run_events import Event, Kind
+from trainerd.rundir.state import Phase, State
+from trainerd.text import printable, seconds
+from trainerd.watch.notice import Notice
+from trainerd.watch.settings import Told
+
+_KINDS: dict[Kind, tuple[Told, str]] = {
+    Kind.START: ("started", "started"),
+    Kind.RESUME: ("resumed", "goes on"),
+    Kind.PAUSE: ("paused", "paused"),
+    Kind.FINISH: ("finished", "finished"),
+    Kind.FAIL: ("failed", "failed"),
+    Kind.KILL: ("killed", "was killed"),
+    Kind.REBOOT: ("reboot", "the machine was started anew"),
+    Kind.HANG: ("hang", "hangs"),
+    Kind.SAVE_FAILED: ("save failed", "a save failed"),
+    Kind.QUARANTINE: ("quarantine", "a checkpoint does not verify"),
+    Kind.ROLLBACK: ("rollback", "went back"),
+    Kind.CHANGE: ("change", "was changed"),
+    Kind.EVALUATION: ("evaluation", "was evaluated"),
+    Kind.BEST: ("best", "has a new best"),
+}
+_NO_NUMBER = re.compile(r"\bthe loss became (nan|-?inf)\b|\bholds a NaN\b")
+
+
+def of_event(run: str, event: Event, state: State | None) -> Notice:
+    """What is told of an event.
+
+    Args:
+      run: the run's name.
+      event: what happened.
+      state: the run's state now, for its figures; None if there is none.
+    """
+    kind, words = _KINDS[event.kind]
+    if event.kind is Kind.FINISH and event.said.startswith("the target "):
+        kind, words = "target", "has reached its target"
+    if event.kind in (Kind.FAIL, Kind.ROLLBACK) and _NO_NUMBER.search(event.said):
+        kind = "nan"
+    step = f" at step {event.step:,}" if event.step is not None else ""
+    body = [event.said, _figures(state) if event.kind in (Kind.FINISH, Kind.PAUSE) else ""]
+    return _notice(kind, run, f"{event.kind} {event.at} {event.step}", event.at, f"{words}{step}", *body)
+
+
+def of_kill(run: str, state: State, booted_at: float) -> Notice:
+    """What is told of a run whose process has gone without a word.
+
+    The next start notes the same: the key is that of its event.
+
+    Args:
+      run: the run's name.
+      state: the last state that it wrote.
+      booted_at: when the machine was started, in seconds since 1970 (UTC).
+    """
+    resume = f"step {state.last_checkpoint.step:,}" if state.last_checkpoint is not None else "the beginning"
+    why = "The machine was started anew meanwhile. " if state.at < booted_at else ""
+    said = f"{why}It ended while {state.phase}, without a save. The next start resumes from {resume}."
+    title = f"was killed at step {state.step:,} or later"
+    return _notice("killed", run, f"{Kind.KILL} {state.at} {state.step}", state.at, title, said)
+
+
+def of_no_progress(run: str, state: State, secs: float, now: float) -> Notice:
+    """What is told of a run that trains, and has made no step for so many seconds."""
+    title = f"has made no step for {seconds(secs)}"
+    said = f"It is {state.phase} at step {state.step:,}, pid {state.pid}."
+    return _notice("no progress", run, f"no progress {state.step} {state.create_time}", now, title, said)
+
+
+def is_left(state: State, is_running: bool) -> bool:
+    """Whether a run's process has gone, and could not say so."""
+    return not is_running and not state.phase.is_over and state.at > 0
+
+
+def is_training(state: State, is_running: bool) -> bool:
+    """Whether a run is to make steps."""
+    return is_running and state.phase in (Phase.TRAINING, Phase.SAVING)
+
+
+def _notice(kind: Told, run: str, key: str, at: float, title: str, *body: str) -> Notice:
+    said = "\n".join(printable(part) for part in body if part)
+    return Notice(kind, run, key, at, printable(" ".join(f"{run}: {title}".split())), said)
+
+
+def _figures(state: State | None) -> str:
+    return state.line() if state is not None else ""

@@ -1,0 +1,167 @@
+"""watch.toml, the config of the watcher: whom to tell, of what, and where the page is."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from trainerd.config import tables
+from trainerd.config.tables import key
+from trainerd.errors import ConfigError
+from trainerd.system.durable_files import storage
+from trainerd.system.machine import NAME
+from trainerd.system.xdg import config_home
+
+FILE = "watch.toml"
+Told = Literal[
+    "started",
+    "resumed",
+    "finished",
+    "target",
+    "paused",
+    "failed",
+    "nan",
+    "killed",
+    "reboot",
+    "hang",
+    "no progress",
+    "save failed",
+    "quarantine",
+    "rollback",
+    "change",
+    "evaluation",
+    "best",
+    "disk",
+    "memory",
+]
+# Without what a person does himself, and what comes too often.
+BY_DEFAULT: tuple[Told, ...] = (
+    *("finished", "target", "paused", "failed", "nan", "killed", "reboot", "hang", "no progress", "save failed"),
+    *("quarantine", "rollback", "best", "disk", "memory"),
+)
+Minutes = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchConfig:
+    """Whom to tell, and of what."""
+
+    channels: tuple[str, ...] = key(
+        (), "", 'Whom to tell: URLs of Apprise, such as "ntfy://ntfy.sh/a-long-topic" or "mailto://…". Secret.'
+    )
+    events: tuple[Told, ...] = key(BY_DEFAULT, "", "What is told.")
+    runs: tuple[str, ...] = key((), "", "The names of the runs that are told of. Default: all.")
+    no_progress_mins: Minutes = key(
+        30.0, "min", "A run that trains and has made no step for so long is told of. 0: none is."
+    )
+    disk_hours: Annotated[float, Meta(ge=0, le=1e4)] = key(
+        24.0, "h", "A disk that is full within so long at the present rate is told of. 0: none is."
+    )
+    memory_hours: Annotated[float, Meta(ge=0, le=1e4)] = key(
+        24.0, "h", "A run whose memory grows, and fills the machine's within so long, is told of. 0: none is."
+    )
+    summary_at: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = key(
+        None, "", 'When the daily summary is sent, such as "08:00", in local time. Default: none is.'
+    )
+    heartbeat_url: str | None = key(
+        None, "", "Fetched every `heartbeat_secs`, for a service that tells you when that ends. Secret."
+    )
+    heartbeat_secs: Annotated[float, Meta(ge=5, le=86400)] = key(60.0, "s", "Seconds between two heartbeats.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageConfig:
+    """Where the page and the metrics are."""
+
+    listen: str = key(
+        "127.0.0.1:9780",
+        "",
+        'The address of the page: "HOST:PORT", or "unix:/PATH" for a socket. Any but this machine\'s own needs a '
+        "`token`. Empty: no page.",
+    )
+    token: Annotated[str, Meta(min_length=16)] | None = key(
+        None, "", "What a browser or Prometheus has to show. 16 characters or more. Secret. Default: none is needed."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What one watch.toml says."""
+
+    watch: WatchConfig = field(default_factory=WatchConfig)
+    page: PageConfig = field(default_factory=PageConfig)
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether there is anything in it that others may not read."""
+        return bool(self.watch.channels or self.watch.heartbeat_url or self.page.token)
+
+
+def find(path: Path | None) -> Path | None:
+    """The file of the settings: the one that is given, the user's own if there is one, or else none."""
+    if path is not None:
+        return path.absolute()
+    own = config_home() / NAME / FILE
+    return own if own.exists() else None
+
+
+def load(path: Path | None) -> Settings:
+    """Read the settings; the defaults if there is no file.
+
+    Raises:
+      ConfigError: it cannot be read, holds mistakes, or holds secrets and others may read it.
+    """
+    if path is None:
+        return Settings()
+    settings = parse(tables.read(path, "docs/watch.md shows one to start from."), path)
+    if settings.has_secrets:
+        _require_private(path)
+    return settings
+
+
+def parse(data: dict[str, object], path: Path | None = None) -> Settings:
+    """Validate what a file holds. No secret of it is in an error.
+
+    Raises:
+      ConfigError: with every mistake.
+    """
+    reader = tables.Tables(Settings)
+    settings: Settings = reader.read(data)
+    mistakes = reader.mistakes or [*_mistakes(settings)]
+    tables.require_none([_without_secrets(mistake) for mistake in mistakes], path)
+    return settings
+
+
+def _mistakes(settings: Settings) -> list[str]:
+    found = [
+        f"watch.channels: number {number} is no URL: it has no `://`"
+        for number, url in enumerate(settings.watch.channels, 1)
+        if "://" not in url
+    ]
+    url = settings.watch.heartbeat_url
+    if url is not None and not re.match(r"https?://[^/\s]", url):
+        found.append("watch.heartbeat_url: expected a URL that begins with http:// or https://")
+    return found
+
+
+def _without_secrets(mistake: str) -> str:
+    """A mistake in a key that holds a secret, without the value."""
+    is_secret = re.match(r"(watch\.(channels|heartbeat_url)|page\.token|channels|heartbeat_url|token)\b", mistake)
+    return mistake.partition(", got ")[0] if is_secret else mistake
+
+
+def _require_private(path: Path) -> None:
+    """systemd's credentials are private, and their modes do not show it."""
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    if credentials and path.is_relative_to(credentials):
+        return
+    with storage(f"read {path}"):
+        found = path.stat()
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise ConfigError(f"{path} holds secrets, and others may read it. Type `chmod 600 {path}`.")

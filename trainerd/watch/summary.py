@@ -1,0 +1,79 @@
+"""The daily summary: every run that did something, how its time was spent, and what happened. Pure."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from trainerd.rundir.run_events import Event
+from trainerd.rundir.state import State
+from trainerd.text import printable, seconds
+from trainerd.watch.notice import Notice
+
+DAY = 86400.0
+MOST_RUNS, MOST_PICTURES = 30, 3
+
+
+@dataclass(frozen=True)
+class Day:
+    """A run's last day.
+
+    Attributes:
+      name: the run's.
+      path: its run directory.
+      state: its state now.
+      is_running: whether it trains.
+      events: what happened to it.
+    """
+
+    name: str
+    path: str
+    state: State
+    is_running: bool
+    events: Sequence[Event]
+
+
+def due_since(summary_at: str, now: datetime) -> datetime:
+    """The last time at which a summary was due.
+
+    Args:
+      summary_at: the time of day, such as "08:00".
+      now: the local time.
+    """
+    hour, minute = map(int, summary_at.split(":"))
+    today = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return today if today <= now else today - timedelta(days=1)
+
+
+def summary(days: Sequence[Day], due: datetime, now: float) -> Notice:
+    """The summary of the runs.
+
+    Args:
+      days: those that ran within the last day.
+      due: when it was due, in local time.
+      now: seconds since 1970 (UTC).
+    """
+    busy = sum(day.is_running for day in days)
+    title = f"trainerd on {socket.gethostname()}: {busy} of {len(days)} runs are training"
+    lines = [_line(day, now) for day in days[:MOST_RUNS]]
+    if len(days) > MOST_RUNS:
+        lines.append(f"and {len(days) - MOST_RUNS} more: `trainerd list` shows them")
+    pictures = tuple(day.path for day in days if day.state.metrics)[:MOST_PICTURES]
+    body = "\n\n".join(lines) or "No run trained in the last day."
+    return Notice("summary", "", f"summary {due:%Y-%m-%d}", now, title, printable(body), pictures)
+
+
+def _line(day: Day, now: float) -> str:
+    state = day.state
+    phase = str(state.phase) if day.is_running or state.phase.is_over else "killed"
+    parts = [f"{' '.join(day.name.split())}: {phase}, {state.line()}"]
+    if (saved := state.last_checkpoint) is not None:
+        parts.append(f"  last checkpoint: step {saved.step:,}, {seconds(max(0.0, now - saved.at))} ago")
+    if shares := state.goodput.percent():
+        parts.append("  time: " + ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items() if share))
+    if counts := Counter(str(event.kind) for event in day.events):
+        parts.append("  events: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    return "\n".join(parts)
