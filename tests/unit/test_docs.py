@@ -33,6 +33,7 @@ from trainerd.job.definition import GraphJob, Job, KerasJob
 from trainerd.loop.signals.handlers import HANDLED
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, Evaluations, Failure, LastCheckpoint, Phase, State, WorkerState
+from trainerd.watch import settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
@@ -321,6 +322,9 @@ def test_every_page_is_in_the_index() -> None:
 def test_toml_blocks_are_configs_or_parts_of_one(path: Path) -> None:
     for block in blocks(path, "toml"):
         data = tomllib.loads(block)
+        if set(data) <= {"watch", "page"}:
+            settings.parse(data)
+            continue
         whole = data if "entry" in data else {"entry": "job:job", "logdir": "runs/a", **data}
         parse.parse(whole)
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from trainerd.cli import install_plan, main
+from tests.unit.conftest import Cli
+from trainerd.cli import install_plan, main, watch_plan
 from trainerd.daemon.systemd import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
 from trainerd.system import machine as machines
 from trainerd.system import xdg
 from trainerd.system.machine import Machine
+from trainerd.watch import settings
 
 UNITS = Path(__file__).resolve().parents[2] / "systemd"
 BOTH = ("trainerd.service", "trainerd@.service")
@@ -40,6 +44,7 @@ def machine(place: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         units=place / "units",
         configs=place / "etc",
         state=place / "state",
+        users=place / "users",
         hidden=(place / "root",),
         running=place / "no-systemd",
     )
@@ -76,7 +81,7 @@ def value(unit: str, name: str) -> str:
 # ---------------------------------------------------------------------- the units that ship
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", [*BOTH, "trainerd-watch.service"])
 def test_every_directive_is_explained(name: str) -> None:
     found = list(units.directives((UNITS / name).read_text(encoding="utf-8")))
     assert len(found) > 40
@@ -269,9 +274,9 @@ def test_the_script_beside_the_interpreter_is_run(place: Path, monkeypatch: pyte
     folder.mkdir()
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     quoted = str(folder).replace("%", "%%")
-    assert install_plan._program() == f'"{quoted}/python" -m trainerd'
+    assert install_plan.program() == f'"{quoted}/python" -m trainerd'
     (folder / "trainerd").touch(mode=0o755)
-    assert install_plan._program() == f'"{quoted}/trainerd"'
+    assert install_plan.program() == f'"{quoted}/trainerd"'
 
 
 # ---------------------------------------------------------------------- refused
@@ -367,3 +372,35 @@ def test_the_real_machine_hides_what_the_unit_hides() -> None:
     assert {Path("/root"), Path("/home"), Path("/run/user"), Path("/tmp"), Path("/var/tmp")} == {
         *machines.MACHINE.hidden
     }
+
+
+# ---------------------------------------------------------------------- the watcher
+
+
+def test_the_watcher_of_the_machine(machine: Machine, cli: Cli) -> None:
+    code, said = cli("install", "--system", "--watch")
+    assert code == 0 and f"systemctl enable --now {watch_plan.UNIT}" in said
+    unit = (machine.units / watch_plan.UNIT).read_text()
+    assert value(unit, "ExecStart").endswith("trainerd watch --config %d/watch.toml")
+    assert stat.S_IMODE((machine.configs / "watch.toml").stat().st_mode) == 0o600
+    lines = (machine.configs / "watch.toml").read_text().splitlines()[2:]
+    assert settings.parse(tomllib.loads("\n".join(line.removeprefix("# ") for line in lines))).has_secrets
+    for name in BOTH:
+        drop_in = (machine.units / f"{name}.d" / "watch.conf").read_text()
+        assert value(drop_in, "Group") == "trainerd-watch" == value(unit, "Group")
+    assert (machine.users / "trainerd-watch.conf").read_text().startswith("u trainerd-watch ")
+    (machine.configs / "watch.toml").write_text("[watch]\n")
+    assert "is kept" in cli("install", "--system", "--watch")[1]
+    assert (machine.configs / "watch.toml").read_text() == "[watch]\n"
+
+
+def test_the_watcher_of_a_user(machine: Machine, place: Path, cli: Cli) -> None:
+    code, said = cli("install", "--user", "--watch")
+    assert code == 0 and "loginctl enable-linger" in said
+    unit = (place / "home config" / "systemd" / "user" / watch_plan.UNIT).read_text()
+    assert value(unit, "ExecStart").endswith("trainerd watch")
+    assert not {"User", "LoadCredential", "AmbientCapabilities"} & {each.name for each in units.directives(unit)}
+    code, said = cli("install", "--user", "--watch", "--dry-run")
+    assert code == 0 and f"# {place / 'home config' / 'trainerd' / 'watch.toml'}" in said
+    assert cli("install", "--user", "--watch", "--name", "a")[0] == 64
+    assert cli("install", "--user", "--name", "watch")[0] == 64

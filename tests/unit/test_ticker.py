@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,8 +56,8 @@ def test_a_save_file_is_consumed_with_its_ids(odd_rundir: RunDirectory) -> None:
 
 def test_a_pause_file_is_consumed(odd_rundir: RunDirectory) -> None:
     odd_rundir.pause.touch()
-    assert request_files.consume(odd_rundir.pause)
-    assert not request_files.consume(odd_rundir.pause)
+    assert request_files.consume_pause(odd_rundir)
+    assert not request_files.consume_pause(odd_rundir)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
@@ -66,7 +67,7 @@ def test_a_folder_or_a_fifo_of_their_names_asks_for_nothing(rundir: RunDirectory
     flag = Flag()
     Ticker(flag, rundir).poll()
     assert not flag.is_raised
-    assert request_files.consume_save(rundir) == [] and not request_files.consume(rundir.pause)
+    assert request_files.consume_save(rundir) == [] and not request_files.consume_pause(rundir)
     assert rundir.save.exists() and rundir.pause.exists()
 
 
@@ -74,3 +75,28 @@ def test_a_save_file_that_cannot_be_read_asks_once(rundir: RunDirectory) -> None
     (rundir.path / ".save.taken").mkdir()
     rundir.save.touch()
     assert request_files.consume_save(rundir) == [] and not rundir.save.exists()
+
+
+def test_a_group_may_ask_for_a_save_and_a_pause_and_for_nothing_else(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request_files.open_to_group(rundir)
+    assert not rundir.requests.exists()
+    monkeypatch.setenv("TRAINERD_GROUP_MAY_ASK", "1")
+    request_files.open_to_group(rundir)
+    assert stat.S_IMODE(rundir.requests.stat().st_mode) == 0o770
+    for path in (rundir.pause, rundir.set_request, rundir.rollback, rundir.accept_changes):
+        (rundir.requests / path.name).touch()
+    (rundir.requests / "save").write_text("my-id\n")
+    flag = Flag()
+    Ticker(flag, rundir).poll()
+    assert flag.take() == {Request.PAUSE, Request.SAVE}
+    assert request_files.consume_save(rundir) == ["my-id"] and request_files.consume_pause(rundir)
+    assert not request_files.is_pause_asked(rundir) and not request_files.is_save_asked(rundir)
+
+
+def test_a_link_that_a_group_has_planted_is_not_followed(rundir: RunDirectory, tmp_path: Path) -> None:
+    rundir.requests.mkdir()
+    (tmp_path / "secret").write_text("secret\n")
+    (rundir.requests / "save").symlink_to(tmp_path / "secret")
+    assert not request_files.is_save_asked(rundir) and request_files.consume_save(rundir) == []

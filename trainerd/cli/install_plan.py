@@ -19,7 +19,7 @@ from trainerd.daemon.systemd import units
 from trainerd.errors import ConfigError, TrainerdError, UsageError
 from trainerd.system import machine
 from trainerd.system.durable_files import storage
-from trainerd.system.machine import NAME
+from trainerd.system.machine import NAME, WATCHER
 from trainerd.system.xdg import config_home
 
 
@@ -53,6 +53,8 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
             f"--name {name!r}: a name has letters, digits, `-` and `_` only, begins with no `-`, and has 22 characters "
             "at most: each run has a user of its own, trainerd-NAME."
         )
+    if name is not None and f"{NAME}-{name}" == WATCHER:
+        raise UsageError(f"--name {name}: {WATCHER} is the watcher's own user and folder. Choose another name.")
     found = _find_config(user, name, config_path)
     config = _load(found, user, name)
     if not user:
@@ -61,7 +63,7 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
     template = f"{NAME}@.service" if name else f"{NAME}.service"
     folder = config_home() / "systemd" / "user" if user else machine.MACHINE.units
     try:
-        exec_start = f"{_program()} run --config {_config_argument(found, user, name)}"
+        exec_start = f"{program()} run --config {_config_argument(found, user, name)}"
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
     text = units.render(read_template(template), exec_start, user=user)
@@ -125,6 +127,15 @@ def _require_reachable(config_path: Path) -> None:
             f"the service's own user cannot read {config_path}: {closed} is closed to other users. Type "
             f"`chmod o+{'rx' if closed.is_dir() else 'r'} {shlex.quote(str(closed))}`."
         )
+    require_reachable_python()
+
+
+def require_reachable_python() -> None:
+    """A service of the system runs as a user of its own, in a sandbox: it must be able to run this Python.
+
+    Raises:
+      UsageError: it is not.
+    """
     for path in python_paths():
         if why := _why_unreachable(path):
             raise UsageError(
@@ -164,7 +175,7 @@ def _closed_to_others(path: Path) -> Path | None:
     return None
 
 
-def _program() -> str:
+def program() -> str:
     """The trainerd that runs now, quoted for a unit."""
     script = Path(sys.executable).with_name("trainerd")
     if os.access(script, os.X_OK):

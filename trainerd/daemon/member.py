@@ -124,7 +124,7 @@ class Member:
             else:
                 ended = self._join(gathering.gather_as_worker(terms))
         except PausedWhileGathering:
-            request_files.consume(self._rundir.pause)
+            request_files.consume_pause(self._rundir)
             return PAUSED_EARLY
         finally:
             self._reporter.unwarn(_MISSING)
@@ -134,7 +134,7 @@ class Member:
         return ended
 
     def _wants_pause(self) -> bool:
-        return self._flag.wants(Request.PAUSE) or request_files.is_asked(self._rundir.pause)
+        return self._flag.wants(Request.PAUSE) or request_files.is_pause_asked(self._rundir)
 
     def _tell_who_is_missing(self, who: str) -> None:
         log.info("%s", who, extra={"event": "gathering"})

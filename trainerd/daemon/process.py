@@ -287,7 +287,7 @@ class TrainerProcess:
         self._watchdog.save_progress = lambda: host.progress()
         ended = run(program, self._config, host, self._flag)
         if ended.phase is Phase.PAUSED:
-            request_files.consume(self._rundir.pause)
+            request_files.consume_pause(self._rundir)
         return ended
 
     def _load(self) -> Session | Program:
@@ -305,7 +305,7 @@ class TrainerProcess:
             return load.open_entry(self._config, engine)
 
     def _paused_early(self) -> Outcome:
-        request_files.consume(self._rundir.pause)
+        request_files.consume_pause(self._rundir)
         return PAUSED_EARLY
 
     # ------------------------------------------------------------------ while it lives
@@ -354,8 +354,8 @@ class TrainerProcess:
 
     def _look_at_disk(self) -> None:
         self._claim.look()
-        if self._flag.has_program and request_files.is_asked(
-            self._rundir.pause
+        if self._flag.has_program and request_files.is_pause_asked(
+            self._rundir
         ):  # it may have no session now that looks
             self._flag.raise_for(Request.PAUSE, BY_FILE)
 

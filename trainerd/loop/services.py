@@ -276,7 +276,7 @@ class Services:
     def _accept_pause(self) -> list[str]:
         """Remove the request for a pause. Returns the ids of the commands that wait for the checkpoint."""
         lock.require_in_place(self._rundir)
-        request_files.consume(self._rundir.pause)
+        request_files.consume_pause(self._rundir)
         return request_files.consume_save(self._rundir)
 
     # ------------------------------------------------------------------ served by the guard, on its thread

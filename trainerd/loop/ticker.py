@@ -67,9 +67,9 @@ class Ticker:
         if not lock.is_in_place(self._rundir):  # what is asked for there is asked of another, and nothing can be saved
             self._flag.raise_for(Request.PAUSE)
             return POLL_SECS
-        if request_files.is_asked(self._rundir.pause):
+        if request_files.is_pause_asked(self._rundir):
             self._flag.raise_for(Request.PAUSE, BY_FILE)
-        if request_files.is_asked(self._rundir.save):
+        if request_files.is_save_asked(self._rundir):
             self._flag.raise_for(Request.SAVE)
         if request_files.is_asked(self._rundir.set_request):
             self._flag.raise_for(Request.SET)

@@ -14,7 +14,7 @@ from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import State, read_state
 from trainerd.system import machine
-from trainerd.system.machine import NAME
+from trainerd.system.machine import NAME, WATCHER
 
 _SYSTEMCTL_SECS = 5.0
 
@@ -61,7 +61,8 @@ def all_paths() -> list[Path]:
 def _of_services() -> list[Path]:
     """The run directories of the machine's own services. systemd has them be links into a folder that is root's."""
     found = [machine.MACHINE.state / NAME, *machine.MACHINE.state.glob(f"{NAME}-*")]
-    return [path.resolve() if _may(os.R_OK, path) else path for path in found if _is_there(path)]
+    runs = [path for path in found if path.name != WATCHER and _is_there(path)]
+    return [path.resolve() if _may(os.R_OK, path) else path for path in runs]
 
 
 def _may(what: int, path: Path) -> bool:

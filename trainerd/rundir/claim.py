@@ -61,10 +61,11 @@ class Claim:
         observers: Sequence[Observer] = (),
         moved: Callable[[], None] = lambda: None,
     ) -> None:
+        request_files.open_to_group(rundir)
         request_files.consume_save(rundir)
         request_files.consume(rundir.set_request)
         self._rundir, self._is_over = rundir, False
-        self.was_paused = request_files.consume(rundir.pause)
+        self.was_paused = request_files.consume_pause(rundir)
         left = read_state(rundir.state)
         self._tell_how_it_was_left(left)
         holder = held.name_holder(os.getpid())

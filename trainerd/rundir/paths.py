@@ -109,6 +109,11 @@ class RunDirectory:
         return self.path / "save"
 
     @property
+    def requests(self) -> Path:
+        """A folder into which a group may put `pause` and `save`; see `request_files.open_to_group`."""
+        return self.path / "requests"
+
+    @property
     def set_request(self) -> Path:
         """Names numbers, such as the learning rate, that the job is to take at the next boundary."""
         return self.path / "set"

@@ -1,17 +1,55 @@
-"""Request files. Each is removed when it is served, so that it asks once."""
+"""Request files. Each is removed when it is served, so that it asks once.
+
+`pause` and `save` are looked for in the folder `requests` too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import stat
 from pathlib import Path
 
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system.regular_files import open_to_read
 
 log = logging.getLogger(__name__)
 
 _LIMIT = 64 * 1024
+_GROUP_MAY_ASK = "TRAINERD_GROUP_MAY_ASK"
+
+
+def open_to_group(rundir: RunDirectory) -> None:
+    """Let this process's group ask for a pause or a save, if the environment says so: a unit does, whose `Group=` is
+    that of the watcher. It may do nothing else in the run directory."""
+    if os.environ.get(_GROUP_MAY_ASK) != "1":
+        return
+    try:
+        rundir.requests.mkdir(exist_ok=True)
+        rundir.requests.chmod(0o770)
+    except OSError as error:
+        log.warning("no group may ask in %s: %s", rundir.requests, error.strerror)
+
+
+def is_pause_asked(rundir: RunDirectory) -> bool:
+    """Whether there is a `pause` file."""
+    return any(is_asked(path) for path in _places(rundir, rundir.pause))
+
+
+def is_save_asked(rundir: RunDirectory) -> bool:
+    """Whether there is a `save` file."""
+    return any(is_asked(path) for path in _places(rundir, rundir.save))
+
+
+def consume_pause(rundir: RunDirectory) -> bool:
+    """Remove the `pause` file. Returns whether there was one."""
+    consumed = [consume(path) for path in _places(rundir, rundir.pause)]
+    return any(consumed)
+
+
+def _places(rundir: RunDirectory, path: Path) -> tuple[Path, Path]:
+    return path, rundir.requests / path.name
 
 
 def is_asked(path: Path) -> bool:
@@ -37,7 +75,8 @@ def consume(path: Path) -> bool:
 
 def consume_save(rundir: RunDirectory) -> list[str]:
     """Remove the `save` file. Returns the ids in it, one a line, for the answer."""
-    return [word for line in consume_lines(rundir.save) for word in line.split()]
+    lines = [line for path in _places(rundir, rundir.save) for line in consume_lines(path)]
+    return [word for line in lines for word in line.split()]
 
 
 def consume_lines(path: Path) -> list[str]:
@@ -48,8 +87,9 @@ def consume_lines(path: Path) -> list[str]:
     try:
         # Renamed first: who writes to it from now on makes a new one, and is not overlooked.
         path.rename(taken)
-        with taken.open(encoding="utf-8", errors="replace") as file:
-            lines = [line.strip() for line in file.read(_LIMIT).splitlines() if line.strip()]
+        with open_to_read(taken) as file:
+            text = file.read(_LIMIT).decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         taken.unlink()
     except FileNotFoundError:
         return []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAME = "trainerd"  # of the service, of its run directory and of the folder of its configs
+WATCHER = "trainerd-watch"  # of the watcher's service, of its user and of its folder
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Machine:
     Attributes:
       units: the folder of root's units.
       configs: the folder of their configs.
+      users: the folder of the users that systemd makes.
       state: the folder that StateDirectory= is in.
       hidden: the folders that the sandbox of a system unit hides.
       running: a folder that exists while systemd runs.
@@ -22,6 +24,7 @@ class Machine:
 
     units: Path = Path("/etc/systemd/system")
     configs: Path = Path("/etc/trainerd")
+    users: Path = Path("/etc/sysusers.d")
     state: Path = Path("/var/lib")
     hidden: tuple[Path, ...] = tuple(map(Path, ("/root", "/home", "/run/user", "/tmp", "/var/tmp")))
     running: Path = Path("/run/systemd/system")

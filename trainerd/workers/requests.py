@@ -57,7 +57,7 @@ def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
                     continue
                 for request in flag.take() - {Request.TICK}:
                     if request is Request.PAUSE:
-                        request_files.consume(rundir.pause)
+                        request_files.consume_pause(rundir)
                     path = files.get(request)
                     lines = request_files.consume_lines(path) if path is not None else []
                     content = "".join(f"{line}\n" for line in lines)

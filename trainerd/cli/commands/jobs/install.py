@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 from pathlib import Path
 
 import click
 
 from trainerd.cli import slurm_script
+from trainerd.cli.install_files import daemon_reload, install_watcher, systemctl, write_file
 from trainerd.cli.install_plan import Plan, make_plan
 from trainerd.cli.options import command_line, load_config
 from trainerd.cli.say import say
+from trainerd.cli.watch_plan import File, make_watch_plan
 from trainerd.errors import UsageError
 from trainerd.system import machine
-from trainerd.system.durable_files import storage, write_atomic
 
 
 @click.command("install")
@@ -30,9 +30,18 @@ from trainerd.system.durable_files import storage, write_atomic
     help="The config. Default: /etc/trainerd/trainerd.toml with --system, ./trainerd.toml with --user.",
 )
 @click.option("--slurm", is_flag=True, help="Write trainerd.sbatch beside the config, a script for Slurm, and no unit.")
+@click.option(
+    "--watch", "is_watcher", is_flag=True, help="Install the watcher, trainerd-watch.service, in place of a run."
+)
 @click.option("--dry-run", is_flag=True, help="Show the unit and write nothing.")
 def command(
-    for_user: bool, for_all: bool, name: str | None, config_path: Path | None, slurm: bool, dry_run: bool
+    for_user: bool,
+    for_all: bool,
+    name: str | None,
+    config_path: Path | None,
+    slurm: bool,
+    is_watcher: bool,
+    dry_run: bool,
 ) -> None:
     """Install a systemd unit, so that a run trains in the background and goes on after a reboot."""
     if slurm:
@@ -46,6 +55,11 @@ def command(
             f"writing to {machine.MACHINE.units} needs root. Type `sudo {command_line('install --system')}`, or "
             f"install it for yourself alone: `{command_line('install --user')}`."
         )
+    if is_watcher:
+        if name is not None or config_path is not None:
+            raise UsageError("--watch takes no --name and no --config: the watcher has a config of its own.")
+        install_watcher(make_watch_plan(user), dry_run=dry_run)
+        return
     plan = make_plan(user, name, config_path)
     if dry_run:
         say(f"# {plan.path}\n{plan.text}", nl=False)
@@ -68,40 +82,19 @@ def _install_slurm(config_path: Path | None, dry_run: bool) -> None:
 
 
 def _write(plan: Plan) -> None:
-    content = plan.text.encode()
-    with storage(f"write {plan.path}"):
-        if plan.path.is_file() and plan.path.read_bytes() == content:
-            say(f"{plan.path} is as it should be already")
-            return
-        plan.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(plan.path, content)
-        plan.path.chmod(0o644)
-    say(f"wrote {plan.path}")
-    if machine.MACHINE.running.exists():
-        _daemon_reload(plan)
-
-
-def _daemon_reload(plan: Plan) -> None:
-    """Have systemd read the unit. Where it cannot be told now, say what to type."""
-    reload = [*_systemctl(plan), "daemon-reload"]
-    done = subprocess.run(reload, capture_output=True, text=True, check=False)
-    if done.returncode:
-        say(f"systemd has not read it yet ({done.stderr.strip()}): type `{shlex.join(reload)}`", err=True)
-
-
-def _systemctl(plan: Plan) -> list[str]:
-    return ["systemctl", "--user"] if plan.user else ["systemctl"]
+    if write_file(File(plan.path, plan.text)):
+        daemon_reload(user=plan.user)
 
 
 def next_steps(plan: Plan) -> list[str]:
     """What to type now."""
-    systemctl = " ".join(_systemctl(plan))
+    control = " ".join(systemctl(plan.user))
     journal = "journalctl --user-unit" if plan.user else "journalctl -u"
     steps = [
-        (f"{systemctl} enable --now {plan.service}", "train, now and after every boot"),
+        (f"{control} enable --now {plan.service}", "train, now and after every boot"),
         (f"{journal} {plan.service} -f", "what it is doing"),
         (command_line("status", plan.config_path), "step, loss, rate, last checkpoint"),
-        (f"{systemctl} stop {plan.service}", "save and stop"),
+        (f"{control} stop {plan.service}", "save and stop"),
     ]
     if plan.user:
         steps.insert(1, ("loginctl enable-linger", "let it train while you are logged out"))

@@ -1,0 +1,89 @@
+"""The plan of `trainerd install --watch`: the watcher's unit, and what the trainers' units need for its page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainerd.cli import install_plan
+from trainerd.daemon.systemd import units
+from trainerd.errors import UsageError
+from trainerd.system import machine
+from trainerd.system.machine import NAME, WATCHER
+from trainerd.system.xdg import config_home
+from trainerd.watch.settings import FILE
+
+UNIT = f"{WATCHER}.service"
+_GROUP = f"""\
+# The watcher's group may put `pause` and `save` into the folder `requests` of the run directory, and nothing else
+# anywhere. `trainerd install --watch` wrote this; without it the watcher's page has no buttons for services.
+[Service]
+Group={WATCHER}
+Environment=TRAINERD_GROUP_MAY_ASK=1
+"""
+_USER = f'u {WATCHER} - "trainerd\'s watcher"\n'
+_CONFIG = """\
+# Whom the watcher tells, and of what: every key is in docs/watch.md. `trainerd watch --test` tries the channels.
+
+[watch]
+# channels = ["ntfy://ntfy.sh/a-long-topic-that-nobody-guesses"]
+# summary_at = "08:00"
+
+[page]
+# listen = "127.0.0.1:9780"
+"""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to write.
+
+    Attributes:
+      path, text: the file.
+      mode: its mode.
+      is_kept: whether one that is there already stays as it is.
+    """
+
+    path: Path
+    text: str
+    mode: int = 0o644
+    is_kept: bool = False
+
+
+@dataclass(frozen=True)
+class WatchPlan:
+    """What to write.
+
+    Attributes:
+      files: all files, in their order.
+      config: the watcher's config, which is one of them.
+      user: whether it is for `systemctl --user`.
+    """
+
+    files: tuple[File, ...]
+    config: Path
+    user: bool
+
+
+def make_watch_plan(user: bool) -> WatchPlan:
+    """Decide what to write, after checking that it can work.
+
+    Raises:
+      UsageError: the service could not run this Python, or systemd not this path.
+    """
+    template = install_plan.read_template(UNIT)
+    try:
+        program = install_plan.program()
+    except ValueError as error:
+        raise UsageError(f"{error}. Move it.") from None
+    if user:
+        config = File(config_home() / NAME / FILE, _CONFIG, 0o600, is_kept=True)
+        text = units.render(template, f"{program} watch", user=True)
+        return WatchPlan((config, File(config_home() / "systemd" / "user" / UNIT, text)), config.path, user)
+    install_plan.require_reachable_python()
+    folder = machine.MACHINE.units
+    config = File(machine.MACHINE.configs / FILE, _CONFIG, 0o600, is_kept=True)
+    drop_ins = [File(folder / f"{unit}.d" / "watch.conf", _GROUP) for unit in (f"{NAME}.service", f"{NAME}@.service")]
+    unit = File(folder / UNIT, units.render(template, f"{program} watch --config %d/{FILE}"))
+    owner = File(machine.MACHINE.users / f"{WATCHER}.conf", _USER)
+    return WatchPlan((owner, config, *drop_ins, unit), config.path, user)
