@@ -46,7 +46,7 @@ FLOORS = [
     {"experiment", "experiment/export"},
     {"compat", "compat/estimator", "daemon/systemd", "sessions"},
     {"daemon"},
-    {"proof", "proof/traced", "release"},
+    {"doctor", "proof", "proof/traced", "release"},
     {"cli"},
     {"cli/commands", "cli/commands/history", "cli/commands/jobs", "cli/commands/training"},
     {"examples"},

@@ -257,7 +257,7 @@ def test_user_template(machine: install_plan.Machine, place: Path) -> None:
 def test_a_relative_xdg_config_home_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert install_plan._user_configs() == tmp_path / ".config"
+    assert install_plan.user_configs() == tmp_path / ".config"
 
 
 # ---------------------------------------------------------------------- what runs

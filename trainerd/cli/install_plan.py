@@ -80,23 +80,23 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
         _require_in_state_directory(config, name)
         _require_reachable(found)
     template = f"{NAME}@.service" if name else f"{NAME}.service"
-    folder = _user_configs() / "systemd" / "user" if user else MACHINE.units
+    folder = user_configs() / "systemd" / "user" if user else MACHINE.units
     try:
-        exec_start = f"{_program()} run --config {_config_argument(found, user, name)}"
+        exec_start = f"{_program()} run --config {config_argument(found, user, name)}"
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
     text = units.render(read_template(template), exec_start, user=user)
     return Plan(folder / template, text, found, f"{NAME}@{name}" if name else NAME, user)
 
 
-def _user_configs() -> Path:
+def user_configs() -> Path:
     """$XDG_CONFIG_HOME. The specification has a relative one ignored."""
     chosen = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     return chosen if chosen.is_absolute() else Path.home() / ".config"
 
 
 def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path:
-    folder = _user_configs() / NAME if user else MACHINE.configs
+    folder = user_configs() / NAME if user else MACHINE.configs
     if name is not None:
         expected = folder / f"{name}.toml"
         if config_path is not None and config_path.absolute() != expected:
@@ -107,8 +107,12 @@ def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path
     return (config_path / configs.NAME if config_path.is_dir() else config_path).absolute()
 
 
-def _config_argument(config_path: Path, user: bool, name: str | None) -> str:
-    """The config as the unit names it: a template names one for each instance."""
+def config_argument(config_path: Path, user: bool, name: str | None) -> str:
+    """The config as the unit names it: a template names one for each instance.
+
+    Raises:
+      ValueError: no unit can name it.
+    """
     if name is None:
         return units.quote(str(config_path))
     return f"%E/{NAME}/%i.toml" if user else units.quote(str(MACHINE.configs)) + "/%i.toml"
