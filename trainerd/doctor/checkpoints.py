@@ -18,13 +18,21 @@ _MOST_BYTES = 4 << 30  # are read in less than a minute
 
 def look(facts: Facts) -> Iterator[Finding]:
     """Read the newest one, unless that would take long; and those before it, if it is damaged."""
-    yield from (problem(SUBJECT, said, "see `trainerd checkpoints`.") for said in facts.unread)
+    yield from unread(facts)
     yield from quarantined(facts.rundir)
     if facts.newest is None or facts.newest.size <= _MOST_BYTES:
         yield from verified(facts.rundir)
     else:
         told = f"step {facts.newest.step:,} has {text.size(facts.newest.size)}, which is too much to read here"
         yield well(SUBJECT, f"{told}; each start verifies it")
+
+
+def unread(facts: Facts) -> Iterator[Finding]:
+    """What could not be read of the run directory."""
+    yield from (problem(SUBJECT, said, "mend that, and type this again.") for said in facts.unread)
+    if facts.state is None and not facts.unread and os.path.lexists(facts.rundir.state):
+        cure = "the next start writes it anew: nothing is lost with it."
+        yield warning(SUBJECT, f"{facts.rundir.state} says nothing that can be understood", cure)
 
 
 def verified(rundir: RunDirectory) -> Iterator[Finding]:

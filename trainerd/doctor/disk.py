@@ -54,7 +54,7 @@ def space(free: int, size: int, to_come: int) -> Finding:
       to_come: how many more there will be.
     """
     needed = to_come * size
-    told = f"{_count(to_come)} of {text.size(size)} to come, and {text.size(free)} are free"
+    told = f"{_count(to_come, f' of {text.size(size)}')} to come, and {text.size(free)} are free"
     if free < size:
         return problem(SPACE, f"not even the next checkpoint fits: {told}", _FREE_IT)
     if free < needed:
@@ -87,11 +87,11 @@ def inodes(available: int | None, files: int, to_come: int) -> Finding:
     if available is None:
         return well(INODES, "the file system does not count them")
     needed = to_come * (files + _BESIDE)
-    told = f"{available:,} are free, and {_count(to_come)} to come with {needed:,} files"
+    told = f"{available:,} are free, and {_count(to_come, f' with {needed:,} files')} to come"
     if available < needed:
         return problem(INODES, told, "delete files that nobody needs: `df -i` and `du --inodes` show where they are.")
     return well(INODES, told)
 
 
-def _count(checkpoints: int) -> str:
-    return "1 checkpoint is" if checkpoints == 1 else f"{checkpoints} checkpoints are"
+def _count(checkpoints: int, described: str) -> str:
+    return f"1 checkpoint{described} is" if checkpoints == 1 else f"{checkpoints} checkpoints{described} are"

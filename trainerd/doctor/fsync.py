@@ -84,9 +84,8 @@ def read_device(number: str, devices: Path = _DEVICES) -> Device:
     queue = next((each for each in (place / "queue", place.resolve().parent / "queue") if each.is_dir()), None)
     if queue is None:
         return Device()
-    return Device(
-        _word(queue / "write_cache"), _word(queue / "rotational") == "1" and "virt" not in str(queue.resolve())
-    )
+    is_virtual = "virt" in str(queue.resolve())
+    return Device(_word(queue / "write_cache"), _word(queue / "rotational") == "1" and not is_virtual)
 
 
 def _word(path: Path) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from trainerd.doctor.facts import Facts
-from trainerd.doctor.finding import Finding, problem, well
+from trainerd.doctor.finding import Finding, problem, warning, well
 from trainerd.doctor.systemd import Properties
 
 SUBJECT = "permissions"
@@ -39,20 +39,24 @@ class User:
             return f"uid {self.uid}"
 
     def may(self, found: os.stat_result, wanted: int) -> bool:
-        """Whether the permission bits allow all of `wanted`, a sum of os.R_OK, os.W_OK and os.X_OK.
-
-        This user itself is asked of the kernel, which knows access control lists too: see `can`.
-        """
+        """Whether the permission bits allow all of `wanted`, a sum of os.R_OK, os.W_OK and os.X_OK."""
         if self.uid == 0:
             return True
         shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in self.groups else 0
         return (found.st_mode >> shift) & wanted == wanted
 
     def can(self, path: Path, wanted: int) -> bool:
-        """Whether it may do that with a file that is there, the folders above it included."""
+        """Whether it may do that with a file that is there, in a folder that it may enter.
+
+        The kernel, which is asked where it is this user, knows access control lists too.
+        """
         if self.uid == os.geteuid():
             return os.access(path, wanted, effective_ids=True)
-        return all(self.may(folder.stat(), os.X_OK) for folder in path.parents) and self.may(path.stat(), wanted)
+        return self.may(path.stat(), wanted)
+
+    def reaches(self, path: Path, wanted: int) -> bool:
+        """Whether it may do that with a file that is there, and enter the folders above it."""
+        return all(self.can(folder, os.X_OK) for folder in path.parents) and self.can(path, wanted)
 
 
 def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
@@ -92,7 +96,7 @@ def trains_as(pid: int | None, properties: Properties) -> User | None:
 
 def of_config(path: Path | None, user: User) -> Iterator[Finding]:
     """Whether the config can be read."""
-    if path is not None and not user.can(path, os.R_OK):
+    if path is not None and not user.reaches(path, os.R_OK):
         cure = f"`chmod a+r {shlex.quote(str(path))}`, or change its owner."
         yield problem(SUBJECT, f"{user} cannot read {path}", cure)
 
@@ -100,11 +104,11 @@ def of_config(path: Path | None, user: User) -> Iterator[Finding]:
 def of_folder(rundir: Path, user: User) -> Iterator[Finding]:
     """Whether the run directory can be written, or made."""
     if rundir.is_dir():
-        if not user.can(rundir, os.R_OK | os.W_OK | os.X_OK):
+        if not user.reaches(rundir, os.R_OK | os.W_OK | os.X_OK):
             yield problem(SUBJECT, f"{user} cannot write {rundir}", _chown(rundir, user))
         return
     above = next(each for each in rundir.parents if each.is_dir())
-    if not user.can(above, os.W_OK | os.X_OK):
+    if not user.reaches(above, os.W_OK | os.X_OK):
         cure = f"make {rundir} for that user, or set another `logdir`."
         yield problem(SUBJECT, f"{user} cannot make {rundir}: {above} is closed to it", cure)
 
@@ -130,15 +134,12 @@ def of_files(rundir: Path, user: User, appended: Sequence[Path]) -> Iterator[Fin
             closed.append(path)
     if others:
         cure = f"{_chown(rundir, user)} What another user has planted is not read."
-        yield problem(SUBJECT, f"{_names(others, rundir)} belong to another user than the folder", cure)
+        yield problem(SUBJECT, f"of another user than the folder: {_names(others, rundir)}", cure)
     if closed:
         yield problem(SUBJECT, f"{user} cannot read or write {_names(closed, rundir)}", _chown(rundir, user))
     if links:
-        yield problem(
-            SUBJECT,
-            f"{_names(links, rundir)} are symbolic links, which are not followed in a run directory",
-            "put the files themselves there.",
-        )
+        said = f"symbolic links, which are not followed in a run directory: {_names(links, rundir)}"
+        yield warning(SUBJECT, said, "put the files themselves there.")
 
 
 def _files(rundir: Path) -> Iterator[Path]:

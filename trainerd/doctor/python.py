@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainerd.doctor.versions import NAMES
+from trainerd.config.software import NAMES
 from trainerd.errors import StorageError, UsageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
 
 _ASKED_SECS = 20.0
+_NICE = 10
 _NOT_PASSED_ON = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "TRAINERD_RANK")
 _VERSIONS = (
     "import json, platform; from importlib import metadata\n"
@@ -128,6 +129,7 @@ class Python:
                 start_new_session=True,
             ) as process,
         ):
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)  # the run itself may train meanwhile
             try:
                 return process.wait(seconds)
             finally:

@@ -26,7 +26,8 @@ def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
     else:
         found = [*watchdog(service, properties, facts.step_secs)]
         found += stopping(service, properties, facts.step_secs, facts.save_secs)
-        found += lingering(service, getpass.getuser(), _LINGERING)
+        if service.user:
+            found += lingering(service, getpass.getuser(), _LINGERING)
         found += booting(service, properties)
         yield from found or [well(SUBJECT, f"{service.name}: its deadlines are longer than what was measured")]
 
@@ -66,7 +67,7 @@ def stopping(
 
 def lingering(service: Service, user: str, folder: Path) -> Iterator[Finding]:
     """Whether a user's own unit goes on when the user logs out; `folder` has a file for each user that lingers."""
-    if service.user and not (folder / user).exists():
+    if not (folder / user).exists():
         yield problem(
             SUBJECT,
             f"{service.name} is a unit of {user}, who does not linger: it is stopped when {user} logs out, and "

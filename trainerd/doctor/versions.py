@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 
 from trainerd.config.fingerprint import SOFTWARE
+from trainerd.config.software import NAMES, installed
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
 
 SUBJECT = "versions"
-NAMES = ("tensorflow", "keras", "trainerd", "python")
-_TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tensorflow-rocm", "tensorflow-intel")
 
 
 def look(facts: Facts) -> Iterator[Finding]:
     """Look at what is installed here; nothing of it is imported."""
     yield from judge(facts.newest.fingerprint if facts.newest is not None else {}, installed())
-
-
-def installed() -> dict[str, str]:
-    """The versions that are installed, by the names of `NAMES`; those that are missing are left out."""
-    found = {"python": platform.python_version()}
-    for name in NAMES[:-1]:
-        for distribution in _TENSORFLOW if name == "tensorflow" else (name,):
-            try:
-                found.setdefault(name, metadata.version(distribution))
-            except metadata.PackageNotFoundError:
-                continue
-    return found
 
 
 def judge(fingerprint: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Finding]:
@@ -42,7 +27,7 @@ def judge(fingerprint: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Fi
     if "tensorflow" not in now:
         yield problem(SUBJECT, "TensorFlow is not installed here", "`pip install` trainerd again, with what it needs.")
         return
-    saved = {name: fingerprint[SOFTWARE + name] for name in NAMES if SOFTWARE + name in fingerprint}
+    saved = {name: str(fingerprint[SOFTWARE + name]) for name in NAMES if SOFTWARE + name in fingerprint}
     changed = [name for name in saved if saved[name] != now.get(name)]
     if changed:
         told = ", ".join(f"{name} {saved[name]}, and {now.get(name, 'none')} here" for name in changed)
