@@ -16,11 +16,11 @@ from tests.unit.conftest import Cli
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import ClusterConfig, Config
-from trainerd.doctor import rehearsal
 from trainerd.doctor.facts import Facts, gather
 from trainerd.doctor.finding import Finding, Kind
-from trainerd.doctor.python import Python, TimedOutError
-from trainerd.doctor.rehearsal import Far, furthest_metric, judge, rehearse
+from trainerd.doctor.upgrade import rehearsal
+from trainerd.doctor.upgrade.python import Python, TimedOutError
+from trainerd.doctor.upgrade.rehearsal import Far, furthest_metric, judge, rehearse
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 
@@ -42,7 +42,7 @@ def program(path: Path, text: str) -> Path:
             Far(1e-6, "w", 3),
             Far(0.0, "", 3),
             Kind.WARNING,
-            "close: 20 steps differ from those of this Python, by 1e-06",
+            "differ from those of this Python, by 1e-06",
         ),
         (Far(0.5, "w", 3), Far(0.0, "", 3), Kind.PROBLEM, "not close"),
         (Far(math.inf, "w", 3), Far(0.0, "", 3), Kind.PROBLEM, "by inf at most, in w; two lives with this Python are"),
@@ -58,9 +58,8 @@ def test_what_a_difference_means(far: Far, own: Far | None, kind: Kind, said: st
 def test_the_metric_that_differs_most() -> None:
     one = {"loss": 1.0, "a": 2.0, "val_loss": 1.0, "nan": math.nan, "zero": 0.0}
     assert furthest_metric(one, one, 7) == Far(0.0, "", 7)
-    assert furthest_metric(one, one | {"loss": 1.5, "a": 2.5, "val_loss": 9.0}, 7) == Far(
-        0.5 / 1.5, "the metric loss", 7
-    )
+    other = one | {"loss": 1.5, "a": 2.5, "val_loss": 9.0}
+    assert furthest_metric(one, other, 7) == Far(0.5 / 1.5, "the metric loss", 7)
     assert furthest_metric(one, one | {"a": math.nan}, 7).relative == math.inf
     assert furthest_metric(one, {name: one[name] for name in one if name != "a"}, 7).relative == math.inf
 
@@ -117,11 +116,9 @@ def test_what_cannot_be_rehearsed_is_told(facts: Facts, monkeypatch: pytest.Monk
     assert "TMPDIR" in only(rehearse(facts, HERE)).cure
 
 
-def test_the_error_of_a_python_that_cannot_go_on_is_told(
-    facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_of_a_python_that_cannot_go_on(facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = program(tmp_path / "broken", "echo first; echo No module named trainerd >&2; exit 3")
-    monkeypatch.setattr(rehearsal.sys, "executable", str(broken))
+    monkeypatch.setattr(sys, "executable", str(broken))
     found = only(rehearse(facts, HERE))
     assert found.kind is Kind.PROBLEM and found.said.endswith("goes on from step 5: No module named trainerd")
 

@@ -56,8 +56,8 @@ def _service(config: Config) -> known.Service | None:
 def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
     if python is None:
         return
-    from trainerd.doctor.python import Python
-    from trainerd.doctor.rehearsal import rehearse
+    from trainerd.doctor.upgrade.python import Python
+    from trainerd.doctor.upgrade.rehearsal import rehearse
 
     with tempfile.TemporaryDirectory(prefix="trainerd-doctor-") as scratch:
         other = Python.find(python, Path(scratch))

@@ -16,7 +16,7 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
-from trainerd.doctor.python import Python, TimedOutError
+from trainerd.doctor.upgrade.python import Python, TimedOutError
 from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import free_bytes
