@@ -47,7 +47,6 @@ def test_an_upgrade_is_rehearsed(start: Start, project: Path, tmp_path: Path) ->
     for setting, part in (
         ("", "20 steps from step 30 on"),
         ("near", "close: 20 steps"),
-        ("far", "not close: 20 steps"),
         ("fails", "impossible with"),
     ):
         venv = tmp_path / f"venv {setting}"

@@ -124,13 +124,15 @@ def test_the_error_of_a_python_that_cannot_go_on(facts: Facts, tmp_path: Path, m
 
 
 def test_what_takes_too_long_is_ended_with_all_that_it_started(rundir: RunDirectory, tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    slow = Python(program(tmp_path / "slow", f"sleep 100 & echo $! > {started}; sleep 100"))
+    held = tmp_path / "held"  # by every one of its processes
+    os.mkfifo(held)
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    slow = Python(program(tmp_path / "slow", f"exec 3> {held}; sleep 100 & sleep 100"))
     with pytest.raises(TimedOutError, match="had not begun"):
         slow.train([], rundir, tmp_path, 0.5)
-    pid = started.read_text().strip()
-    state = Path(f"/proc/{pid}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""  # when the last of them has ended
+    os.close(reader)
 
 
 def test_a_life_speaks_for_no_service_and_is_no_run_that_is_listed(
