@@ -18,7 +18,6 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
 
 _ASKED_SECS = 20.0
-_NICE = 10
 _NOT_PASSED_ON = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "TRAINERD_RANK")
 _VERSIONS = (
     "import json, platform; from importlib import metadata\n"
@@ -38,10 +37,12 @@ class Python:
     Attributes:
       program: its path. It is not resolved: a virtual environment is found by the link that it has.
       versions: of what is installed there that matters, by name; empty if it was not asked.
+      nice: how far it makes way for other processes; see nice(1).
     """
 
     program: Path
     versions: Mapping[str, str] = field(default_factory=dict)
+    nice: int = 0
 
     def __str__(self) -> str:
         told = ", ".join(f"{name} {self.versions[name]}" for name in NAMES if name in self.versions)
@@ -129,7 +130,7 @@ class Python:
                 start_new_session=True,
             ) as process,
         ):
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)  # the run itself may train meanwhile
+            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self.nice)
             try:
                 return process.wait(seconds)
             finally:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainerd import text
@@ -26,6 +26,7 @@ STEPS = 20
 LIMIT_SECS = 110.0  # for all of it: the command promises two minutes
 _COPIES = 4  # one of the checkpoint, and one for each life's end
 _CLOSE = 0.01  # as a share of the largest element
+_NICE = 10  # where the run itself trains meanwhile
 _EVALUATION = "val_"
 _STAY = "stay with the versions that are installed here"
 
@@ -87,7 +88,8 @@ class _Rehearsal:
         self._newest = newest
         self._folder = folder
         self._until = time.monotonic() + LIMIT_SECS
-        self._here = Python(Path(sys.executable))
+        self._nice = _NICE if facts.pid is not None else 0
+        self._here = Python(Path(sys.executable), nice=self._nice)
         self._copied = self._copy(facts.rundir, "here")
 
     def of(self, other: Python) -> Finding:
@@ -96,7 +98,7 @@ class _Rehearsal:
         if error := self._train(self._here, "here"):
             cure = "look at `trainerd status` and the log; the other one was not tried."
             return problem(SUBJECT, f"not even this Python goes on from step {self._newest.step}: {error}", cure)
-        if error := self._train(other, "there"):
+        if error := self._train(replace(other, nice=self._nice), "there"):
             return problem(SUBJECT, f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")
         steps = [self._end(name).step for name in ("here", "there")]
         if steps[0] != steps[1]:
@@ -115,8 +117,11 @@ class _Rehearsal:
     def _judge(self, told: str, far: Far) -> Finding:
         """What a difference means: two lives with this Python may differ too."""
         self._copy(self._copied, "again")
-        error = self._train(self._here, "again")
-        own = self._compare("here", "again") if not error else None
+        try:
+            error = self._train(self._here, "again")
+            own = self._compare("here", "again") if not error else None
+        except TimedOutError:  # what is known by now is told
+            own = None
         return judge(told, far, own)
 
     # ------------------------------------------------------------------ lives
@@ -187,7 +192,7 @@ def judge(told: str, far: Far, own: Far | None) -> Finding:
       own: how far two lives with this Python are from each other; None if that could not be tried.
     """
     if own is None:
-        repeats = "a second life with this Python failed"
+        repeats = "a second life with this Python failed, or there was no time for it"
     elif not own.where:
         repeats = "two lives with this Python are the same, bit for bit"
     else:
