@@ -95,6 +95,13 @@ class ReleaseError(TrainerdError):
     summary = "a release did not give what its checkpoint gives"
 
 
+class DiagnosisError(TrainerdError):
+    """`trainerd doctor` found a problem. As with `prove`, what it says of the run is the command's result."""
+
+    exit_code = 70
+    summary = "`trainerd doctor` found a problem"
+
+
 class StorageError(TrainerdError):
     """The run directory cannot be read or written."""
 

@@ -774,3 +774,19 @@ def valley() -> trainerd.Job:
         return {"loss": loss}
 
     return dataclasses.replace(made, train_step=train_step, state={**made.state, "optimizer": optimizer})
+
+
+def upgraded() -> trainerd.Job:
+    """What it computes depends on the Python that it is called with, as between two versions of a library."""
+    how = os.environ.get("UPGRADED", "")
+    if how == "fails":
+        raise ImportError("the new version has no such thing")
+    w = tf.Variable(tf.ones([4], tf.float64))
+    factor = 1e-9 if how == "near" else 0.0
+    random = tf.random.Generator.from_seed(7)
+
+    def train_step() -> dict[str, tf.Tensor]:
+        w.assign(w * 0.9 + random.normal([4], dtype=tf.float64) * (1 + factor))
+        return {"loss": tf.reduce_sum(tf.abs(w))}
+
+    return trainerd.Job(train_step, state={"w": w, "random": random})

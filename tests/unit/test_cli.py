@@ -257,6 +257,7 @@ def test_exit_codes_are_those_of_the_design() -> None:
         "RepeatedFailureError": 65,
         "ProofError": 70,
         "ReleaseError": 70,
+        "DiagnosisError": 70,
         "StorageError": 74,
         "InUseError": 75,
         "PeerLostError": 76,

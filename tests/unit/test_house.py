@@ -46,7 +46,7 @@ FLOORS = [
     {"experiment", "experiment/export"},
     {"compat", "compat/estimator", "daemon/systemd", "sessions"},
     {"daemon"},
-    {"proof", "proof/traced", "release", "watch"},
+    {"doctor", "doctor/upgrade", "proof", "proof/traced", "release", "watch"},
     {"cli"},
     {"cli/commands", "cli/commands/history", "cli/commands/jobs", "cli/commands/runs", "cli/commands/training"},
     {"examples"},

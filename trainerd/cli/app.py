@@ -43,6 +43,7 @@ COMMANDS = {
     "init": ("jobs", "Write a config and a small job to start from."),
     "check": ("jobs", "Try a job: two steps, one save and one restore."),
     "prove": ("jobs", "Prove that a run that is interrupted is the run that is not."),
+    "doctor": ("jobs", "Show what would go wrong with a run."),
     "export": ("jobs", "Package a checkpoint for use elsewhere."),
     "predict": ("jobs", "Write the predictions of a checkpoint."),
     "install": ("jobs", "Install a systemd unit."),

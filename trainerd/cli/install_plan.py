@@ -63,7 +63,7 @@ def make_plan(user: bool, name: str | None, config_path: Path | None) -> Plan:
     template = f"{NAME}@.service" if name else f"{NAME}.service"
     folder = config_home() / "systemd" / "user" if user else machine.MACHINE.units
     try:
-        exec_start = f"{program()} run --config {_config_argument(found, user, name)}"
+        exec_start = f"{program()} run --config {config_argument(found, user, name)}"
     except ValueError as error:
         raise UsageError(f"{error}. Move it.") from None
     text = units.render(read_template(template), exec_start, user=user)
@@ -82,8 +82,12 @@ def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path
     return (config_path / configs.NAME if config_path.is_dir() else config_path).absolute()
 
 
-def _config_argument(config_path: Path, user: bool, name: str | None) -> str:
-    """The config as the unit names it: a template names one for each instance."""
+def config_argument(config_path: Path, user: bool, name: str | None) -> str:
+    """The config as the unit names it: a template names one for each instance.
+
+    Raises:
+      ValueError: no unit can name it.
+    """
     if name is None:
         return units.quote(str(config_path))
     return f"%E/{NAME}/%i.toml" if user else units.quote(str(machine.MACHINE.configs)) + "/%i.toml"

@@ -15,7 +15,8 @@ Fingerprint = dict[str, str]
 
 _STATE = "job.state"
 _GRAPH = "job.graph"
-_SOURCES = ("job.source", "software.")  # the same ones build the same graph
+SOFTWARE = "software."  # and the name of a package
+_SOURCES = ("job.source", SOFTWARE)  # the same ones build the same graph
 _OPTIMIZER = "job.optimizer."  # and where it stands
 _PIPELINE = "input.pipeline"
 _POSITION = ("input.element_spec", _PIPELINE)

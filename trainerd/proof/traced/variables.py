@@ -25,13 +25,20 @@ class Difference:
     Attributes:
       name: its name in the checkpoints.
       why: how it differs, in words.
+      relative: the largest difference of two elements, as a share of the largest element; None where it is no number.
     """
 
     name: str
     why: str
+    relative: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name without what every name ends with."""
+        return self.name.removesuffix(_VALUE)
 
     def __str__(self) -> str:
-        return f"{self.name.removesuffix(_VALUE)}: {self.why}"
+        return f"{self.label}: {self.why}"
 
 
 class Comparison:
@@ -63,7 +70,7 @@ class Comparison:
                 continue
             one, other = (_value(reader, name) for reader in self._readers)
             if why := _difference(one, other):
-                yield Difference(name, why)
+                yield Difference(name, why, _relative(one, other))
 
 
 def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
@@ -99,9 +106,22 @@ def _difference(one: NDArray[Any], other: NDArray[Any]) -> str:
     if not differing:
         return ""
     said = f"{differing:,} of {ours.size:,} bytes differ"
-    if np.issubdtype(one.dtype, np.number) and not np.issubdtype(one.dtype, np.complexfloating):
+    if _is_real(one):
         said += f", by {_furthest(one, other):.3g} at most"
     return said
+
+
+def _relative(one: NDArray[Any], other: NDArray[Any]) -> float | None:
+    """How far two values differ, as a share of the largest element; see `Difference`."""
+    if one.dtype != other.dtype or one.shape != other.shape or not _is_real(one):
+        return None
+    scale = max(float(np.nanmax(np.abs(each.astype(np.float64)), initial=0.0)) for each in (one, other))
+    furthest = _furthest(one, other)
+    return furthest / scale if scale and np.isfinite(furthest) and np.isfinite(scale) else None
+
+
+def _is_real(value: NDArray[Any]) -> bool:
+    return np.issubdtype(value.dtype, np.number) and not np.issubdtype(value.dtype, np.complexfloating)
 
 
 def _furthest(one: NDArray[Any], other: NDArray[Any]) -> float:

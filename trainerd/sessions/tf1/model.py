@@ -12,10 +12,10 @@ import tensorflow as tf
 import xxhash
 
 from trainerd.checkpoints.contents.random_ops import calls_python, random_ops
+from trainerd.config.software import of_software
 from trainerd.errors import DataError
 from trainerd.sessions.tf1.positions import IteratorPosition
 from trainerd.sessions.tf1.state import GraphSnapshot, GraphState
-from trainerd.version import __version__
 
 tf1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -146,8 +146,7 @@ class GraphModel:
         digest = xxhash.xxh3_64_hexdigest(self._state.description.encode())
         return {
             "job.state": f"{len(self._state.description.splitlines())} tensors, {digest}",
-            "software.tensorflow": tf.__version__,
-            "software.trainerd": __version__,
+            **of_software(),
         }
 
     def evaluate(self) -> dict[str, float]:

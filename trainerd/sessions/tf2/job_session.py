@@ -25,6 +25,7 @@ from trainerd.checkpoints.contents.object_graph import own_objects, tracked_obje
 from trainerd.checkpoints.contents.random_ops import calls_python, require_kept
 from trainerd.checkpoints.contents.unsaved_variables import require_held
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
+from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
@@ -41,7 +42,6 @@ from trainerd.sessions.tf2.numbers import Numbers
 from trainerd.sessions.tf2.replicated_loop import ReplicatedLoop
 from trainerd.sessions.tf2.weights import weights_of
 from trainerd.sessions.tf2.while_loop import GraphLoop
-from trainerd.version import __version__
 from trainerd.workers.engine.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ class FunctionSession:
     def fingerprint(self) -> dict[str, str]:
         """What the job's state and its dataset are."""
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
-        found |= {"software.tensorflow": tf.__version__, "software.trainerd": __version__}
+        found |= of_software()
         found |= optimizer_kinds(self._job.state)
         if self._iterator is not None and (self._restores_input or not self._exact_input):
             found |= pipeline.fingerprint([self._job.dataset])

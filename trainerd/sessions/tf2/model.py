@@ -13,6 +13,7 @@ from trainerd.checkpoints.contents.keras_variables import optimizer_kinds
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects
 from trainerd.checkpoints.contents.unsaved_variables import require_held
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
+from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError
 from trainerd.job.user_code import called_at_boundary
 from trainerd.sessions.input import pipeline
@@ -22,7 +23,6 @@ from trainerd.sessions.input.shuffle_order import begin_order, restore_order, wa
 from trainerd.sessions.tf2.deferred_restore import DeferredRestore
 from trainerd.sessions.tf2.tracked import Tracked
 from trainerd.sessions.tf2.weights import weights_of
-from trainerd.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class CheckpointModel:
 
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""
-        found = {"software.tensorflow": tf.__version__, "software.trainerd": __version__}
+        found = of_software()
         found |= optimizer_kinds(self._tracked.parts())
         if inputs := self._tracked.iterators():
             found |= pipeline.fingerprint([dataset_of(each) for each in inputs])

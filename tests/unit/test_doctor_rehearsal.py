@@ -1,0 +1,147 @@
+"""The rehearsal of an upgrade: what a difference means, and Pythons that are none."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Cli
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.config.schema import ClusterConfig, Config
+from trainerd.doctor.facts import Facts, gather
+from trainerd.doctor.finding import Finding, Kind
+from trainerd.doctor.upgrade import rehearsal
+from trainerd.doctor.upgrade.python import Python, TimedOutError
+from trainerd.doctor.upgrade.rehearsal import Far, furthest_metric, judge, rehearse
+from trainerd.loop.fake import FakeSnapshot
+from trainerd.rundir.paths import RunDirectory
+
+HERE = Python(Path(sys.executable))
+
+
+def program(path: Path, text: str) -> Path:
+    """A program of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("far", "own", "kind", "said"),
+    [
+        (
+            Far(1e-6, "w", 3),
+            Far(0.0, "", 3),
+            Kind.WARNING,
+            "differ from those of this Python, by 1e-06",
+        ),
+        (Far(0.5, "w", 3), Far(0.0, "", 3), Kind.PROBLEM, "not close"),
+        (Far(math.inf, "w", 3), Far(0.0, "", 3), Kind.PROBLEM, "by inf at most, in w; two lives with this Python are"),
+        (Far(0.5, "w", 3), Far(0.4, "v", 3), Kind.WARNING, "two lives with this Python differ too, by 0.4 in v"),
+        (Far(0.5, "w", 3), None, Kind.PROBLEM, "a second life with this Python failed"),
+    ],
+)
+def test_what_a_difference_means(far: Far, own: Far | None, kind: Kind, said: str) -> None:
+    found = judge("20 steps", far, own)
+    assert found.kind is kind and said in found.said and "installed here" in found.cure
+
+
+def test_the_metric_that_differs_most() -> None:
+    one = {"loss": 1.0, "a": 2.0, "val_loss": 1.0, "nan": math.nan, "zero": 0.0}
+    assert furthest_metric(one, one, 7) == Far(0.0, "", 7)
+    other = one | {"loss": 1.5, "a": 2.5, "val_loss": 9.0}
+    assert furthest_metric(one, other, 7) == Far(0.5 / 1.5, "the metric loss", 7)
+    assert furthest_metric(one, one | {"a": math.nan}, 7).relative == math.inf
+    assert furthest_metric(one, {name: one[name] for name in one if name != "a"}, 7).relative == math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "is no program"),
+        ("exit 1", "is no Python that tells what is installed there"),
+        ("echo '[1, 2]'", "is no Python that tells"),
+        ("""echo '{"python": "3.12.1"}'""", "trainerd is not installed there"),
+    ],
+)
+def test_a_python_that_is_none_is_a_mistake_of_the_command_line(
+    rundir: RunDirectory, cli: Cli, tmp_path: Path, text: str | None, said: str
+) -> None:
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    if text is not None:
+        program(venv / "bin" / "python", text)
+    code, printed = cli("doctor", "--logdir", str(rundir.path), "--python", str(venv))
+    assert code == 64 and said in printed
+    code, printed = cli("doctor", "--logdir", str(rundir.path), "--python", str(venv / "bin" / "python"))
+    assert code == 64 and said in printed
+
+
+def test_a_virtual_environment_is_not_resolved(tmp_path: Path) -> None:
+    """Its python is a link, by which it is known."""
+    link = tmp_path / "venv" / "bin" / "python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(program(tmp_path / "real", """echo '{"python": "3.12.1", "trainerd": "0.1.0"}'"""))
+    found = Python.find(tmp_path / "venv", tmp_path)
+    assert found.program == link and str(found) == f"{link} (trainerd 0.1.0, python 3.12.1)"
+
+
+@pytest.fixture
+def facts(rundir: RunDirectory) -> Facts:
+    """A run with a checkpoint at step 5."""
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("test"))
+    return gather(Config(entry="a:b", logdir=str(rundir.path)), rundir)
+
+
+def only(findings: Iterable[Finding]) -> Finding:
+    [found] = findings
+    assert found.cure
+    return found
+
+
+def test_what_cannot_be_rehearsed_is_told(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no checkpoint yet" in only(rehearse(replace(facts, newest=None), HERE)).said
+    cluster = replace(facts.config, cluster=ClusterConfig(workers=("a:1", "b:2")))
+    assert "several workers" in only(rehearse(replace(facts, config=cluster), HERE)).said
+    monkeypatch.setattr(rehearsal, "free_bytes", lambda path: 1)
+    assert "TMPDIR" in only(rehearse(facts, HERE)).cure
+
+
+def test_the_error_of_a_python_that_cannot_go_on(facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = program(tmp_path / "broken", "echo first; echo No module named trainerd >&2; exit 3")
+    monkeypatch.setattr(sys, "executable", str(broken))
+    found = only(rehearse(facts, HERE))
+    assert found.kind is Kind.PROBLEM and found.said.endswith("goes on from step 5: No module named trainerd")
+
+
+def test_what_takes_too_long_is_ended_with_all_that_it_started(rundir: RunDirectory, tmp_path: Path) -> None:
+    held = tmp_path / "held"  # by every one of its processes
+    os.mkfifo(held)
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    slow = Python(program(tmp_path / "slow", f"exec 3> {held}; sleep 100 & sleep 100"))
+    with pytest.raises(TimedOutError, match="had not begun"):
+        slow.train([], rundir, tmp_path, 0.5)
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""  # when the last of them has ended
+    os.close(reader)
+
+
+def test_a_life_speaks_for_no_service_and_is_no_run_that_is_listed(
+    rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/none")
+    seen = tmp_path / "seen"
+    asked = Python(program(tmp_path / "asked", f"env > {seen}"))
+    assert asked.train([], rundir, tmp_path, 10.0) == ""
+    found = dict(line.split("=", 1) for line in seen.read_text().splitlines() if "=" in line)
+    assert "NOTIFY_SOCKET" not in found and found["XDG_STATE_HOME"] == str(tmp_path / "state")
+    assert found["PWD"] == str(tmp_path) and os.environ["NOTIFY_SOCKET"] == "/run/none"

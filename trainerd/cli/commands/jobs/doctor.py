@@ -1,0 +1,84 @@
+"""`trainerd doctor`: what would go wrong with a run, before it does."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from trainerd.cli import options
+from trainerd.cli.installed import service_of
+from trainerd.cli.say import say
+from trainerd.doctor import facts as known
+from trainerd.doctor import systemd
+from trainerd.doctor.examine import examine
+from trainerd.doctor.facts import Facts
+from trainerd.doctor.finding import Finding, Kind, in_order
+from trainerd.errors import DiagnosisError
+
+
+@click.command("doctor")
+@options.config_option
+@options.logdir_option
+@options.run_argument
+@click.option(
+    "--python",
+    metavar="VENV",
+    type=click.Path(path_type=Path),
+    help="Rehearse an upgrade: train 20 steps from a copy of the newest checkpoint in this virtual environment.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
+def command(config_path: Path | None, logdir: Path | None, python: Path | None, as_json: bool) -> None:
+    """Show what would go wrong with a run: disk, file system, permissions, clock, unit, memory, versions, GPU.
+
+    The run directory is not touched, and TensorFlow is not imported.
+    """
+    config = options.config_of_run(config_path, logdir)
+    rundir = options.find_rundir(config_path, config.rundir)
+    facts = known.gather(config, rundir, service_of(config.path) if config.path is not None else None)
+    if facts.service is None and facts.pid is not None:
+        facts = replace(facts, service=systemd.service_of(facts.pid))
+    findings = in_order([*_rehearsed(facts, python), *examine(facts)])
+    if as_json:
+        say(json.dumps([finding.to_json() for finding in findings]))
+    else:
+        say(table(findings))
+    count = sum(finding.kind is Kind.PROBLEM for finding in findings)
+    if count:
+        raise DiagnosisError(f"{count} {'problem was' if count == 1 else 'problems were'} found in {rundir.path}.")
+
+
+def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
+    if python is None:
+        return
+    from trainerd.doctor.upgrade.python import Python
+    from trainerd.doctor.upgrade.rehearsal import rehearse
+
+    with tempfile.TemporaryDirectory(prefix="trainerd-doctor-") as scratch:
+        other = Python.find(python, Path(scratch))
+    yield from rehearse(facts, other)
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """The findings for a person: a line each, the cure in a second one, and a verdict."""
+    kinds, subjects = (max(map(len, column)) for column in zip(*((f.kind, f.subject) for f in findings), strict=True))
+    lines = []
+    for each in findings:
+        lines.append(f"{each.kind:<{kinds}}  {each.subject:<{subjects}}  {_in_a_line(each.said)}")
+        if each.cure:
+            lines.append(f"{'':<{kinds}}  {'':<{subjects}}  → {_in_a_line(each.cure)}")
+    return "\n".join([*lines, "", _verdict(findings)])
+
+
+def _in_a_line(said: str) -> str:
+    return " ".join(said.split())
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    counts = {kind: sum(each.kind is kind for each in findings) for kind in (Kind.PROBLEM, Kind.WARNING)}
+    told = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
+    return f"{', '.join(told)}." if told else "All is well."

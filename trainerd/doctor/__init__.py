@@ -1,0 +1,1 @@
+"""`trainerd doctor`: what would go wrong with a run, before it does."""

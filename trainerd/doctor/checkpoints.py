@@ -1,0 +1,76 @@
+"""Whether the checkpoint from which the next start goes on verifies, and whether one is in quarantine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from trainerd import text
+from trainerd.checkpoints import latest
+from trainerd.checkpoints.catalogue import Catalogue
+from trainerd.doctor.facts import Facts
+from trainerd.doctor.finding import Finding, problem, warning, well
+from trainerd.rundir.paths import RunDirectory
+
+SUBJECT = "checkpoints"
+_MOST_BYTES = 4 << 30  # are read in less than a minute
+
+
+def look(facts: Facts) -> Iterator[Finding]:
+    """Read the newest one, unless that would take long; and those before it, if it is damaged."""
+    yield from unread(facts)
+    yield from quarantined(facts.rundir)
+    if facts.newest is None or facts.newest.size <= _MOST_BYTES:
+        yield from verified(facts.rundir)
+    else:
+        told = f"step {facts.newest.step:,} has {text.size(facts.newest.size)}, which is too much to read here"
+        yield well(SUBJECT, f"{told}; each start verifies it")
+
+
+def unread(facts: Facts) -> Iterator[Finding]:
+    """What could not be read of the run directory."""
+    yield from (problem(SUBJECT, said, "mend that, and type this again.") for said in facts.unread)
+    if facts.state is None and not facts.unread and os.path.lexists(facts.rundir.state):
+        cure = "the next start writes it anew: nothing is lost with it."
+        yield warning(SUBJECT, f"{facts.rundir.state} says nothing that can be understood", cure)
+
+
+def verified(rundir: RunDirectory) -> Iterator[Finding]:
+    """Whether a start finds a checkpoint that is what was written. Nothing is moved."""
+    found, damaged = latest.newest_sound(rundir, Catalogue.read(rundir))
+    if damaged and found is None:
+        yield problem(
+            SUBJECT, f"none verifies: {_why(damaged)}", "bring one back from a backup: no start begins anew over them."
+        )
+    elif damaged and found is not None:
+        yield problem(
+            SUBJECT,
+            f"a start goes on from step {found.step:,}: {_why(damaged)}",
+            "look at the disk (`dmesg`, `smartctl -a`); bring the later one back from a backup, if there is one.",
+        )
+    elif found is not None:
+        yield well(SUBJECT, f"step {found.step:,}, {text.size(found.size)}, is what was written")
+    elif foreign := rundir.foreign_checkpoints():
+        yield problem(
+            SUBJECT,
+            f"{foreign[-1]} is there without a manifest: a start refuses to begin over it",
+            "set another `logdir`, or move it away.",
+        )
+    else:
+        yield well(SUBJECT, "none yet: a start begins at step 0")
+
+
+def quarantined(rundir: RunDirectory) -> Iterator[Finding]:
+    """Whether a checkpoint did not verify at an earlier start."""
+    folder = rundir.quarantine
+    names = os.listdir(folder) if folder.is_dir() and not folder.is_symlink() else []
+    if names:
+        yield warning(
+            SUBJECT,
+            f"{folder} has {len(names)} {'file' if len(names) == 1 else 'files'} that did not verify",
+            "`trainerd events` says when and why; look at the disk, and delete them.",
+        )
+
+
+def _why(damaged: dict[int, str]) -> str:
+    return "; ".join(f"step {step}: {why}" for step, why in damaged.items())

@@ -1,0 +1,97 @@
+"""Disk space and inodes for the checkpoints to come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from trainerd import text
+from trainerd.config.schema import CheckpointConfig
+from trainerd.doctor.facts import Facts
+from trainerd.doctor.finding import Finding, problem, warning, well
+from trainerd.system.durable_files import free_bytes
+
+SPACE, INODES = "disk space", "inodes"
+_BESIDE = 3  # files beside those that a manifest names: itself, the results of evaluations, a pin
+_SOON_SECS = 30 * 86400.0
+_FREE_IT = "free some space there, or set a smaller `checkpoint.keep_last`, or another `logdir` on a larger disk."
+
+
+def look(facts: Facts) -> Iterator[Finding]:
+    """Look at the file system of the run directory."""
+    found = os.statvfs(facts.folder)
+    free = free_bytes(facts.folder)
+    newest = facts.newest
+    if newest is None:
+        yield well(SPACE, f"{text.size(free)} are free; what a checkpoint needs is known after the first one")
+        return
+    to_come = checkpoints_to_come(facts.config.checkpoint, len(facts.rundir.steps()), len(facts.rundir.pinned()))
+    yield space(free, newest.size, to_come)
+    yield from filling(facts.config.checkpoint, free - to_come * newest.size, newest.size)
+    yield inodes(found.f_favail if found.f_files else None, len(newest.files), to_come)
+
+
+def checkpoints_to_come(config: CheckpointConfig, there: int, pinned: int) -> int:
+    """How many more checkpoints there will be at once than now, at most, with the one that is being written.
+
+    Args:
+      config: the rules of retention.
+      there: how many there are.
+      pinned: how many of those are pinned, and stay beside the others.
+    """
+    kept = config.keep_last + pinned
+    kept += config.keep_best if config.best is not None else 0
+    kept += config.keep_minima if config.minima else 0
+    return max(1, kept + 1 - there)
+
+
+def space(free: int, size: int, to_come: int) -> Finding:
+    """Whether the checkpoints to come fit.
+
+    Args:
+      free: bytes.
+      size: bytes of the newest checkpoint.
+      to_come: how many more there will be.
+    """
+    needed = to_come * size
+    told = f"{_count(to_come, f' of {text.size(size)}')} to come, and {text.size(free)} are free"
+    if free < size:
+        return problem(SPACE, f"not even the next checkpoint fits: {told}", _FREE_IT)
+    if free < needed:
+        return problem(SPACE, f"the disk is full after {free // max(size, 1)} more: {told}", _FREE_IT)
+    return well(SPACE, told)
+
+
+def filling(config: CheckpointConfig, left: int, size: int) -> Iterator[Finding]:
+    """Whether the checkpoints that are kept for good fill the disk soon; `left` and `size` are in bytes."""
+    if not config.keep_every_hours or not size or left < 0:
+        return
+    seconds = (left // size) * config.keep_every_hours * 3600
+    if seconds < _SOON_SECS:
+        yield warning(
+            SPACE,
+            f"checkpoint.keep_every_hours = {config.keep_every_hours:g} keeps one of {text.size(size)} each time for "
+            f"good: the disk is full after {text.seconds(seconds)} of training",
+            "set it higher, or free some space.",
+        )
+
+
+def inodes(available: int | None, files: int, to_come: int) -> Finding:
+    """Whether the file system has names for their files.
+
+    Args:
+      available: how many more files may be made; None if the file system does not count them.
+      files: how many the newest checkpoint has.
+      to_come: how many more checkpoints there will be.
+    """
+    if available is None:
+        return well(INODES, "the file system does not count them")
+    needed = to_come * (files + _BESIDE)
+    told = f"{available:,} are free, and {_count(to_come, f' with {needed:,} files')} to come"
+    if available < needed:
+        return problem(INODES, told, "delete files that nobody needs: `df -i` and `du --inodes` show where they are.")
+    return well(INODES, told)
+
+
+def _count(checkpoints: int, described: str) -> str:
+    return f"1 checkpoint{described} is" if checkpoints == 1 else f"{checkpoints} checkpoints{described} are"

@@ -1,0 +1,109 @@
+"""What is known of a run before anything is looked at: its config, its state, its newest checkpoint, its process."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.manifest import Manifest
+from trainerd.config.schema import Config
+from trainerd.errors import TrainerdError
+from trainerd.rundir.lock import read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import State, read_state
+
+_MOST = float(1 << 62)  # a state.json may say anything
+
+
+@dataclass(frozen=True)
+class Service:
+    """The systemd unit that trains a config.
+
+    Attributes:
+      name: what `systemctl` calls it.
+      user: whether it is one of `systemctl --user`.
+    """
+
+    name: str
+    user: bool
+
+    @property
+    def systemctl(self) -> str:
+        """The command for it, as it is typed."""
+        return "systemctl --user" if self.user else "systemctl"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run.
+
+    Attributes:
+      config: what it trains.
+      rundir: its run directory, which may not be there yet.
+      state: what it says of itself; None if it has not begun, or says nothing that can be understood.
+      newest: the checkpoint from which the next start goes on; None if there is none.
+      pid: the process that trains it now; None if none does.
+      service: the unit that trains it; None if none is known.
+      unread: what could not be read of the run directory, and why.
+    """
+
+    config: Config
+    rundir: RunDirectory
+    state: State | None = None
+    newest: Manifest | None = None
+    pid: int | None = None
+    service: Service | None = None
+    unread: tuple[str, ...] = ()
+
+    @property
+    def step_secs(self) -> float | None:
+        """How long a step took at the last rate that is known."""
+        rate = _sane(self.state.steps_per_sec) if self.state is not None else None
+        return 1 / rate if rate else None
+
+    @property
+    def save_secs(self) -> float | None:
+        """How long the last save took, from the boundary until it was durable."""
+        saved = self.state.last_checkpoint if self.state is not None else None
+        return _sane(saved.seconds) if saved is not None else None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The resident memory of the process when it last said so."""
+        found = _sane(self.state.memory_bytes) if self.state is not None else None
+        return int(found) if found else None
+
+    @property
+    def folder(self) -> Path:
+        """The run directory, or the nearest folder above it that is there."""
+        path = self.rundir.path
+        return next(each for each in (path, *path.parents) if each.is_dir())
+
+
+def _sane(value: float | None) -> float | None:
+    """A measure that a file states; None where it is none that could have been measured."""
+    if value is None or not (0 <= value <= _MOST) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def gather(config: Config, rundir: RunDirectory, service: Service | None = None) -> Facts:
+    """Read what a run directory says. What cannot be read is told in `unread`."""
+    unread: list[str] = []
+    state, newest, holder = None, None, None
+    try:
+        state = read_state(rundir.state)
+    except TrainerdError as error:
+        unread.append(str(error))
+    try:
+        newest = catalogue.newest(rundir)
+    except TrainerdError as error:
+        unread.append(str(error))
+    try:
+        holder = read_holder(rundir)
+    except TrainerdError as error:
+        unread.append(str(error))
+    pid = holder.pid if holder is not None else None
+    return Facts(config, rundir, state, newest, pid, service, tuple(unread))

@@ -1,0 +1,56 @@
+"""What `trainerd doctor` has found."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+
+class Kind(enum.StrEnum):
+    """How bad it is; in the order in which findings are shown."""
+
+    PROBLEM = "problem"
+    WARNING = "warning"
+    OK = "ok"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+      kind: how bad it is.
+      subject: what was looked at, such as "disk space".
+      said: what was seen, in a line.
+      cure: what to do about it; empty where nothing is to be done.
+    """
+
+    kind: Kind
+    subject: str
+    said: str
+    cure: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """The finding as JSON's types."""
+        return asdict(self) | {"kind": str(self.kind)}
+
+
+def problem(subject: str, said: str, cure: str) -> Finding:
+    """What stops the run, or loses what it saves."""
+    return Finding(Kind.PROBLEM, subject, said, cure)
+
+
+def warning(subject: str, said: str, cure: str) -> Finding:
+    """What may do so, or what nobody can see from here."""
+    return Finding(Kind.WARNING, subject, said, cure)
+
+
+def well(subject: str, said: str) -> Finding:
+    """What is as it should be, or does not matter to this run."""
+    return Finding(Kind.OK, subject, said)
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Problems first, then warnings, then what is well; each kind as it came."""
+    return sorted(findings, key=lambda each: list(Kind).index(each.kind))

@@ -1,0 +1,120 @@
+"""Whether fsync is honest, as far as that can be seen from here."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainerd.doctor import mounts
+from trainerd.doctor.facts import Facts
+from trainerd.doctor.finding import Finding, problem, warning, well
+from trainerd.doctor.mounts import Mount
+
+SUBJECT = "fsync"
+_TIMES = 5
+_BLOCK = b"\0" * 4096
+_SPINNING_SECS = 0.0005  # a disk of 15,000 turns a minute needs 2 ms on the average to come round
+_DEVICES = Path("/sys/dev/block")
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the kernel says of the disk below a file system; empty texts where it says nothing.
+
+    Attributes:
+      write_cache: "write back" if the disk keeps writes in a memory of its own, else "write through".
+      is_spinning: whether it has platters.
+    """
+
+    write_cache: str = ""
+    is_spinning: bool = False
+
+
+def look(facts: Facts) -> Iterator[Finding]:
+    """Look at the mount, at the disk below it, and at how long an fsync takes."""
+    mount = mounts.holding(mounts.PATH.read_text(errors="surrogateescape"), facts.folder.resolve())
+    if mount is not None:
+        yield from judge(mount, read_device(mount.number), time_fsync(facts.folder))
+
+
+def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Finding]:
+    """What can be seen of fsync.
+
+    Args:
+      mount: the file system.
+      device: the disk below it.
+      seconds: how long an fsync of a new block took, at the median; None if that was not tried.
+    """
+    told = f"{1000 * seconds:.2g} ms for a block" if seconds is not None else "was not tried"
+    if off := sorted(mount.options & {"nobarrier", "barrier=0"}):
+        yield problem(
+            SUBJECT,
+            f"{mount.point} is mounted with {off[0]}: a power cut may lose what was announced as saved",
+            f"`mount -o remount,barrier {mount.point}`, and take {off[0]} out of /etc/fstab.",
+        )
+    elif "data=writeback" in mount.options:
+        yield warning(
+            SUBJECT,
+            f"{mount.point} is mounted with data=writeback: after a power cut, files that were not put on disk "
+            "yet, such as curves and the log, may hold what was there before. Checkpoints are put on disk",
+            "mount it with data=ordered, the default.",
+        )
+    elif seconds is not None and device.is_spinning and seconds < _SPINNING_SECS:
+        yield warning(
+            SUBJECT,
+            f"{told}, faster than a spinning disk can be, which the kernel takes {mount.source} for: something in "
+            "between, such as a controller or a virtual machine's host, says it is done before it is",
+            "see that it has a battery, or turn its cache off.",
+        )
+    else:
+        cache = f", and the disk's cache is {device.write_cache}" if device.write_cache else ""
+        yield well(SUBJECT, f"{told}{cache}; nothing speaks against it, and a disk that lies cannot be seen from here")
+
+
+def read_device(number: str, devices: Path = _DEVICES) -> Device:
+    """What the kernel says of the disk of this number, such as "8:1"; a partition has its disk's queue.
+
+    Virtual disks are said to spin, and are not believed.
+    """
+    place = devices / number
+    queue = next((each for each in (place / "queue", place.resolve().parent / "queue") if each.is_dir()), None)
+    if queue is None:
+        return Device()
+    is_virtual = "virt" in str(queue.resolve())
+    return Device(_word(queue / "write_cache"), _word(queue / "rotational") == "1" and not is_virtual)
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def time_fsync(folder: Path, timer: Callable[[], float] = time.monotonic) -> float | None:
+    """How long an fsync of a new block takes at the median, in seconds. The file has no name at any time.
+
+    Returns:
+      None where the file system has no files without a name, or none may be made.
+    """
+    try:
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        return statistics.median(_one(descriptor, timer) for _ in range(_TIMES))
+    except OSError:  # the disk is full, which another finding says
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _one(descriptor: int, timer: Callable[[], float]) -> float:
+    os.write(descriptor, _BLOCK)
+    begun = timer()
+    os.fsync(descriptor)
+    return timer() - begun

@@ -1,0 +1,59 @@
+"""Whether there is a GPU, and whether the TensorFlow that is installed has what it takes to use it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Collection, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from trainerd.doctor.facts import Facts
+from trainerd.doctor.finding import Finding, warning, well
+from trainerd.doctor.systemd import Properties
+
+SUBJECT = "GPU"
+_DRIVER = Path("/proc/driver/nvidia/version")
+_SECS = 10.0
+
+
+def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
+    """Ask the driver, and look at what is installed; TensorFlow itself is not asked."""
+    distributions = {found.metadata["Name"].lower() for found in metadata.distributions() if found.metadata["Name"]}
+    unit = facts.service.name if facts.service is not None and properties.get("PrivateDevices") == "yes" else None
+    yield judge(listed(), _DRIVER.exists(), distributions, unit)
+
+
+def listed() -> list[str]:
+    """What `nvidia-smi -L` lists: a line for each GPU. Nothing where it cannot be run."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_SECS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    lines = [line.partition(" (UUID")[0] for line in done.stdout.splitlines() if line.startswith("GPU ")]
+    return lines if done.returncode == 0 else []
+
+
+def judge(gpus: Collection[str], has_driver: bool, distributions: Collection[str], hiding_unit: str | None) -> Finding:
+    """What can be said of it.
+
+    Args:
+      gpus: what `nvidia-smi -L` lists.
+      has_driver: whether the kernel has NVIDIA's driver.
+      distributions: the names of the packages that are installed, in small letters.
+      hiding_unit: the unit that trains, if it hides all devices.
+    """
+    if not gpus:
+        if has_driver:
+            cure = "type `nvidia-smi`: it says why. After an update of the driver, reboot."
+            return warning(SUBJECT, "the kernel has NVIDIA's driver, and nvidia-smi lists no GPU", cure)
+        return well(SUBJECT, "none of NVIDIA is seen: what trains here trains on the processor")
+    told = "; ".join(gpus)
+    if hiding_unit is not None:
+        cure = f"`systemctl edit {hiding_unit}` as docs/systemd.md says of a GPU."
+        return warning(SUBJECT, f"{told}, and the sandbox of {hiding_unit} hides it (PrivateDevices=yes)", cure)
+    if "tensorflow-cpu" in distributions:
+        return warning(SUBJECT, f"{told}, and tensorflow-cpu is installed", "`pip install 'tensorflow[and-cuda]'`.")
+    if not any(name.startswith("nvidia-cudnn") for name in distributions):
+        cure = "`pip install 'tensorflow[and-cuda]'`, unless CUDA and cuDNN are installed for the whole machine."
+        return warning(SUBJECT, f"{told}, and no package with CUDA's libraries is installed", cure)
+    return well(SUBJECT, f"{told}; CUDA's libraries are installed beside TensorFlow")

@@ -1,0 +1,1 @@
+"""Rehearses an upgrade: `trainerd doctor --python`."""

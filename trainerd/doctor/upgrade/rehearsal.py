@@ -1,0 +1,203 @@
+"""Rehearses an upgrade: a copy of the newest checkpoint is trained on with another Python, and with this one."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainerd import text
+from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.doctor.facts import Facts
+from trainerd.doctor.finding import Finding, problem, warning, well
+from trainerd.doctor.upgrade.python import Python, TimedOutError
+from trainerd.errors import StorageError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import free_bytes
+
+SUBJECT = "rehearsal"
+STEPS = 20
+LIMIT_SECS = 110.0  # for all of it: the command promises two minutes
+_COPIES = 4  # one of the checkpoint, and one for each life's end
+_CLOSE = 0.01  # as a share of the largest element
+_NICE = 10  # where the run itself trains meanwhile
+_EVALUATION = "val_"
+_STAY = "stay with the versions that are installed here"
+
+
+@dataclass(frozen=True)
+class Far:
+    """How far two lives ended from each other.
+
+    Attributes:
+      relative: the largest difference, as a share of the largest element of its tensor, or of the metric; infinity
+        where it is no number.
+      where: of what.
+      count: how many variables were compared.
+    """
+
+    relative: float
+    where: str
+    count: int
+
+
+def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
+    """Train some steps from the newest checkpoint with this Python and with another one, in a temporary folder.
+
+    Args:
+      facts: the run; it is left as it is.
+      other: the other Python.
+    """
+    newest = facts.newest
+    if newest is None:
+        yield warning(SUBJECT, "there is no checkpoint yet to go on from", "train until the first one.")
+        return
+    if facts.config.cluster.workers:
+        yield warning(SUBJECT, "a run of several workers is not rehearsed", "try it on a fork: `trainerd fork`.")
+        return
+    with tempfile.TemporaryDirectory(prefix="trainerd-doctor-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        if (free := free_bytes(folder)) < _COPIES * newest.size:
+            needed = f"{text.size(_COPIES * newest.size)} are needed in {folder.parent}, and {text.size(free)} are free"
+            yield warning(SUBJECT, needed, "set TMPDIR to a folder with more room.")
+            return
+        try:
+            yield _Rehearsal(facts, newest, folder).of(other)
+        except TimedOutError as error:
+            said = f"it was not done after {text.seconds(LIMIT_SECS)}: {error}"
+            yield warning(SUBJECT, said, "train a fork of the run there: `trainerd fork` makes one.")
+
+
+class _Rehearsal:
+    """Lives of one checkpoint, in one folder.
+
+    Args:
+      facts: the run.
+      newest: its newest checkpoint.
+      folder: where the lives are.
+    """
+
+    def __init__(self, facts: Facts, newest: Manifest, folder: Path) -> None:
+        self._facts = facts
+        self._newest = newest
+        self._folder = folder
+        self._until = time.monotonic() + LIMIT_SECS
+        self._nice = _NICE if facts.pid is not None else 0
+        self._here = Python(Path(sys.executable), nice=self._nice)
+        self._copied = self._copy(facts.rundir, "here")
+
+    def of(self, other: Python) -> Finding:
+        """The verdict on another Python."""
+        self._copy(self._copied, "there")
+        if error := self._train(self._here, "here"):
+            cure = "look at `trainerd status` and the log; the other one was not tried."
+            return problem(SUBJECT, f"not even this Python goes on from step {self._newest.step}: {error}", cure)
+        if error := self._train(replace(other, nice=self._nice), "there"):
+            return problem(SUBJECT, f"impossible with {other}: {error}", f"{_STAY}, or mend what it says.")
+        steps = [self._end(name).step for name in ("here", "there")]
+        if steps[0] != steps[1]:
+            said = f"impossible with {other}: it ends at step {steps[1]}, and this Python at {steps[0]}"
+            return problem(SUBJECT, said, f"{_STAY}.")
+        done = steps[0] - self._newest.step
+        if not done:
+            said = f"{other} reads step {steps[0]}, and no step is left to train"
+            return warning(SUBJECT, said, "give the dataset more batches, and type this again.")
+        far = self._compare("here", "there")
+        told = f"{done} steps from step {self._newest.step} on with {other}"
+        if not far.where:
+            return well(SUBJECT, f"{told} are those of this Python, bit for bit: {far.count} variables and the metrics")
+        return self._judge(told, far)
+
+    def _judge(self, told: str, far: Far) -> Finding:
+        """What a difference means: two lives with this Python may differ too."""
+        self._copy(self._copied, "again")
+        try:
+            error = self._train(self._here, "again")
+            own = self._compare("here", "again") if not error else None
+        except TimedOutError:  # what is known by now is told
+            own = None
+        return judge(told, far, own)
+
+    # ------------------------------------------------------------------ lives
+
+    def _copy(self, source: RunDirectory, name: str) -> RunDirectory:
+        """A run directory with nothing but the newest checkpoint in it."""
+        made = RunDirectory(self._folder / name, self._facts.rundir.basename)
+        made.create()
+        try:
+            for file in self._newest.files:
+                if manifests.is_needed(file) or (source.path / file).exists():
+                    shutil.copyfile(source.path / file, made.path / file, follow_symlinks=False)
+            manifests.verify(self._newest, made.path)
+        except (FileNotFoundError, DamagedError) as error:
+            step = self._newest.step
+            raise StorageError(f"the checkpoint of step {step} is gone, or damaged: {error}. Type it again.") from error
+        made.manifest(self._newest.step).write_bytes(self._newest.to_bytes())
+        return made
+
+    def _train(self, python: Python, name: str) -> str:
+        """Train from the checkpoint on. Returns the error; empty if there was none."""
+        options = ["--logdir", str(self._folder / name), "--max-steps", str(self._newest.step + STEPS)]
+        if self._facts.config.path is not None:
+            options += ["--config", str(self._facts.config.path)]
+        return python.train(options, RunDirectory(self._folder / name), self._folder, self._left())
+
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def _end(self, name: str) -> Manifest:
+        """The last checkpoint of a life."""
+        rundir = RunDirectory(self._folder / name, self._facts.rundir.basename)
+        return manifests.read(rundir.manifest(rundir.steps()[0]))
+
+    def _compare(self, one: str, other: str) -> Far:
+        ends = [self._end(name) for name in (one, other)]
+        rundirs = [RunDirectory(self._folder / name, self._facts.rundir.basename) for name in (one, other)]
+        prefixes = [rundir.prefix(end.step) for rundir, end in zip(rundirs, ends, strict=True)]
+        found = self._here.compare(prefixes[0], prefixes[1], self._folder, self._left())
+        relative = math.inf if found["relative"] is None else float(found["relative"])
+        of_variables = Far(relative, str(found["name"]), int(found["count"]))
+        return max(of_variables, furthest_metric(ends[0].metrics, ends[1].metrics, of_variables.count), key=_distance)
+
+
+def _distance(far: Far) -> tuple[float, bool]:
+    return far.relative, bool(far.where)
+
+
+def furthest_metric(one: Mapping[str, float], other: Mapping[str, float], count: int) -> Far:
+    """The metric in which two lives differ most. Those of an evaluation are left out: it comes by the clock."""
+    found = Far(0.0, "", count)
+    for name in sorted(name for name in {*one, *other} if not name.startswith(_EVALUATION)):
+        ours, theirs = one.get(name, math.nan), other.get(name, math.nan)
+        if ours == theirs or (name in one and name in other and ours != ours and theirs != theirs):
+            continue
+        relative = abs(ours - theirs) / max(abs(ours), abs(theirs))  # one of them is not 0
+        far = Far(relative if math.isfinite(relative) else math.inf, f"the metric {name}", count)
+        found = max(found, far, key=_distance)
+    return found
+
+
+def judge(told: str, far: Far, own: Far | None) -> Finding:
+    """What it means that two lives differ.
+
+    Args:
+      told: which lives.
+      far: how far that of the other Python is from that of this one.
+      own: how far two lives with this Python are from each other; None if that could not be tried.
+    """
+    if own is None:
+        repeats = "a second life with this Python failed, or there was no time for it"
+    elif not own.where:
+        repeats = "two lives with this Python are the same, bit for bit"
+    else:
+        repeats = f"two lives with this Python differ too, by {own.relative:.2g} in {own.where}"
+    said = f"{told} differ from those of this Python, by {far.relative:.2g} at most, in {far.where}; {repeats}"
+    if far.relative <= _CLOSE or (own is not None and own.where and far.relative <= 10 * own.relative):
+        return warning(SUBJECT, f"close: {said}", f"upgrade if that is near enough; for the same bits {_STAY}.")
+    return problem(SUBJECT, f"not close: {said}", f"{_STAY}, or find what has changed.")
