@@ -38,7 +38,7 @@ def _page(name: str) -> str:
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         title = f"trainerd {name} {each.name}"
         parts += [f"\n## {title}\n", *_described(each, title)]
-    return "\n".join([*parts, "\n## What it does\n", _prose(name)]) + "\n"
+    return "\n".join([*parts, "\n## In detail\n", _prose(name)]) + "\n"
 
 
 def _described(command: click.Command, title: str) -> list[str]:

@@ -16,7 +16,7 @@ def write(source: Path, target: Path, pages: set[PurePosixPath]) -> list[str]:
       the pages that the navigation lacks, and those that it names and that are not there.
     """
     config: dict[str, Any] = tomlkit.parse(source.read_text(encoding="utf-8")).unwrap()
-    navigation = _expanded(config["project"]["nav"], sorted(pages))
+    navigation = _expanded(config["project"]["nav"], sorted(pages, key=lambda page: page.with_suffix("")))
     config["project"]["nav"] = navigation
     target.write_text(tomlkit.dumps(config), encoding="utf-8")
     named = {PurePosixPath(page) for page in _named(navigation)}
@@ -31,7 +31,7 @@ def _expanded(items: list[Any], pages: list[PurePosixPath]) -> list[Any]:
         if isinstance(item, dict):
             found.append({title: _expanded(v, pages) if isinstance(v, list) else v for title, v in item.items()})
         elif "*" in item:
-            found += [{page.stem: str(page)} for page in pages if page.match(item)]
+            found += [str(page) for page in pages if page.match(item)]
         else:
             found.append(item)
     return found
