@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
-
-from tools.recording.terminal import Frame, Row, Style
 
 LONGEST_SECS = 1.6  # what lasts longer, such as an import, is cut to this
 SHORTEST_SECS = 0.3  # what lasts shorter is not shown, unless it is typed
@@ -31,6 +30,18 @@ text {{ font: 13px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
 </style>
 <rect width="100%" height="100%" rx="8" fill="#1b1f27"/>
 """
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a part of a row is shown."""
+
+    color: str
+    is_bold: bool
+
+
+Row = tuple[tuple[Style, str], ...]
+Frame = tuple[Row, ...]
 
 
 def picture(frames: list[tuple[float, Frame]], columns: int, rows: int, title: str) -> str:

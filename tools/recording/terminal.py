@@ -17,20 +17,10 @@ from pathlib import Path
 
 import pyte
 
+from tools.recording.picture import Frame, Row, Style
+
 KEY_SECS = 0.05
 DEADLINE_SECS = 120.0
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a part of a row is shown."""
-
-    color: str
-    is_bold: bool
-
-
-Row = tuple[tuple[Style, str], ...]
-Frame = tuple[Row, ...]
 
 
 @dataclass

@@ -53,7 +53,7 @@ def wrong(site: Path) -> list[str]:
     for path in sorted(site.rglob("*.css")):
         loads = _CSS_LOADS.findall(path.read_text(encoding="utf-8"))
         found += [f"{path.relative_to(site)}: loads {load} from another host" for load in loads]
-    return found if pages else ["there is no page"]
+    return found if pages else [*found, "there is no page"]
 
 
 def _read(path: Path) -> _Page:
