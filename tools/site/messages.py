@@ -37,11 +37,15 @@ def pages() -> dict[PurePosixPath, str]:
     files = sorted((ROOT / "trainerd").rglob("*.py"))
     said = {message for path in files for message in messages(path)}
     kinds = _kinds(files)
-    parts = [_INTRODUCTION]
-    for cls in every_class():
-        if cls.__module__ == "trainerd.errors":
-            texts = {message.text for message in said if kinds.get(message.by) == cls.__name__}
-            parts += [f"## {_title(cls)}\n", f"{CURES[cls.__name__]}\n", *_listed(texts)]
+    errors = sorted((c for c in every_class() if c.__module__ == "trainerd.errors"), key=lambda cls: cls.exit_code)
+    parts = [_INTRODUCTION, "| exit code | error | what happened |", "|---|---|---|", *map(_row, errors), ""]
+    for cls in errors:
+        texts = {message.text for message in said if kinds.get(message.by) == cls.__name__}
+        parts += [
+            f"## {cls.__name__} {{#{cls.__name__}}}\n",
+            f"{_happened(cls)} {CURES[cls.__name__]}\n",
+            *_listed(texts),
+        ]
     for by, title in (("error", "Errors of the log"), ("warning", "Warnings")):
         parts += [f"## {title}\n", f"{_LOGGED[by]}\n", *_listed(m.text for m in said if m == Said(by, m.text))]
     return {PLACE: "\n".join(parts)}
@@ -51,8 +55,8 @@ _INTRODUCTION = f"""# Messages
 
 Every error of trainerd, by the class that it is of and the code that a process exits with, and every warning. Where a
 message has {VARIES} stands what differs from case to case. A message says what was wrong, where, and what to do. What
-helps against all of a class stands above its messages. The codes by number are in
-[Operations]({_OPERATIONS}#exit-codes).
+helps against all of a class stands above its messages. 0 is what was asked for, done; the other codes are in
+[Operations]({_OPERATIONS}#exit-codes) too.
 """
 _LOGGED = {
     "error": "They do not end the run by themselves.",
@@ -60,9 +64,14 @@ _LOGGED = {
 }
 
 
-def _title(cls: type[TrainerdError]) -> str:
-    code = "the other worker's code" if cls.__name__ == "PeerFailedError" else f"exit code {cls.exit_code}"
-    return f"{cls.summary[0].upper()}{cls.summary[1:]}: {cls.__name__}, {code}"
+def _row(cls: type[TrainerdError]) -> str:
+    code = "that worker's" if cls.__name__ == "PeerFailedError" else cls.exit_code
+    return f"| {code} | [{cls.__name__}](#{cls.__name__}) | {cls.summary} |"
+
+
+def _happened(cls: type[TrainerdError]) -> str:
+    """What an error of a class is, as a sentence."""
+    return f"**{cls.summary[0].upper()}{cls.summary[1:]}.**"
 
 
 def _kinds(files: Iterable[Path]) -> dict[str, str]:
