@@ -5,7 +5,7 @@ BIN := .venv/bin
 JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test test-long test-all torture lint types cluster-test systemd-test bench bench-short clean
+.PHONY: help run test test-long test-all torture lint types docs cluster-test systemd-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-all      those, and the ones that take longer (make test-long): twice the time"
 	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
 	@echo "make lint types    ruff and mypy"
+	@echo "make docs          the documentation as a site, in site/; every link of it is checked"
 	@echo "make cluster-test  several workers on this machine, and a real Slurm; needs root and Slurm's packages"
 	@echo "make systemd-test  tests that boot a real systemd; needs root and systemd-container"
 	@echo "make bench         measure what is claimed, beside its peers"
@@ -30,6 +31,10 @@ help:
 
 .venv/.bench: .venv/.run
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+.venv/.docs: .venv/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@
 
 run: .venv/.run
@@ -56,8 +61,11 @@ lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv/.test .venv/.bench  # the benchmarks draw with matplotlib
+types: .venv/.test .venv/.bench .venv/.docs  # the benchmarks draw with matplotlib
 	$(BIN)/mypy
+
+docs: .venv/.docs
+	$(BIN)/python -m tools.site
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks
@@ -66,4 +74,4 @@ bench-short: .venv/.bench
 	$(BIN)/python -m benchmarks --short
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -47,9 +47,9 @@ class RunConfig:
       log_step_count_steps: steps between two log lines with the loss, and two points of the curve of the rate.
       session_creation_timeout_secs: seconds for which a worker waits for the chief.
       checkpoint_save_graph_def: whether the graph is written with each checkpoint.
-      train_distribute, eval_distribute, experimental_distribute, device_fn, protocol,
-        experimental_max_worker_delay_secs: as TensorFlow's. A strategy is refused: between-graph replication, by
-        TF_CONFIG, is what an Estimator here does.
+      train_distribute, eval_distribute, experimental_distribute: as TensorFlow's. A strategy is refused:
+        between-graph replication, by TF_CONFIG, is what an Estimator here does.
+      device_fn, protocol, experimental_max_worker_delay_secs: as TensorFlow's.
 
     Attributes:
       cluster_spec: a `tf.train.ClusterSpec` of TF_CONFIG; empty without a cluster.

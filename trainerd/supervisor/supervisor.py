@@ -394,7 +394,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           ignore_live_threads: whether threads that do not stop in `stop_grace_secs` are no error.
 
         Raises:
-          what a service or a thread raised first.
+          Exception: what a service or a thread raised first.
         """
         self._coord.request_stop()
         error = self._error if is_failure(self._error) else self._managed.requested_error() or self._error
