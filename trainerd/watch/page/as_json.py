@@ -101,7 +101,7 @@ def _percent(state: State) -> dict[str, float]:
 def detail_as_json(detail: Detail) -> dict[str, Any]:
     """What `/run/NAME.json` gives."""
     curve = detail.curve
-    smoothed = curve.smoothed(max(1.0, len(curve.steps) / 25))
+    smoothed = curve.smoothed(max(1.0, len(curve.steps) / 60))
     found: dict[str, Any] = {
         "metric": detail.tag,
         "complete": detail.is_complete,

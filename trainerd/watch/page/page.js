@@ -279,12 +279,12 @@ class Card {
     const [metric, loss] = firstMetric(run.metrics ?? {});
     const end = run.max_steps !== null && run.max_steps >= run.step ? run.max_steps : null;
     put(this.keys.loss, metric);
-    put(this.cells.step, run.step === undefined ? "" : whole(run.step) + (end ? ` of ${whole(end)}` : ""));
-    put(this.cells.loss, loss === undefined ? "" : figure(loss));
-    put(this.cells.rate, run.rate ? `${figure(run.rate)} /s` : "");
-    put(this.cells.left, typeof run.left_secs === "number" ? span(run.left_secs) : "");
-    put(this.cells.saved, run.saving != null ? "saving …" : run.checkpoint ? ago(run.checkpoint.at) : "");
-    put(this.cells.goodput, run.goodput?.training === undefined ? "" : `${run.goodput.training.toFixed(1)} %`);
+    put(this.cells.step, run.step == null ? "–" : whole(run.step) + (end ? ` of ${whole(end)}` : ""));
+    put(this.cells.loss, loss === undefined ? "–" : figure(loss));
+    put(this.cells.rate, run.rate ? `${figure(run.rate)} /s` : "–");
+    put(this.cells.left, typeof run.left_secs === "number" ? span(run.left_secs) : "–");
+    put(this.cells.saved, run.saving != null ? "saving …" : run.checkpoint ? ago(run.checkpoint.at) : "–");
+    put(this.cells.goodput, run.goodput?.training === undefined ? "–" : `${run.goodput.training.toFixed(1)} %`);
     this.progress.hidden = !end;
     this.fill.style.width = end ? `${(100 * run.step) / end}%` : "0";
     put(this.said, [run.told, ...(run.trouble ?? [])].filter(Boolean).join(" · "));
@@ -302,8 +302,8 @@ class Card {
     if (run.checkpoint?.seconds != null) figures.push(["last save", `${bytes(run.checkpoint.bytes)} in ${figure(run.checkpoint.seconds)} s`]);
     if (run.steps_again) figures.push(["steps trained again", whole(run.steps_again)]);
     this.figures.replaceChildren(...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-    this.events.replaceChildren(...run.events.map((event) => make("li", {}, make("time", {}, clock(event.at)), make("b", {}, event.kind),
-      [event.step === null ? "" : ` at step ${whole(event.step)}`, event.said].filter(Boolean).join(": "))));
+    this.events.replaceChildren(...run.events.map((event) => make("li", {}, make("time", {}, clock(event.at)),
+      make("b", {}, event.kind), event.step === null ? "" : ` at step ${whole(event.step)}`, event.said ? `: ${event.said}` : "")));
     put(this.where, run.logdir);
   }
 
