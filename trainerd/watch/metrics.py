@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -25,29 +28,27 @@ from trainerd.watch.run_reader import Seen
 MOST_METRICS = 100  # of one run: each is a series, and Prometheus keeps every series that it has ever seen
 _LONGEST = 200  # characters of a label
 _KILLED = "killed"  # a phase beside those of state.json: the process ended without saying so
+_PHASES = (*map(str, Phase), _KILLED)
 
-# name: its help, and what it is of a state. None: there is none now.
+# Name: help, and what it is of a state; None where there is none now.
 _OF_STATE: dict[str, tuple[str, Callable[[State], float | None]]] = {
     "step": ("The global step.", lambda state: state.step),
     "max_steps": ("The step at which training ends.", lambda state: state.max_steps),
     "memory_bytes": ("The resident memory of the process that trains.", lambda state: state.memory_bytes),
     "warnings": ("How many warnings the run has now.", lambda state: len(state.warnings)),
-    "state_timestamp_seconds": ("When the run last wrote its state, since 1970 (UTC).", lambda state: state.at),
     "steps_again": ("Steps that were trained again after crashes.", lambda state: state.goodput.steps_again),
-}
-_OF_SAVE: dict[str, tuple[str, Callable[[State], float | None]]] = {
-    "checkpoint_step": ("The step of the newest checkpoint.", lambda state: _last(state, "step")),
+    "state_timestamp_seconds": ("When the run last wrote its state, since 1970 (UTC).", lambda state: state.at),
+    "checkpoint_step": ("The step of the newest checkpoint.", lambda state: _saved(state, "step")),
     "checkpoint_timestamp_seconds": (
-        "When it was durable on disk, since 1970 (UTC).",
-        lambda state: _last(state, "at"),
+        "When the newest checkpoint was durable on disk, since 1970 (UTC).",
+        lambda state: _saved(state, "at"),
     ),
-    "checkpoint_size_bytes": ("The size of its files.", lambda state: _last(state, "bytes")),
-    "checkpoint_save_seconds": ("How long it took, until it was durable.", lambda state: _last(state, "seconds")),
+    "checkpoint_size_bytes": ("The size of its files.", lambda state: _saved(state, "bytes")),
+    "checkpoint_save_seconds": (
+        "How long it took to write the newest checkpoint, from the step until it was durable.",
+        lambda state: _saved(state, "seconds"),
+    ),
 }
-
-
-def _last(state: State, name: str) -> float | None:
-    return None if state.last_checkpoint is None else getattr(state.last_checkpoint, name)
 
 
 def registry(runs: Callable[[], Sequence[Seen]], clock: Callable[[], float] = time.time) -> CollectorRegistry:
@@ -62,6 +63,20 @@ def registry(runs: Callable[[], Sequence[Seen]], clock: Callable[[], float] = ti
     return found
 
 
+@dataclass(frozen=True)
+class _One:
+    """A run that has a state: its label, and what is known of it."""
+
+    label: str
+    run: Seen
+    state: State
+
+    @property
+    def phase(self) -> str:
+        """What it does."""
+        return str(self.state.phase) if self.run.is_running or self.state.phase.is_over else _KILLED
+
+
 class _Runs(Collector):
     """Collects the metrics at each scrape."""
 
@@ -71,33 +86,42 @@ class _Runs(Collector):
     def collect(self) -> Iterator[Metric]:
         """All metrics, each with a sample for each run that has it."""
         began = time.perf_counter()
-        runs = self._runs()
-        labelled = [(_label(run.name), run) for run in runs]
-        states = [(name, run, run.state) for name, run in labelled if run.state is not None]
+        runs = {_label(run.name): run for run in self._runs()}  # a series that is there twice spoils a whole scrape
+        ones = [_One(label, run, run.state) for label, run in runs.items() if run.state is not None]
         yield InfoMetricFamily("trainerd", "The watcher.", value={"version": __version__})
-        yield _gauge("runs", "How many runs are known.", [([], len(runs))], [])
+        yield GaugeMetricFamily("trainerd_runs", "How many runs are known.", value=len(runs))
         yield _gauge(
-            "running", "Whether a process trains the run: 1 or 0.", [([n], run.is_running) for n, run in labelled]
+            "running", "1 if a process trains the run, else 0.", {n: run.is_running for n, run in runs.items()}
         )
-        unread = [([name], bool(run.told)) for name, run in labelled]
-        yield _gauge("unreadable", "Whether something of the run cannot be read: 1 or 0.", unread)
-        yield _phases(states)
-        for name, (told, get) in {**_OF_STATE, **_OF_SAVE}.items():
-            yield _gauge(name, told, [([run], get(state)) for run, _, state in states])
-        yield from self._moving(states)
-        yield _metrics(states)
-        yield _goodput(states)
-        yield _events(labelled)
-        yield from _disks(labelled)
-        yield _gauge("collect_seconds", "How long the watcher took to look.", [([], time.perf_counter() - began)], [])
+        yield _gauge(
+            "unreadable",
+            "1 if something of the run cannot be read, else 0.",
+            {n: bool(r.told) for n, r in runs.items()},
+        )
+        yield _phases(ones)
+        for name, (told, get) in _OF_STATE.items():
+            yield _gauge(name, told, {one.label: get(one.state) for one in ones})
+        yield from self._of_now(ones)
+        yield _metrics(ones)
+        yield _spent(ones)
+        yield _events(runs)
+        yield from _disks(runs)
+        took = time.perf_counter() - began
+        yield GaugeMetricFamily(
+            "trainerd_collect_seconds", "How long the watcher took to look at all runs.", value=took
+        )
 
-    def _moving(self, states: Sequence[tuple[str, Seen, State]]) -> Iterator[Metric]:
-        """What holds only while a process trains, or depends on the time."""
-        now = self._clock()
-        rates = [([name], state.steps_per_sec) for name, run, state in states if run.is_running]
+    def _of_now(self, ones: Sequence[_One]) -> Iterator[Metric]:
+        """What holds only while a process trains, and what depends on the time."""
+        rates = {one.label: one.state.steps_per_sec for one in ones if one.run.is_running}
         yield _gauge("steps_per_second", "The rate over the last seconds of training.", rates)
-        ages = [([n], max(0.0, now - at)) for n, _, state in states if (at := _last(state, "at")) is not None]
+        now = self._clock()
+        ages = {one.label: now - at for one in ones if (at := _saved(one.state, "at")) is not None}
         yield _gauge("checkpoint_age_seconds", "How long ago the newest checkpoint was durable on disk.", ages)
+
+
+def _saved(state: State, name: str) -> float | None:
+    return None if state.last_checkpoint is None else getattr(state.last_checkpoint, name)
 
 
 def _label(text: str) -> str:
@@ -105,13 +129,11 @@ def _label(text: str) -> str:
     return " ".join(printable(text[:_LONGEST]).split())
 
 
-def _gauge(
-    name: str, told: str, samples: Sequence[tuple[list[str], float | None]], labels: Sequence[str] = ("run",)
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"trainerd_{name}", told, labels=labels)
-    for values, value in samples:
+def _gauge(name: str, told: str, samples: Mapping[str, float | None]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"trainerd_{name}", told, labels=["run"])
+    for label, value in samples.items():
         if value is not None:
-            family.add_metric(values, _number(value))
+            family.add_metric([label], _number(value))
     return family
 
 
@@ -120,56 +142,50 @@ def _number(value: float) -> float:
     try:
         return float(value)
     except OverflowError:
-        return float("inf")
+        return math.inf
 
 
-def _phases(states: Sequence[tuple[str, Seen, State]]) -> StateSetMetricFamily:
-    family = StateSetMetricFamily(
-        "trainerd_phase", "What the run does: 1 for that phase, 0 for all others.", labels=["run"]
-    )
-    for name, run, state in states:
-        phase = str(state.phase) if run.is_running or state.phase.is_over else _KILLED
-        family.add_metric([name], {each: each == phase for each in (*map(str, Phase), _KILLED)})
+def _phases(ones: Sequence[_One]) -> StateSetMetricFamily:
+    family = StateSetMetricFamily("trainerd_phase", "1 for what the run does, 0 for all else.", labels=["run"])
+    for one in ones:
+        family.add_metric([one.label], {phase: phase == one.phase for phase in _PHASES})
     return family
 
 
-def _metrics(states: Sequence[tuple[str, Seen, State]]) -> GaugeMetricFamily:
-    """The loss and the others, by their names."""
-    samples = [
-        ([name, _label(metric)], value)
-        for name, _, state in states
-        for metric, value in list(state.metrics.items())[:MOST_METRICS]
-    ]
-    return _gauge("metric", "The last value of a metric of the job, such as the loss.", samples, ["run", "metric"])
+def _metrics(ones: Sequence[_One]) -> GaugeMetricFamily:
+    told = "The last value of a metric of the job, such as the loss."
+    family = GaugeMetricFamily("trainerd_metric", told, labels=["run", "metric"])
+    for one in ones:
+        found = {_label(name): value for name, value in list(one.state.metrics.items())[:MOST_METRICS]}
+        for name, value in found.items():
+            family.add_metric([one.label, name], value)
+    return family
 
 
-def _goodput(states: Sequence[tuple[str, Seen, State]]) -> CounterMetricFamily:
-    family = CounterMetricFamily(
-        "trainerd_spent_seconds", "What the time of the run went to, from its first start on.", labels=["run", "kind"]
-    )
-    for name, _, state in states:
+def _spent(ones: Sequence[_One]) -> CounterMetricFamily:
+    told = "What the time of the run went to, from its first start on."
+    family = CounterMetricFamily("trainerd_spent_seconds", told, labels=["run", "kind"])
+    for one in ones:
         for kind in Spent:
-            family.add_metric([name, kind], _number(state.goodput.seconds.get(kind, 0.0)))
+            seconds = one.state.goodput.seconds.get(kind, 0.0)
+            family.add_metric([one.label, kind], seconds if seconds > 0 else 0.0)
     return family
 
 
-def _events(runs: Sequence[tuple[str, Seen]]) -> CounterMetricFamily:
+def _events(runs: Mapping[str, Seen]) -> CounterMetricFamily:
     family = CounterMetricFamily("trainerd_events", "What happened to the run, by kind.", labels=["run", "kind"])
-    for name, run in runs:
+    for label, run in runs.items():
         for kind in Kind:
-            family.add_metric([name, kind], run.event_counts.get(kind, 0))
+            family.add_metric([label, kind], run.event_counts.get(kind, 0))
     return family
 
 
-def _disks(runs: Sequence[tuple[str, Seen]]) -> Iterator[GaugeMetricFamily]:
-    """The disks of the run directories. statvfs hangs where a disk of the network does, as everything there."""
-    free, size = [], []
-    for name, run in runs:
-        try:
-            found = os.statvfs(run.rundir.path)
-        except OSError:
-            continue
-        free.append(([name], float(found.f_bavail * found.f_frsize)))
-        size.append(([name], float(found.f_blocks * found.f_frsize)))
+def _disks(runs: Mapping[str, Seen]) -> Iterator[GaugeMetricFamily]:
+    found = {}
+    for label, run in runs.items():
+        with contextlib.suppress(OSError):  # it may not be looked at, or is gone
+            found[label] = os.statvfs(run.rundir.path)
+    free = {label: disk.f_bavail * disk.f_frsize for label, disk in found.items()}
     yield _gauge("disk_free_bytes", "What is free on the disk of the run directory.", free)
+    size = {label: disk.f_blocks * disk.f_frsize for label, disk in found.items()}
     yield _gauge("disk_size_bytes", "The size of that disk.", size)

@@ -125,6 +125,7 @@ class RunReader:
         self._entries = Kept(lambda: timeline(rundir))
         self._counted: Counter[Event] = Counter()
         self._event_counts: Counter[str] = Counter()
+        self._metrics: Mapping[str, float] = {}  # at the last look
         self._follower: tuple[str, CurveFollower] | None = None
 
     def look(self) -> Seen:
@@ -138,6 +139,7 @@ class RunReader:
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
             told = str(error)
         self._count(events)
+        self._metrics = state.metrics if state is not None else {}
         return Seen(self.name, self.rundir, state, is_running, events, dict(self._event_counts), told)
 
     def _count(self, events: Sequence[Event]) -> None:
@@ -146,14 +148,13 @@ class RunReader:
         self._counted = now
 
     def detail(self) -> Detail:
-        """Read its curve on, and its checkpoints.
+        """Read its curve on, and its checkpoints; after a look.
 
         Raises:
           DataError: a manifest is of another version of trainerd.
           StorageError: they cannot be read.
         """
-        state = self._state.get(_stamp(self.rundir.state))
-        tag = next(iter(state.metrics), _LOSS) if state is not None and _LOSS not in state.metrics else _LOSS
+        tag = _LOSS if _LOSS in self._metrics else next(iter(self._metrics), _LOSS)
         if self._follower is None or self._follower[0] != tag:
             self._follower = (tag, CurveFollower(self.rundir, tag))
         curve = self._follower[1].look()

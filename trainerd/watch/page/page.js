@@ -5,7 +5,7 @@ const EVERY_MS = 2000, SURE_MS = 4000, OPEN_AT_FIRST = 4;
 const KINDS = ["training", "trained again", "saving", "evaluating", "starting", "paused", "down"];
 const NS = "http://www.w3.org/2000/svg";
 const cards = new Map();
-let isLog = false, now = 0;
+let isLog = true, now = 0;
 
 // ------------------------------------------------------------------ making elements
 
@@ -27,7 +27,7 @@ const whole = (value) => (typeof value === "number" ? Math.round(value).toLocale
 function figure(value) {
   if (typeof value !== "number") return "not finite";
   const size = Math.abs(value);
-  return size !== 0 && (size >= 1e6 || size < 1e-4) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  return size !== 0 && (size >= 1e6 || size < 1e-4) ? Number(value.toPrecision(3)).toExponential() : String(Number(value.toPrecision(4)));
 }
 
 function span(seconds) {
@@ -80,12 +80,13 @@ function mark(kind, x, y) {
   return drawn;
 }
 
-/** Round numbers from low to high; powers of ten and twice and five times those on a logarithmic scale. */
+/** Round numbers from low to high; on a logarithmic scale powers of ten, and twice and five times those if they are few. */
 function ticks(low, high, wanted, log) {
   const found = [];
   if (log) {
+    const digits = high / low > 300 ? [1] : [1, 2, 5];
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-      for (const digit of [1, 2, 5]) {
+      for (const digit of digits) {
         const value = digit * 10 ** power;
         if (value >= low && value <= high) found.push(value);
       }
@@ -227,7 +228,7 @@ class Card {
     this.fill = make("span");
     this.cells = Object.fromEntries(["step", "loss", "rate", "left", "saved", "goodput"].map((key) => [key, make("span", { class: "value" })]));
     this.keys = Object.fromEntries(Object.keys(this.cells).map((key) => [key, make("span", { class: "key" }, key)]));
-    const cell = (key, ...more) => make("div", { class: "cell" }, this.keys[key], this.cells[key], ...more);
+    const cell = (key, ...more) => make("div", { class: `cell ${key}` }, this.keys[key], this.cells[key], ...more);
     this.strip = make("div", { class: "bar", "aria-hidden": "true" });
     this.progress = make("div", { class: "progress", "aria-hidden": "true" }, this.fill);
     this.said = make("p", { class: "said" });

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
+from typing import Any
 
 import waitress.server
 from waitress import wasyncore
@@ -41,7 +41,7 @@ class Page:
         self._socket = bound(address)
         self.address = address if address.path is not None else Address(address.host, self._socket.getsockname()[1])
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is no news
-        self._server = waitress.server.create_server(
+        self._server: Any = waitress.server.create_server(  # what it gives depends on the socket
             app,
             sockets=[self._socket],
             threads=_THREADS,
@@ -51,7 +51,6 @@ class Page:
             max_request_body_size=_LARGEST,
             ident=None,
         )
-        self._is_over = threading.Event()
 
     def serve(self) -> None:
         """Answer requests until `close`."""
@@ -59,7 +58,6 @@ class Page:
             self._server.run()
         finally:
             self._server.task_dispatcher.shutdown()
-            self._is_over.set()
 
     def close(self) -> None:
         """End `serve`, and close all connections. Called once, after `serve` has begun or when it never will."""
