@@ -102,9 +102,9 @@ function ticks(low, high, wanted, log) {
 
 class Chart {
   constructor() {
-    this.title = make("h3");
+    this.title = make("h3", {}, "Curve");
     this.here = make("p", { class: "here", "aria-hidden": "true" });
-    this.svg = make("svg:svg", { role: "img" });
+    this.svg = make("svg:svg", { role: "img", "aria-label": "No curve yet" });
     this.legend = make("ul", { class: "legend" });
     this.element = make("div", { class: "chart" }, make("div", { class: "title" }, this.title, this.here), this.svg, this.legend);
     this.svg.addEventListener("pointermove", (event) => this.point(event));
