@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -19,7 +19,7 @@ from trainerd.history.story import Moment, moments_of
 from trainerd.history.timeline import Entry, timeline
 from trainerd.rundir import registry, run_events
 from trainerd.rundir.all_runs import all_paths
-from trainerd.rundir.lock import read_holder
+from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
 from trainerd.rundir.state import State, read_state
@@ -75,27 +75,23 @@ class Detail:
 
 
 class Kept(Generic[T]):
-    """What was read, for as long as the files that it is read from stay the same.
+    """What was read, for as long as the files that it is read from stay the same."""
 
-    Args:
-      read: reads it.
-    """
-
-    def __init__(self, read: Callable[[], T]) -> None:
-        self._read = read
+    def __init__(self) -> None:
         self._found: tuple[object, T] | None = None
 
-    def get(self, stamps: object) -> T:
+    def get(self, stamps: object, read: Callable[[], T]) -> T:
         """What there is.
 
         Args:
           stamps: what the files were like before this call; a file that changes meanwhile is read again the next time.
+          read: reads them.
 
         Raises:
-          StorageError: it cannot be read.
+          StorageError: they cannot be read.
         """
         if self._found is None or self._found[0] != stamps:
-            self._found = (stamps, self._read())
+            self._found = (stamps, read())
         return self._found[1]
 
 
@@ -118,34 +114,37 @@ class RunReader:
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
-        self.rundir = rundir = RunDirectory(path)
-        self._state = Kept(lambda: read_state(rundir.state))
-        self._holder = Kept(lambda: read_holder(rundir))
-        self._events = Kept(lambda: run_events.read(rundir))
-        self._entries = Kept(lambda: timeline(rundir))
-        self._counted: Counter[Event] = Counter()
+        self.rundir = RunDirectory(path)
+        self._state: Kept[State | None] = Kept()
+        self._holder: Kept[Holder | None] = Kept()
+        self._events: Kept[list[Event]] = Kept()
+        self._entries: Kept[list[Entry]] = Kept()
+        self._moments: Kept[list[Moment]] = Kept()
+        self._counted: list[Event] = []
         self._event_counts: Counter[str] = Counter()
         self._metrics: Mapping[str, float] = {}  # at the last look
         self._follower: tuple[str, CurveFollower] | None = None
 
     def look(self) -> Seen:
         """Look what has become of it."""
-        state, is_running, events, told = None, False, [], ""
+        rundir, state, is_running, told = self.rundir, None, False, ""
         try:
-            state = self._state.get(_stamp(self.rundir.state))
-            holder = self._holder.get(_stamp(self.rundir.lock))  # one that has ended never comes back
+            state = self._state.get(_stamp(rundir.state), lambda: read_state(rundir.state))
+            holder = self._holder.get(
+                _stamp(rundir.lock), lambda: read_holder(rundir)
+            )  # who has ended never comes back
             is_running = holder is not None and holder.is_alive()
-            events = self._events.get(_stamp(self.rundir.events))
+            self._count(self._events.get(_stamp(rundir.events), lambda: run_events.read(rundir)))
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
             told = str(error)
-        self._count(events)
         self._metrics = state.metrics if state is not None else {}
-        return Seen(self.name, self.rundir, state, is_running, events, dict(self._event_counts), told)
+        return Seen(self.name, rundir, state, is_running, self._counted, dict(self._event_counts), told)
 
-    def _count(self, events: Sequence[Event]) -> None:
-        now = Counter(events)
-        self._event_counts.update(str(event.kind) for event in (now - self._counted).elements())
-        self._counted = now
+    def _count(self, events: list[Event]) -> None:
+        if events is not self._counted:
+            new = Counter(events) - Counter(self._counted)
+            self._event_counts.update(str(event.kind) for event in new.elements())
+            self._counted = events
 
     def detail(self) -> Detail:
         """Read its curve on, and its checkpoints; after a look.
@@ -158,9 +157,12 @@ class RunReader:
         if self._follower is None or self._follower[0] != tag:
             self._follower = (tag, CurveFollower(self.rundir, tag))
         curve = self._follower[1].look()
-        entries = self._entries.get(_stamps_of_checkpoints(self.rundir))
-        moments = moments_of(self.rundir, entries, curve)
-        return Detail(tag, curve, self._follower[1].is_complete, entries, moments)
+        stamps = _stamps_of_checkpoints(self.rundir)
+        entries = self._entries.get(stamps, lambda: timeline(self.rundir))
+        marks = (stamps, _stamp(self.rundir.events), list(curve.begins), len(curve.evaluated))
+        moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve))
+        shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next look changes it
+        return Detail(tag, shown, self._follower[1].is_complete, entries, moments)
 
 
 def _stamps_of_checkpoints(rundir: RunDirectory) -> list[Stamp | None]:

@@ -68,7 +68,8 @@ def test_the_runs_that_train_come_first_and_one_can_be_found(
     assert (found["count"], found["running"], found["now"]) == (3, 1, 1000.0)
     first = found["runs"][0]
     assert (first["phase"], first["step"], first["left_secs"], first["metrics"]) == ("training", 7, 1.5, {"loss": 0.5})
-    assert [(event["kind"], event["said"]) for event in first["events"]] == [("start", "x:y")]
+    events = get(page, "/run/trained.json")["events"]
+    assert [(event["kind"], event["said"]) for event in events] == [("start", "x:y")]
     assert [run["name"] for run in get(page, "/runs.json?match=LA")["runs"]] == ["late"]
 
 

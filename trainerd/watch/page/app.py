@@ -18,7 +18,7 @@ from trainerd.errors import NotRunningError, TrainerdError, UsageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.watch.ask import ask
 from trainerd.watch.metrics import registry
-from trainerd.watch.page.as_json import detail_as_json, events_as_json, harmless, path_of, runs_as_json
+from trainerd.watch.page.as_json import detail_as_json, harmless, path_of, runs_as_json
 from trainerd.watch.page.document import document
 from trainerd.watch.page.guard import COOKIE, Guard
 from trainerd.watch.run_reader import Runs, Seen
@@ -127,7 +127,7 @@ class App:
         detail = self._runs.detail(run.name)
         if detail is None:
             raise NotFound(f"there is no run {name!r} any more.")
-        return _json(detail_as_json(detail) | {"events": events_as_json(run.events)})
+        return _json(detail_as_json(detail, run.events))
 
     def _ask(self, request: Request, name: str, what: str) -> Response:
         self._guard.require_asked(request)

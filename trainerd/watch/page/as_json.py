@@ -1,11 +1,10 @@
-"""The runs as the page gets them. What comes from files that anybody may have written is made harmless here."""
+"""The runs as the page gets them. `harmless` goes over all of it: files that anybody may have written are behind it."""
 
 from __future__ import annotations
 
 import math
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from trainerd.history.timeline import Entry
@@ -15,7 +14,8 @@ from trainerd.text import printable
 from trainerd.watch.run_reader import Detail, Seen
 
 MOST_RUNS = 200  # that are shown at once
-_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _MOMENTS = 12, 8, 5, 8, 400  # of one run
+_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _MOMENTS = 12, 10, 5, 8, 400  # of one run
+_SMOOTHED = 60  # a curve is smoothed over such a part of its points
 _LONGEST = 500  # characters of one text
 _EXACT = 1 << 53  # up to here JavaScript's numbers are exact
 
@@ -49,8 +49,7 @@ def runs_as_json(runs: Sequence[Seen], now: float) -> dict[str, Any]:
     """
     first = sorted(runs, key=lambda run: (not run.is_running, 0 if run.is_running else -_ended_at(run), run.name))
     running = sum(run.is_running for run in runs)
-    shown = [_run(run) for run in first[:MOST_RUNS]]
-    return {"now": now, "count": len(runs), "running": running, "runs": harmless(shown)}
+    return {"now": now, "count": len(runs), "running": running, "runs": [_run(run) for run in first[:MOST_RUNS]]}
 
 
 def _ended_at(run: Seen) -> float:
@@ -59,7 +58,7 @@ def _ended_at(run: Seen) -> float:
 
 def _run(run: Seen) -> dict[str, Any]:
     about = {"name": run.name, "path": path_of(run.name), "logdir": str(run.rundir.path), "running": run.is_running}
-    about |= {"told": run.told, "events": [event.to_json() for event in run.events[: -_EVENTS - 1 : -1]]}
+    about["told"] = run.told
     if run.state is None:
         return about | {"phase": "running" if run.is_running else "unknown"}
     return about | _state(run.state, run.is_running)
@@ -74,7 +73,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
         "metrics": dict(list(state.metrics.items())[:_METRICS]),
         "rate": state.steps_per_sec if is_running else None,
         "left_secs": _left(state) if is_running else None,
-        "checkpoint": asdict(state.last_checkpoint) if state.last_checkpoint is not None else None,
+        "checkpoint": vars(state.last_checkpoint) if state.last_checkpoint is not None else None,
         "saving": state.saving,
         "goodput": _percent(state),
         "steps_again": state.goodput.steps_again,
@@ -98,37 +97,22 @@ def _percent(state: State) -> dict[str, float]:
         return {}
 
 
-def detail_as_json(detail: Detail) -> dict[str, Any]:
-    """What `/run/NAME.json` gives."""
+def detail_as_json(detail: Detail, events: Sequence[Event]) -> dict[str, Any]:
+    """What `/run/NAME.json` gives: the curve with what happened on it, and the newest checkpoints and events first."""
     curve = detail.curve
-    smoothed = curve.smoothed(max(1.0, len(curve.steps) / 60))
-    found: dict[str, Any] = {
+    smoothed = curve.smoothed(max(1.0, len(curve.steps) / _SMOOTHED))
+    present = [entry for entry in detail.checkpoints if entry.line is None]
+    return {
         "metric": detail.tag,
         "complete": detail.is_complete,
         "points": list(zip(curve.steps, curve.values, smoothed, strict=True)),
-        "moments": [asdict(moment) for moment in detail.moments[-_MOMENTS:]],
-        "checkpoints": [_checkpoint(entry) for entry in _newest(detail.checkpoints)],
-        "checkpoint_count": len(detail.checkpoints),
+        "moments": [vars(moment) for moment in detail.moments[-_MOMENTS:]],
+        "checkpoints": [_checkpoint(entry) for entry in present[: -_CHECKPOINTS - 1 : -1]],
+        "checkpoint_count": len(present),
+        "events": [vars(event) for event in events[: -_EVENTS - 1 : -1]],
     }
-    cleaned: dict[str, Any] = harmless(found)
-    return cleaned
-
-
-def _newest(entries: Sequence[Entry]) -> list[Entry]:
-    present = [entry for entry in entries if entry.line is None]
-    return present[: -_CHECKPOINTS - 1 : -1]
 
 
 def _checkpoint(entry: Entry) -> dict[str, Any]:
-    metrics = dict(list(entry.metrics.items())[:_METRICS])
-    marks = list(map(str, entry.marks))
-    return {"step": entry.step, "at": entry.at, "reason": entry.reason, "bytes": entry.bytes} | {
-        "metrics": metrics,
-        "marks": marks,
-    }
-
-
-def events_as_json(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Events, the newest first."""
-    cleaned: list[dict[str, Any]] = harmless([event.to_json() for event in reversed(events)])
-    return cleaned
+    about = {"step": entry.step, "at": entry.at, "reason": entry.reason, "bytes": entry.bytes, "marks": entry.marks}
+    return about | {"metrics": dict(list(entry.metrics.items())[:_METRICS])}

@@ -303,8 +303,6 @@ class Card {
     if (run.checkpoint?.seconds != null) figures.push(["last save", `${bytes(run.checkpoint.bytes)} in ${figure(run.checkpoint.seconds)} s`]);
     if (run.steps_again) figures.push(["steps trained again", whole(run.steps_again)]);
     this.figures.replaceChildren(...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-    this.events.replaceChildren(...run.events.map((event) => make("li", {}, make("time", {}, clock(event.at)),
-      make("b", {}, event.kind), event.step === null ? "" : ` at step ${whole(event.step)}`, event.said ? `: ${event.said}` : "")));
     put(this.where, run.logdir);
   }
 
@@ -321,6 +319,7 @@ class Card {
       this.checkpoints.replaceChildren(...detail.checkpoints.map(checkpoint));
       if (detail.checkpoint_count > detail.checkpoints.length)
         this.checkpoints.append(make("li", { class: "quiet" }, `of ${whole(detail.checkpoint_count)} in all`));
+      this.events.replaceChildren(...detail.events.map(event));
       if (!detail.complete) setTimeout(() => this.load(), 50);
     } catch (error) {
       this.tell(error.message, true);
@@ -376,6 +375,11 @@ function bar(element, goodput) {
     element.children[index].className = kindClass(kind);
     element.children[index].style.width = `${goodput[kind]}%`;
   });
+}
+
+function event(found) {
+  const step = found.step === null ? "" : ` at step ${whole(found.step)}`;
+  return make("li", {}, make("time", {}, clock(found.at)), make("b", {}, found.kind), step, found.said && `: ${found.said}`);
 }
 
 function checkpoint(found) {
