@@ -1,7 +1,4 @@
-"""The watcher's page with a real trainer, in a real browser, and its metrics in a real Prometheus.
-
-With TRAINERD_KEEP_SCREENSHOT=1 runs of the digits are trained, and the page is kept as docs/images/watch.png.
-"""
+"""The watcher's page with a real trainer, in a real browser, and its metrics in a real Prometheus."""
 
 from __future__ import annotations
 
@@ -148,10 +145,9 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
     with output.open("wb") as log:
         process = subprocess.Popen([program, listen, *config], stdout=log, stderr=log, start_new_session=True)
     try:
-        said = poll(
-            lambda: re.search(r"Listening on\"? address=(127\.0\.0\.1:[1-9]\d*)", output.read_text()), "Prometheus"
-        )
-        yield f"http://{said[1]}"
+        where = r"Listening on\"? address=(127\.0\.0\.1:[1-9]\d*)"
+        found = poll(lambda: re.findall(where, output.read_text()), "Prometheus")
+        yield f"http://{found[0]}"
     finally:
         end_group(process)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import stat
@@ -21,7 +22,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from tests.unit.watch.conftest import ESCAPES, HOSTILE, MakeRun
-from trainerd.errors import NotRunningError, StorageError, UsageError
+from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.watch.ask import ask
@@ -230,15 +231,28 @@ def test_what_cannot_be_asked_for_is_said(trained: RunDirectory, make_run: MakeR
         ask(trained, "rollback")
 
 
-def test_a_run_of_another_user_says_who_may_ask(
-    trained: RunDirectory, runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path) -> int:
-        raise PermissionError(13, "Permission denied", str(path))
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """As a user who is not root, to whom permissions matter."""
+    own = os.geteuid()
+    if own == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(own)
 
-    monkeypatch.setattr("trainerd.rundir.request_files.open_to_append", refuse)
-    with pytest.raises(StorageError, match=r"Permission denied\. Give this user permission"):
-        ask(trained, "save")
+
+def test_a_run_of_another_user_says_so_and_cannot_be_asked(trained: RunDirectory, tmp_path: Path) -> None:
+    page = client(Runs(lambda: [trained.path]))
+    tmp_path.chmod(0o711)
+    trained.path.chmod(0o555)
+    with as_nobody():
+        [run] = get(page, "/runs.json")["runs"]
+        answer = page.post("/run/trained/save", **ASKED)
+    trained.path.chmod(0o755)
+    assert answer.status_code == 500 and "Permission denied. Give this user permission" in said(answer)["error"]
+    assert run.get("step") == 7 or "Permission denied" in run["told"]  # root's temporary folders are closed to all else
 
 
 # ---------------------------------------------------------------------- the token

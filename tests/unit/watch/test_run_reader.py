@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -179,3 +181,16 @@ def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Run
     rundir.manifest(30).write_text("{")
     detail = runs.detail("one")
     assert detail is not None and [entry.reason for entry in detail.checkpoints][1] == ""
+
+
+def test_the_watcher_reads_curves_without_tensorflow(rundir: RunDirectory) -> None:
+    append(rundir, point(1, 1.0))
+    code = (
+        "import sys, pathlib, trainerd.watch.page.server\n"
+        "from trainerd.watch.run_reader import Runs\n"
+        "runs = Runs(lambda: [pathlib.Path(sys.argv[1])])\n"
+        "assert runs.detail(runs.look()[0].name).curve.steps == [1]\n"
+        "bad = [m for m in ('tensorflow', 'keras', 'numpy') if m in sys.modules]\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(rundir.path)], check=True)

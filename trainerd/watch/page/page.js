@@ -258,10 +258,10 @@ class Card {
     this.events = make("ul", { class: "list" });
     this.where = make("p", { class: "quiet answer" });
     const part = (title, ...inside) => make("section", {}, make("h3", {}, title), ...inside);
-    this.body.append(this.chart.element, make("div", { class: "side" },
-      make("div", { class: "actions" }, this.save, this.pause, this.answer),
-      part("Goodput", this.bar, this.shares), part("Figures", this.figures),
-      part("Checkpoints", this.checkpoints), part("Events", this.events), this.where));
+    this.body.append(
+      make("div", { class: "side" }, this.chart.element, part("Events", this.events)),
+      make("div", { class: "side" }, make("div", { class: "actions" }, this.save, this.pause, this.answer),
+        part("Goodput", this.bar, this.shares), part("Figures", this.figures), part("Checkpoints", this.checkpoints), this.where));
     this.save.addEventListener("click", () => this.ask("save"));
     this.pause.addEventListener("click", () => this.pressPause());
   }
