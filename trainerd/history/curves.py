@@ -99,7 +99,7 @@ class CurveReader:
     Args:
       left: the earlier lines, each of which was left at a time.
       tag: the metric.
-      most: keep fewer than twice as many points, at regular distances. Default: all.
+      most: keep fewer than twice as many points, at regular distances, and evaluations, the newest. Default: all.
 
     Attributes:
       curve: what it has made so far.
@@ -119,7 +119,7 @@ class CurveReader:
             self._begin(max(0, event.step - 1), event.wall_time)  # TensorFlow's own sessions begin with 0
         for value in event.summary.value:
             if value.tag.startswith(_EVALUATION):
-                self.curve.evaluated.add(event.step)
+                self._note_evaluation(event.step)
             if value.HasField("simple_value"):
                 self.curve.tags.add(value.tag)
             if value.tag == self._tag and (found := _number(value)) is not None:
@@ -137,6 +137,11 @@ class CurveReader:
         if self._most is not None and len(self.curve.steps) >= 2 * self._most:
             del self.curve.steps[1::2], self.curve.values[1::2]
             self._stride *= 2
+
+    def _note_evaluation(self, step: int) -> None:
+        self.curve.evaluated.add(step)
+        if self._most is not None and len(self.curve.evaluated) >= 2 * self._most:
+            self.curve.evaluated = set(sorted(self.curve.evaluated)[-self._most :])
 
     def _begin(self, step: int, at: float) -> None:
         went_back = False

@@ -16,7 +16,7 @@ from trainerd.errors import TrainerdError
 from trainerd.history.curve_follower import CurveFollower
 from trainerd.history.curves import Curve
 from trainerd.history.story import Moment, moments_of
-from trainerd.history.timeline import Entry, timeline
+from trainerd.history.timeline import Entry, present_line
 from trainerd.rundir import registry, run_events
 from trainerd.rundir.all_runs import all_paths
 from trainerd.rundir.lock import Holder, read_holder
@@ -28,6 +28,7 @@ from trainerd.system.durable_files import storage
 T = TypeVar("T")
 _LISTED_SECS = 2.0  # after which it is looked for new runs
 _LOSS = "loss"
+_MOST = 300  # checkpoints of a run that are kept in memory, and of what happened to it
 Stamp = tuple[str, int, int, int]
 
 
@@ -63,7 +64,8 @@ class Detail:
       tag: the metric: the loss, or else the first that there is.
       curve: its points.
       is_complete: whether all that was written of it has been read. If not, the next look reads on.
-      checkpoints: its checkpoints, by step.
+      checkpoints: its newest checkpoints, by step.
+      checkpoint_count: how many there are in all.
       moments: what happened, by step.
     """
 
@@ -71,6 +73,7 @@ class Detail:
     curve: Curve
     is_complete: bool
     checkpoints: Sequence[Entry]
+    checkpoint_count: int
     moments: Sequence[Moment]
 
 
@@ -118,7 +121,7 @@ class RunReader:
         self._state: Kept[State | None] = Kept()
         self._holder: Kept[Holder | None] = Kept()
         self._events: Kept[list[Event]] = Kept()
-        self._entries: Kept[list[Entry]] = Kept()
+        self._entries: Kept[tuple[int, list[Entry]]] = Kept()
         self._moments: Kept[list[Moment]] = Kept()
         self._counted: list[Event] = []
         self._event_counts: Counter[str] = Counter()
@@ -158,19 +161,24 @@ class RunReader:
             self._follower = (tag, CurveFollower(self.rundir, tag))
         curve = self._follower[1].look()
         stamps = _stamps_of_checkpoints(self.rundir)
-        entries = self._entries.get(stamps, lambda: timeline(self.rundir))
+        count, entries = self._entries.get(stamps, lambda: _newest(present_line(self.rundir)))
         marks = (stamps, _stamp(self.rundir.events), list(curve.begins), len(curve.evaluated))
-        moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve))
+        moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve)[-_MOST:])
         shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next look changes it
-        return Detail(tag, shown, self._follower[1].is_complete, entries, moments)
+        return Detail(tag, shown, self._follower[1].is_complete, entries, count, moments)
+
+
+def _newest(entries: list[Entry]) -> tuple[int, list[Entry]]:
+    """How many checkpoints there are, and the newest of them: ten thousand that are pinned would fill the memory."""
+    return len(entries), entries[-_MOST:]
 
 
 def _stamps_of_checkpoints(rundir: RunDirectory) -> list[Stamp | None]:
-    """What a timeline is read from: the manifests, evaluations, pins, and the folders where there are more of them."""
+    """What the checkpoints are read from: the manifests, evaluations, pins, and the folder of the earlier lines."""
     with storage(f"look into {rundir.path}", missing_ok=True):
         names = [name for name in os.listdir(rundir.path) if name.startswith(rundir.basename)]
         found = [rundir.path / name for name in names if name.endswith((".json", ".pin"))]
-        return [_stamp(path) for path in (*found, rundir.checkpoint_state, rundir.lines, rundir.quarantine)]
+        return [_stamp(path) for path in (*found, rundir.checkpoint_state, rundir.lines)]
     return []
 
 

@@ -14,7 +14,7 @@ from trainerd.text import printable
 from trainerd.watch.run_reader import Detail, Seen
 
 MOST_RUNS = 200  # that are shown at once
-_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS, _MOMENTS = 12, 10, 5, 8, 400  # of one run
+_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS = 12, 10, 5, 8  # of one run
 _SMOOTHED = 60  # a curve is smoothed over such a part of its points
 _LONGEST = 500  # characters of one text
 _EXACT = 1 << 53  # up to here JavaScript's numbers are exact
@@ -101,14 +101,13 @@ def detail_as_json(detail: Detail, events: Sequence[Event]) -> dict[str, Any]:
     """What `/run/NAME.json` gives: the curve with what happened on it, and the newest checkpoints and events first."""
     curve = detail.curve
     smoothed = curve.smoothed(max(1.0, len(curve.steps) / _SMOOTHED))
-    present = [entry for entry in detail.checkpoints if entry.line is None]
     return {
         "metric": detail.tag,
         "complete": detail.is_complete,
         "points": list(zip(curve.steps, curve.values, smoothed, strict=True)),
-        "moments": [vars(moment) for moment in detail.moments[-_MOMENTS:]],
-        "checkpoints": [_checkpoint(entry) for entry in present[: -_CHECKPOINTS - 1 : -1]],
-        "checkpoint_count": len(present),
+        "moments": [vars(moment) for moment in detail.moments],
+        "checkpoints": [_checkpoint(entry) for entry in detail.checkpoints[: -_CHECKPOINTS - 1 : -1]],
+        "checkpoint_count": detail.checkpoint_count,
         "events": [vars(event) for event in events[: -_EVENTS - 1 : -1]],
     }
 

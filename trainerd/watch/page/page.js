@@ -331,7 +331,8 @@ class Card {
   pressPause() {
     if (this.pause.classList.toggle("sure")) {
       put(this.pause, "Pause? Press again");
-      this.unsure = setTimeout(() => this.forgetPause(), SURE_MS);
+      this.tell("Press Pause again to save and stop this run.", false);
+      this.unsure = setTimeout(() => { this.forgetPause(); this.tell("", false); }, SURE_MS);
     } else {
       this.forgetPause();
       this.ask("pause");
