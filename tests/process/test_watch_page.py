@@ -52,11 +52,18 @@ def served(paths: Sequence[Path], token: str | None = None) -> Iterator[str]:
         thread.join()
 
 
-def test_a_person_sees_the_curve_saves_and_pauses(start: Start, project: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A browser."""
+    with browser(tmp_path_factory.mktemp("browser")) as tab:
+        yield tab
+
+
+def test_a_person_sees_the_curve_saves_and_pauses(start: Start, project: Path, tab: Tab) -> None:
     write_config(project, entry="jobs:exact", more=QUICK)
     run = start("run", "--forever")
     run.until_training(1)
-    with served([run.rundir.path]) as url, browser(tmp_path, width=1200) as tab:
+    with served([run.rundir.path]) as url:
         tab.open(url)
         poll(lambda: tab.run(POINTS) > 20, "the curve")
         assert tab.run(TEXT, "h2") == "run" and tab.run(TEXT, ".phase") == "training"
@@ -89,7 +96,7 @@ def violations(tab: Tab) -> list[str]:
     return [*found, "it is too wide"] if tab.run(IS_WIDE) else found
 
 
-def test_the_page_is_for_everybody(start: Start, project: Path, tmp_path: Path) -> None:
+def test_the_page_is_for_everybody(tab: Tab, tmp_path: Path) -> None:
     """On a desk and on a phone, by day and by night, with text that nobody should have written."""
     paths = []
     for number in range(8):
@@ -98,7 +105,7 @@ def test_the_page_is_for_everybody(start: Start, project: Path, tmp_path: Path) 
         evil = "<img src=x onerror='window.owned = true'>" + "w" * 300
         State(Phase.FAILED, step=3, max_steps=10, metrics={evil: 1.0}, error=evil, job=evil).write(rundir.state)
         paths.append(rundir.path)
-    with served(paths) as url, browser(tmp_path) as tab:
+    with served(paths) as url:
         for width, scheme in ((1400, "light"), (390, "dark")):
             tab.resize(width, 844)
             tab.prefer(scheme)
@@ -110,8 +117,8 @@ def test_the_page_is_for_everybody(start: Start, project: Path, tmp_path: Path) 
         assert tab.run(COUNT, "img, b b") == 0 and tab.run("return window.owned === undefined")
 
 
-def test_the_token_is_given_in_a_form(tmp_path: Path) -> None:
-    with served([], TOKEN) as url, browser(tmp_path) as tab:
+def test_the_token_is_given_in_a_form(tab: Tab) -> None:
+    with served([], TOKEN) as url:
         tab.open(url)
         assert not violations(tab)
         tab.run("document.querySelector('input').value = arguments[0]", TOKEN)

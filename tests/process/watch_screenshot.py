@@ -98,7 +98,8 @@ def main() -> None:
             tab.open(url)
             poll(lambda: tab.run(COUNT, ".smooth") >= 2 and tab.run(POINTS) > 50, "the curves")
             with Image.open(io.BytesIO(tab.screenshot())) as picture:
-                picture.convert("RGB").save(PICTURE, optimize=True)
+                few = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+                few.save(PICTURE, optimize=True)
 
 
 if __name__ == "__main__":
