@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.systemd.conftest import NewService
-from tests.systemd.machine import TRAINERD, Machine, MachineError, wait_for
+from tests.systemd.machine import TRAINERD, Machine, wait_for
+from tests.systemd.overlay import MachineError
 
 UNIT = "trainerd-watch"
 USER = "trainerd-watch"

@@ -82,6 +82,11 @@ class Page:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         fetch(f"{self._url}/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
 
+    def prefer(self, scheme: str) -> None:
+        """Have the person prefer "light" or "dark" pages."""
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        fetch(f"{self._url}/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": media})
+
     def screenshot(self) -> bytes:
         """What is seen, as PNG."""
         return base64.b64decode(json.loads(fetch(f"{self._url}/screenshot"))["value"])

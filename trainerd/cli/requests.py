@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 import uuid
 from collections.abc import Callable
@@ -12,26 +10,12 @@ from pathlib import Path
 from trainerd.errors import NotRunningError
 from trainerd.rundir.lock import Holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.request_files import append
 from trainerd.rundir.state import Answer, Phase, read_state
-from trainerd.system.durable_files import storage
-from trainerd.system.regular_files import open_to_append
 
 POLL_SECS = 0.05
 _AGAIN_SECS = 5.0
 _SERVED = (Phase.SAVING, Phase.PAUSING, Phase.RESTORING)  # what a request has the process do
-
-
-def append(path: Path, line: str) -> None:
-    """Append a line to a request file, and make it if it is missing."""
-    with storage(f"write {path}"):
-        descriptor = open_to_append(path)
-        try:
-            # Whatever the umask, the trainer must be able to read it; who does not own the file need not care.
-            with contextlib.suppress(PermissionError):
-                os.fchmod(descriptor, 0o644)
-            os.write(descriptor, line.encode())
-        finally:
-            os.close(descriptor)
 
 
 def ask_for_save(rundir: RunDirectory, holder: Holder, *, sleep: Callable[[float], None] = time.sleep) -> Answer:

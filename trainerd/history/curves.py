@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from trainerd.history.lines import Line, lines
 from trainerd.rundir.paths import RunDirectory
@@ -80,41 +80,68 @@ def read_curve(rundir: RunDirectory, tag: str) -> Curve:
     Raises:
       StorageError: an event file cannot be read.
     """
-    reader = _Reader(lines(rundir))
-    for path in sorted(rundir.path.glob("events.out.tfevents.*")):
-        with storage(f"read {path}"):
-            for event in _events(path):
-                reader.read(event, tag)
+    reader = CurveReader(lines(rundir), tag)
+    for path in event_files(rundir):
+        with storage(f"read {path}"), open_to_read(path) as file:
+            for event in events(file):
+                reader.read(event)
     return reader.curve
 
 
-class _Reader:
-    """Follows the events of a run, in the order in which they were written.
+def event_files(rundir: RunDirectory) -> list[Path]:
+    """The event files of a run, in the order in which they were made."""
+    return sorted(rundir.path.glob("events.out.tfevents.*"))
+
+
+class CurveReader:
+    """Makes a curve of the events of a run, which it is given in the order in which they were written.
 
     Args:
       left: the earlier lines, each of which was left at a time.
+      tag: the metric.
+      most: keep fewer than twice as many points, at regular distances, and evaluations, the newest. Default: all.
+
+    Attributes:
+      curve: what it has made so far.
     """
 
-    def __init__(self, left: Sequence[Line]) -> None:
+    def __init__(self, left: Sequence[Line], tag: str, most: int | None = None) -> None:
         self.curve = Curve()
+        self._tag, self._most = tag, most
+        self._stride, self._to_skip = 1, 0  # of so many points one is kept; so many are passed over before the next
         self._last = 0
         self._to_come = list(left)
         self._tails: dict[int, list[tuple[int, float]]] = {}  # the points of each line beyond where it began
 
-    def read(self, event: Any, tag: str) -> None:
+    def read(self, event: Any) -> None:
         """Take over what an event tells."""
         if event.session_log.status == _START:
             self._begin(max(0, event.step - 1), event.wall_time)  # TensorFlow's own sessions begin with 0
         for value in event.summary.value:
             if value.tag.startswith(_EVALUATION):
-                self.curve.evaluated.add(event.step)
+                self._note_evaluation(event.step)
             if value.HasField("simple_value"):
                 self.curve.tags.add(value.tag)
-            if value.tag == tag and (found := _number(value)) is not None:
+            if value.tag == self._tag and (found := _number(value)) is not None:
                 self._forget(event.step)  # where the loader of TensorBoard would, too
-                self.curve.steps.append(event.step)
-                self.curve.values.append(found)
+                self._add(event.step, found)
         self._last = max(self._last, event.step)
+
+    def _add(self, step: int, value: float) -> None:
+        if self._to_skip:
+            self._to_skip -= 1
+            return
+        self._to_skip = self._stride - 1
+        self.curve.steps.append(step)
+        self.curve.values.append(value)
+        if self._most is not None and len(self.curve.steps) >= 2 * self._most:
+            del self.curve.steps[1::2], self.curve.values[1::2]
+            self._stride *= 2
+
+    def _note_evaluation(self, step: int) -> None:
+        self.curve.evaluated.add(step)
+        if self._most is not None and len(self.curve.evaluated) >= 2 * self._most:
+            self.curve.evaluated = set(sorted(self.curve.evaluated)[-self._most :])
 
     def _begin(self, step: int, at: float) -> None:
         went_back = False
@@ -152,14 +179,18 @@ def _number(value: Any) -> float | None:
     return None
 
 
-def _events(path: Path) -> Iterator[Any]:
-    """The events of a file, up to where a killed process or a full disk cut it off."""
+def events(file: IO[bytes], largest: int | None = None) -> Iterator[Any]:
+    """The events of a file, up to where a killed process or a full disk cut it off.
+
+    Args:
+      file: open where an event begins. After each event it is at the end of that.
+      largest: pass over those of more bytes, such as pictures. Default: none.
+    """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from tensorboard.compat.proto.event_pb2 import Event
 
-    with open_to_read(path) as file:
-        for data in records(file):
-            try:
-                yield Event.FromString(data)
-            except DecodeError:
-                return
+    for data in records(file, largest):
+        try:
+            yield Event.FromString(data)
+        except DecodeError:
+            return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -82,7 +82,21 @@ def story_of(rundir: RunDirectory, tag: str = "loss", points: float = POINTS) ->
     Raises:
       StorageError: it cannot be read.
     """
-    entries, curve = timeline(rundir), read_curve(rundir, tag)
+    curve = read_curve(rundir, tag)
+    return Story(tag, curve, curve.smoothed(points), moments_of(rundir, timeline(rundir), curve))
+
+
+def moments_of(rundir: RunDirectory, entries: Iterable[Entry], curve: Curve) -> list[Moment]:
+    """What happened to a run, by step.
+
+    Args:
+      rundir: the run directory.
+      entries: its timeline.
+      curve: a curve of it.
+
+    Raises:
+      StorageError: it cannot be read.
+    """
     moments = [moment for entry in entries if entry.line is None for moment in _of_checkpoint(entry)]
     moments += [Moment(Kind.EVALUATION, step) for step in sorted(curve.evaluated | rundir.evaluated())]
     lineage = _lineage(rundir)
@@ -100,8 +114,7 @@ def story_of(rundir: RunDirectory, tag: str = "loss", points: float = POINTS) ->
         and not begin.went_back
         and begin.step not in turned_back
     ]
-    moments = list(dict.fromkeys(moments))
-    return Story(tag, curve, curve.smoothed(points), sorted(moments, key=lambda moment: moment.step))
+    return sorted(dict.fromkeys(moments), key=lambda moment: moment.step)
 
 
 def _of_checkpoint(entry: Entry) -> list[Moment]:

@@ -246,7 +246,7 @@ def read_holder(rundir: RunDirectory) -> Holder | None:
         with storage(f"read {rundir.lock}", missing_ok=True):
             holder = Holder(**json.loads(read_regular(rundir.lock)))
             return holder if holder.is_alive() else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     return None
 

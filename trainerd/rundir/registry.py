@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +80,9 @@ def known() -> list[Known]:
 
 def names(paths: Iterable[Path]) -> dict[Path, str]:
     """A name for each run: as many of the last parts of its path as tell it apart from the others."""
-    all_paths = list(paths)
-    return {path: next(name for name in _suffixes(path) if _is_alone(name, all_paths)) for path in all_paths}
+    suffixes = {path: list(_suffixes(path)) for path in paths}
+    runs_of = Counter(name for each in suffixes.values() for name in set(each))
+    return {path: next(n for n in each if n.startswith("/") or runs_of[n] == 1) for path, each in suffixes.items()}
 
 
 def find(name: str, paths: Iterable[Path]) -> Path | None:
@@ -104,10 +106,6 @@ def _suffixes(path: Path) -> Iterable[str]:
     parts = path.parts[1:] or path.parts
     yield from ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
     yield str(path)
-
-
-def _is_alone(name: str, paths: Iterable[Path]) -> bool:
-    return name.startswith("/") or sum(_ends_with(path, name) for path in paths) == 1
 
 
 def _ends_with(path: Path, name: str) -> bool:

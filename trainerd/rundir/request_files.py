@@ -12,7 +12,8 @@ import stat
 from pathlib import Path
 
 from trainerd.rundir.paths import RunDirectory
-from trainerd.system.regular_files import open_to_read
+from trainerd.system.durable_files import storage
+from trainerd.system.regular_files import open_to_append, open_to_read
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,23 @@ def consume_pause(rundir: RunDirectory) -> bool:
 
 def _places(rundir: RunDirectory, path: Path) -> tuple[Path, Path]:
     return path, rundir.requests / path.name
+
+
+def append(path: Path, line: str) -> None:
+    """Append a line to a request file, and make it if it is missing.
+
+    Raises:
+      StorageError: it cannot be written.
+    """
+    with storage(f"write {path}"):
+        descriptor = open_to_append(path)
+        try:
+            # Whatever the umask, the trainer must be able to read it; who does not own the file need not care.
+            with contextlib.suppress(PermissionError):
+                os.fchmod(descriptor, 0o644)
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
 
 
 def is_asked(path: Path) -> bool:

@@ -12,17 +12,21 @@ _CHECKSUM = 4
 _LIMIT = 1 << 30  # bytes of one record: a file may be damaged, or planted
 
 
-def records(file: IO[bytes]) -> Iterator[bytes]:
+def records(file: IO[bytes], largest: int | None = None) -> Iterator[bytes]:
     """The data of each record, up to where a killed process or a full disk cut the file off.
 
     Args:
-      file: open at its beginning.
+      file: open where a record begins. After each record it is at the end of that.
+      largest: pass over those of more bytes. Default: none.
     """
     size = os.fstat(file.fileno()).st_size
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         length = _HEADER.unpack(header)[0]
         if length > min(size - file.tell() - _CHECKSUM, _LIMIT):
             return
+        if largest is not None and length > largest:
+            file.seek(length + _CHECKSUM, 1)
+            continue
         data = file.read(length)
         file.seek(_CHECKSUM, 1)
         yield data

@@ -1,1 +1,1 @@
-"""Watches all runs, and tells a person what happens to them. It reads files, and asks through files."""
+"""The watcher: a process of its own that reads what all runs say of themselves, and asks them through files."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainerd.rundir.state import State
 from trainerd.text import printable, seconds, size
-from trainerd.watch.notice import Notice
+from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.trend import Trend
 
 SAMPLE_SECS = 60.0

@@ -7,7 +7,7 @@ import re
 from trainerd.rundir.run_events import Event, Kind
 from trainerd.rundir.state import Phase, State
 from trainerd.text import printable, seconds
-from trainerd.watch.notice import Notice
+from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.settings import Told
 
 _KINDS: dict[Kind, tuple[Told, str]] = {

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from trainerd.rundir.run_events import Event
 from trainerd.rundir.state import State
 from trainerd.text import printable, seconds
-from trainerd.watch.notice import Notice
+from trainerd.watch.delivery.notice import Notice
 
 DAY = 86400.0
 MOST_RUNS, MOST_PICTURES = 30, 3

@@ -11,7 +11,7 @@ import pytest
 
 from trainerd.rundir.run_events import Event, Kind
 from trainerd.rundir.state import LastCheckpoint, Phase, State
-from trainerd.watch.notice import Notice
+from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.resources import SAMPLE_SECS, Disks, Memory
 from trainerd.watch.summary import MOST_RUNS, Day, due_since, summary
 from trainerd.watch.trend import Trend

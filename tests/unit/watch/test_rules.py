@@ -7,7 +7,7 @@ import pytest
 from trainerd.rundir.run_events import Event, Kind
 from trainerd.rundir.state import LastCheckpoint, Phase, State
 from trainerd.watch import rules
-from trainerd.watch.channel import _without, service
+from trainerd.watch.delivery.channel import _without, service
 
 STATE = State(Phase.TRAINING, step=40, at=1000.0, create_time=5.0, last_checkpoint=LastCheckpoint(30, "", "", 1, 1, 1))
 

@@ -17,9 +17,10 @@ from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Kind, add
 from trainerd.rundir.state import Phase, State
-from trainerd.watch.notes import Notes
-from trainerd.watch.notice import Notice
-from trainerd.watch.senders import Senders
+from trainerd.watch.delivery.notes import Notes
+from trainerd.watch.delivery.notice import Notice
+from trainerd.watch.delivery.senders import Senders
+from trainerd.watch.run_reader import Runs
 from trainerd.watch.settings import WatchConfig
 from trainerd.watch.watcher import Watcher
 
@@ -53,7 +54,7 @@ class World:
             self.config,
             self.notes,
             Quiet(*self.channels),
-            paths=lambda: self.paths,
+            Runs(lambda: self.paths, lambda: self.timer),
             clock=lambda: self.now,
             timer=lambda: self.timer,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import signal
 import threading
 import time
@@ -19,13 +20,19 @@ from trainerd.errors import ConfigError, InUseError
 from trainerd.system.durable_files import storage
 from trainerd.system.threads import called_every
 from trainerd.system.xdg import state_home
-from trainerd.watch import senders, settings
-from trainerd.watch.channel import UndeliveredError, service
-from trainerd.watch.heartbeat import Heartbeat
-from trainerd.watch.notes import Notes
-from trainerd.watch.sender import TEST
-from trainerd.watch.settings import Settings
+from trainerd.watch import settings
+from trainerd.watch.delivery import senders
+from trainerd.watch.delivery.channel import UndeliveredError, service
+from trainerd.watch.delivery.heartbeat import Heartbeat
+from trainerd.watch.delivery.notes import Notes
+from trainerd.watch.delivery.sender import TEST
+from trainerd.watch.run_reader import Runs
+from trainerd.watch.settings import PageConfig, Settings
 from trainerd.watch.watcher import LOOK_SECS, Watcher
+
+log = logging.getLogger(__name__)
+
+_LEAVE_SECS = 5.0
 
 
 @click.command("watch")
@@ -65,13 +72,39 @@ def _watch(path: Path | None, found: Settings) -> None:
         if found.watch.heartbeat_url is not None:
             beat = Heartbeat(found.watch.heartbeat_url).beat
             stack.enter_context(called_every(found.watch.heartbeat_secs, beat, name="heartbeat"))
-        watcher = Watcher(found.watch, notes, sending)
+        runs = Runs()
+        if found.page.listen:
+            stack.enter_context(_page(found.page, runs))
+        watcher = Watcher(found.watch, notes, sending, runs)
         notifier.send("READY=1")
         while not stop.is_set():
             watcher.look()
             notifier.send("WATCHDOG=1")
             stop.wait(LOOK_SECS)
         notifier.send("STOPPING=1")
+
+
+@contextlib.contextmanager
+def _page(config: PageConfig, runs: Runs) -> Iterator[None]:
+    """Serve the page while the block runs.
+
+    Raises:
+      ConfigError: what serves it is not installed.
+      UsageError: the address cannot be had, or needs a token.
+    """
+    try:
+        from trainerd.watch.page.server import Page
+    except ImportError as error:
+        raise ConfigError(f"the page needs {error.name}: pip install 'trainerd[watch]'") from None
+    page = Page(config.listen, runs, config.token)
+    log.info("the page is at %s", page.url, extra={"event": "page"})
+    thread = threading.Thread(target=page.serve, name="trainerd-page", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        page.close()
+        thread.join(_LEAVE_SECS)
 
 
 @contextlib.contextmanager

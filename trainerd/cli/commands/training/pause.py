@@ -9,6 +9,7 @@ import click
 from trainerd.cli import options, requests
 from trainerd.cli.say import say
 from trainerd.errors import TrainerdError
+from trainerd.rundir import request_files
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.state import Phase, read_state
 
@@ -31,7 +32,7 @@ def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     if holder is None:
         say(f"nothing trains in {rundir.path}: there is nothing to pause")
         return
-    requests.append(rundir.pause, "")
+    request_files.append(rundir.pause, "")
     if not wait:
         say(f"asked process {holder.pid} to pause")
         return

@@ -9,6 +9,7 @@ import click
 from trainerd.cli import options, requests
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, StorageError
+from trainerd.rundir import request_files
 from trainerd.rundir.lock import read_holder
 
 
@@ -24,7 +25,7 @@ def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
         start = options.command_line("start", config_path, logdir)
         raise NotRunningError(f"nothing trains in {rundir.path}. `{start}` starts it.")
     if not wait:
-        requests.append(rundir.save, "")
+        request_files.append(rundir.save, "")
         say(f"asked process {holder.pid} to save")
         return
     answer = requests.ask_for_save(rundir, holder)

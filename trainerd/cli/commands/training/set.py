@@ -10,7 +10,7 @@ import click
 from trainerd.cli import options, requests
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, UsageError
-from trainerd.rundir import set_requests
+from trainerd.rundir import request_files, set_requests
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.set_requests import SetRequest
 
@@ -34,7 +34,7 @@ def command(said: tuple[str, ...], config_path: Path | None, logdir: Path | None
         rundir,
         holder,
         request.id,
-        lambda: requests.append(rundir.set_request, request.to_line()),
+        lambda: request_files.append(rundir.set_request, request.to_line()),
         rundir.set_request,
         "set it",
     )

@@ -1,7 +1,7 @@
 """The process that sends what waits for one channel: it may hang, and Apprise is large.
 
-It goes on if the watcher is killed, so that what a service has taken is noted: `python -m trainerd.watch.sender CONFIG
-NUMBER FOLDER`. Nothing that is secret is in its arguments.
+It goes on if the watcher is killed, so that what a service has taken is noted. It is started with `python -m
+trainerd.watch.delivery.sender CONFIG NUMBER FOLDER`: nothing that is secret is in its arguments.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 from trainerd.errors import TrainerdError
-from trainerd.watch import channel, settings
-from trainerd.watch.notes import Notes
-from trainerd.watch.notice import Notice
+from trainerd.watch import settings
+from trainerd.watch.delivery import channel
+from trainerd.watch.delivery.notes import Notes
+from trainerd.watch.delivery.notice import Notice
 
 NOTICE_SECS = 120  # for one notice; a service that takes longer is tried again later
 

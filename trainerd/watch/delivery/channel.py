@@ -13,7 +13,7 @@ from trainerd.errors import ConfigError, TrainerdError
 from trainerd.history.plots import as_picture
 from trainerd.history.story import story_of
 from trainerd.rundir.paths import RunDirectory
-from trainerd.watch.notice import Notice
+from trainerd.watch.delivery.notice import Notice
 
 _TYPES = {
     **dict.fromkeys(("failed", "nan", "killed", "hang", "no progress", "save failed", "quarantine"), "failure"),

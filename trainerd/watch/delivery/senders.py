@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainerd.system.backoff import Backoff
-from trainerd.watch import channel
-from trainerd.watch.notes import Notes
+from trainerd.watch.delivery import channel
+from trainerd.watch.delivery.notes import Notes
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class _Sender:
 def start(config: Path, number: int, folder: str) -> subprocess.Popen[str]:
     """Start a sender in a session of its own: a Ctrl-C is for the watcher, which lets it finish."""
     return subprocess.Popen(
-        [sys.executable, "-m", "trainerd.watch.sender", str(config), str(number), folder],
+        [sys.executable, "-m", "trainerd.watch.delivery.sender", str(config), str(number), folder],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainerd.errors import StorageError
 from trainerd.system.durable_files import storage
-from trainerd.watch.notice import Notice
+from trainerd.watch.delivery.notice import Notice
 
 NAME = "watch.db"
 _BUSY_SECS = 30.0

@@ -1,0 +1,178 @@
+"""The watcher's page with a real trainer, in a real browser, and its metrics in a real Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process.conftest import Start, write_config
+from tests.process.trainers import saved
+from tests.tensorflow.chromium import Page as Tab
+from tests.tensorflow.chromium import browser, end_group, fetch, poll
+from trainerd.checkpoints import manifest
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
+from trainerd.watch.page.server import Page
+from trainerd.watch.run_reader import Runs
+
+QUICK = "[checkpoint]\nsave_model_secs = 0\nminima = false\n[summary]\nmetrics_steps = 20\nmetrics_secs = 0\n"
+TOKEN = "a token of this test"
+
+BUTTON = "return [...document.querySelectorAll('.actions button')].find(b => b.textContent === arguments[0])?.click()"
+TEXT = "return document.querySelector(arguments[0])?.textContent ?? ''"
+COUNT = "return document.querySelectorAll(arguments[0]).length"
+POINTS = "return (document.querySelector('.smooth')?.getAttribute('d') ?? '').split('L').length"
+IS_WIDE = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
+AXE = "axe.run().then(found => window.violations = found.violations); return true"
+FOUND = "return window.violations?.map(v => `${v.id}: ${v.help}: ${v.nodes.map(n => n.html).join(' ')}`)"
+
+
+@contextlib.contextmanager
+def served(paths: Sequence[Path], token: str | None = None) -> Iterator[str]:
+    """The page of these runs; its address."""
+    page = Page("127.0.0.1:0", Runs(lambda: paths), token)
+    thread = threading.Thread(target=page.serve)
+    thread.start()
+    try:
+        yield f"http://{page.address}"
+    finally:
+        page.close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A browser."""
+    with browser(tmp_path_factory.mktemp("browser")) as tab:
+        yield tab
+
+
+def test_a_person_sees_the_curve_saves_and_pauses(start: Start, project: Path, tab: Tab) -> None:
+    write_config(project, entry="jobs:exact", more=QUICK)
+    run = start("run", "--forever")
+    run.until_training(1)
+    with served([run.rundir.path]) as url:
+        tab.open(url)
+        poll(lambda: tab.run(POINTS) > 20, "the curve")
+        assert tab.run(TEXT, "h2") == "run" and tab.run(TEXT, ".phase") == "training"
+        before = saved(run.rundir)
+        tab.run(BUTTON, "Save now")
+        poll(lambda: saved(run.rundir) != before, "a checkpoint")
+        assert manifest.read(run.rundir.manifest(saved(run.rundir)[0])).reason == "request"
+        assert tab.run(TEXT, ".answer") == f"asked process {run.pid} to save"
+        poll(lambda: tab.run(COUNT, ".chart > svg .m-checkpoint") == len(saved(run.rundir)), "its mark")
+        tab.run(BUTTON, "Pause")
+        assert tab.run(COUNT, "button.sure") == 1 and not run.rundir.pause.exists()
+        run.until_training(run.state.step + 10)
+        tab.run(BUTTON, "Pause")  # where it was changed of mind meanwhile
+        tab.run(BUTTON, "Pause? Press again")
+        assert run.end() == 0 and run.state.phase is Phase.PAUSED
+        poll(lambda: tab.run(TEXT, ".phase") == "paused", "the page to say so")
+        assert tab.run(COUNT, ".actions button:disabled") == 2
+        assert not violations(tab)
+
+
+def violations(tab: Tab) -> list[str]:
+    """What axe-core has against the page as it is now; and whether it must be scrolled sideways."""
+    tab.run(
+        files("axe_playwright_python").joinpath("axe.min.js").read_text()
+        + "; window.axe = axe; delete window.violations"
+    )
+    tab.run(AXE)
+    poll(lambda: tab.run(FOUND) is not None, "axe-core")
+    found: list[str] = tab.run(FOUND)
+    return [*found, "it is too wide"] if tab.run(IS_WIDE) else found
+
+
+def test_the_page_is_for_everybody(tab: Tab, tmp_path: Path) -> None:
+    """On a desk and on a phone, by day and by night, with text that nobody should have written."""
+    paths = []
+    for number in range(8):
+        rundir = RunDirectory(tmp_path / "runs" / (f"run-{number}" if number else "n" * 100 + "<b>&quot;</b>"))
+        rundir.create()
+        evil = "<img src=x onerror='window.owned = true'>" + "w" * 300
+        State(Phase.FAILED, step=3, max_steps=10, metrics={evil: 1.0}, error=evil, job=evil).write(rundir.state)
+        paths.append(rundir.path)
+    with served(paths) as url:
+        for width, scheme in ((1400, "light"), (390, "dark")):
+            tab.resize(width, 844)
+            tab.prefer(scheme)
+            tab.open(url)
+            poll(lambda: tab.run(COUNT, ".run") == 8, "the runs")
+            assert tab.run(COUNT, ".body:not([hidden])") == 4
+            tab.run("document.getElementById('unfold').click()")
+            assert not violations(tab), (width, scheme)
+        assert tab.run(COUNT, "img, b b") == 0 and tab.run("return window.owned === undefined")
+
+
+def test_the_token_is_given_in_a_form(tab: Tab) -> None:
+    with served([], TOKEN) as url:
+        tab.open(url)
+        assert not violations(tab)
+        tab.run("document.querySelector('input').value = arguments[0]", TOKEN)
+        tab.run("document.querySelector('button').click()")
+        poll(lambda: tab.run(TEXT, ".empty").startswith("No run is known"), "the page")
+        assert tab.run("return location.href") == f"{url}/" and not tab.run("return document.cookie")
+
+
+# ---------------------------------------------------------------------- Prometheus
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, target: str) -> Iterator[str]:
+    """A Prometheus that scrapes the page each second; its address."""
+    program = shutil.which("prometheus")
+    if program is None:
+        assert not os.environ.get("CI"), "install the package `prometheus`"
+        pytest.skip("needs the package `prometheus`")
+    (folder / "token").write_text(TOKEN)
+    job = {
+        "job_name": "trainerd",
+        "scrape_interval": "1s",
+        "scrape_timeout": "1s",
+        "static_configs": [{"targets": [target]}],
+        "authorization": {"credentials_file": str(folder / "token")},
+    }
+    (folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": [job]}))
+    output = folder / "prometheus.log"
+    listen = "--web.listen-address=127.0.0.1:0"
+    config = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    with output.open("wb") as log:
+        process = subprocess.Popen([program, listen, *config], stdout=log, stderr=log, start_new_session=True)
+    try:
+        where = r"Listening on\"? address=(127\.0\.0\.1:[1-9]\d*)"
+        found = poll(lambda: re.findall(where, output.read_text()), "Prometheus")
+        yield f"http://{found[0]}"
+    finally:
+        end_group(process)
+
+
+def test_prometheus_scrapes_it(start: Start, project: Path, tmp_path: Path) -> None:
+    write_config(project, entry="jobs:exact", more=QUICK)
+    run = start("run", "--forever")
+    step = run.until_training(10).step
+    with served([run.rundir.path], TOKEN) as url, prometheus(tmp_path, url.removeprefix("http://")) as server:
+
+        def ask(query: str) -> Any:
+            answer = json.loads(fetch(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': query})}"))
+            return [(each["metric"], float(each["value"][1])) for each in answer["data"]["result"]]
+
+        [(labels, value)] = poll(lambda: ask('trainerd_step{run="run"}'), "a scrape")
+        assert value >= step and labels["job"] == "trainerd"
+        assert ask('trainerd_phase{run="run"} == 1')[0][0]["trainerd_phase"] == "training"
+        assert ask('trainerd_metric{metric="loss"}') and ask('trainerd_events_total{kind="start"}')[0][1] == 1
+        assert poll(lambda: ask('deriv(trainerd_step{run="run"}[10s]) > 0'), "a second scrape")
+        assert ask("up")[0][1] == 1
+    assert run.pause() == 0

@@ -1,0 +1,196 @@
+"""What the watcher reads of a run: as little as there is to read, and nothing that harms it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from tests.unit.test_rollback import write
+from tests.unit.watch.conftest import MakeRun
+from trainerd.history.curve_follower import CurveFollower
+from trainerd.history.curves import read_curve
+from trainerd.history.lines import Line
+from trainerd.history.story import Kind
+from trainerd.rundir import run_events
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, State
+from trainerd.system.regular_files import MIB, read_regular
+from trainerd.watch.run_reader import Runs
+
+
+def point(step: int, value: float, padding: int = 0, at: float = 0.0) -> bytes:
+    """The record of one point."""
+    values = [Summary.Value(tag="x" * padding), Summary.Value(tag="loss", simple_value=value)]
+    return record(Event(wall_time=at, step=step, summary=Summary(value=values)))
+
+
+def start(step: int, at: float = 0.0) -> bytes:
+    """The record with which a process begins after a step."""
+    return record(Event(wall_time=at, step=step + 1, session_log=SessionLog(status=SessionLog.START)))
+
+
+def record(event: Event) -> bytes:
+    """An event as the file has it. Checksums are not looked at."""
+    data: bytes = event.SerializeToString()
+    return struct.pack("<QI", len(data), 0) + data + b"\0" * 4
+
+
+def append(rundir: RunDirectory, content: bytes, name: str = "1") -> None:
+    with (rundir.path / f"events.out.tfevents.{name}").open("ab") as file:
+        file.write(content)
+
+
+def test_a_file_is_read_again_only_when_it_has_changed(
+    make_run: MakeRun, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rundir = make_run(step=1)
+    reads: list[Path] = []
+
+    def noting(path: Path, limit: int = MIB) -> bytes:
+        reads.append(path)
+        return read_regular(path, limit)
+
+    monkeypatch.setattr("trainerd.rundir.state.read_regular", noting)
+    monkeypatch.setattr("trainerd.rundir.run_events.read_regular", noting)
+    for _ in range(3):
+        runs.look()
+    assert reads == [rundir.state, rundir.events]
+    State(Phase.PAUSED, step=2).write(rundir.state)
+    [run] = runs.look()
+    assert run.state is not None and run.state.step == 2 and reads[2:] == [rundir.state]
+
+
+def test_a_run_runs_while_its_process_is_there(trained: RunDirectory, runs: Runs) -> None:
+    assert [run.is_running for run in runs.look()] == [True]
+    trained.lock.write_text(trained.lock.read_text().replace(str(os.getpid()), "1"))
+    assert [run.is_running for run in runs.look()] == [False]
+    trained.lock.write_text("[" * 100_000)
+    assert [run.is_running for run in runs.look()] == [False]
+
+
+def test_counts_of_events_never_fall(make_run: MakeRun, runs: Runs) -> None:
+    rundir = make_run()
+    for _ in range(2):
+        run_events.add(rundir, run_events.Kind.START, at=1.0)
+    run_events.add(rundir, run_events.Kind.KILL, at=3.0)
+    assert runs.look()[0].event_counts == {"start": 2, "killed": 1}
+    lines = rundir.events.read_bytes().splitlines()
+    rundir.events.write_bytes(lines[-1])  # its older half was dropped
+    run_events.add(rundir, run_events.Kind.START, at=2.0)
+    [run] = runs.look()
+    assert run.event_counts == {"start": 3, "killed": 1} and len(run.events) == 2
+
+
+def test_a_run_that_cannot_be_read_says_so_and_the_others_are_there(make_run: MakeRun, runs: Runs) -> None:
+    planted = make_run("planted")
+    planted.state.rename(planted.path / "elsewhere")
+    planted.state.symlink_to(planted.path / "elsewhere")
+    make_run("sound", step=3)
+    first, second = runs.look()
+    assert first.state is None and "symbolic link" in first.told
+    assert second.state is not None and not second.told
+
+
+def test_runs_come_and_go(make_run: MakeRun, runs: Runs) -> None:
+    first = make_run("one")
+    make_run("two")
+    assert [run.name for run in runs.look()] == ["one", "two"]
+    first.path.rename(first.path.with_name("three"))
+    assert [run.name for run in runs.look()] == ["three", "two"] and runs.detail("one") is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("11122"), st.booleans(), st.integers(0, 50), st.floats(-9, 9, width=32)), max_size=40
+    ),
+    st.lists(st.integers(1, 400), max_size=8),
+    st.integers(1, 9),
+)
+def test_what_is_followed_is_what_is_read_at_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    told: list[tuple[str, bool, int, float]],
+    cuts: list[int],
+    at_once: int,
+) -> None:
+    """However the file grows, in the middle of a record too, and however little is read at a time."""
+    rundir = RunDirectory(tmp_path_factory.mktemp("run"))
+    follower = CurveFollower(rundir, "loss", most=1000, at_once=at_once)
+    for name in "12":
+        content = b"".join(start(s) if is_start else point(s, v) for n, is_start, s, v in told if n == name)
+        places = sorted({0, *(cut for cut in cuts if cut < len(content)), len(content)})
+        for begin, end in itertools.pairwise(places):
+            append(rundir, content[begin:end], name)
+            follower.look()
+        while not follower.is_complete:
+            follower.look()
+    assert follower.look() == read_curve(rundir, "loss")
+
+
+def test_a_curve_takes_a_bounded_number_of_points_at_regular_distances(rundir: RunDirectory) -> None:
+    follower = CurveFollower(rundir, "loss", most=100)
+    for first in range(0, 10_000, 1000):
+        append(rundir, b"".join(point(step, float(step)) for step in range(first, first + 1000)))
+        curve = follower.look()
+        assert len(curve.steps) < 200 and curve.values == list(map(float, curve.steps))
+    assert {after - before for before, after in itertools.pairwise(curve.steps)} == {64}
+    assert curve.steps[0] == 0 and curve.steps[-1] > 9900
+
+
+def test_a_curve_is_read_anew_when_the_run_went_back_or_a_file_is_another(rundir: RunDirectory) -> None:
+    append(rundir, start(0, at=1.0) + point(10, 1.0, at=1.0) + point(20, 2.0, at=1.0))
+    follower = CurveFollower(rundir, "loss")
+    assert follower.look().steps == [10, 20]
+    Line(1, began_at=10, ended_at=20, at=5.0, target=10).write(rundir)
+    append(rundir, start(10, at=6.0) + point(15, 3.0, at=6.0), "2")
+    assert follower.look().steps == [10, 15]
+    file = rundir.path / "events.out.tfevents.2"
+    file.write_bytes(point(12, 3.0))
+    assert follower.look().steps == [10, 12]
+    file.unlink()
+    assert follower.look() == read_curve(rundir, "loss")
+
+
+def test_pictures_are_passed_over(rundir: RunDirectory) -> None:
+    append(rundir, point(1, 1.0) + point(2, 2.0, padding=1 << 20) + point(3, 3.0))
+    assert CurveFollower(rundir, "loss").look().steps == [1, 3]
+
+
+def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Runs) -> None:
+    rundir = make_run(metrics={"mse": 1.0})
+    write(rundir, 20)
+    run_events.add(rundir, run_events.Kind.KILL, "it ended", step=25)
+    append(rundir, record(Event(step=20, summary=Summary(value=[Summary.Value(tag="mse", simple_value=2.0)]))))
+    runs.look()
+    detail = runs.detail("one")
+    assert detail is not None and detail.tag == "mse" and detail.curve.steps == [20] and detail.is_complete
+    assert [entry.step for entry in detail.checkpoints] == [20]
+    assert [(moment.kind, moment.step) for moment in detail.moments] == [(Kind.CHECKPOINT, 20), (Kind.CRASH, 25)]
+    write(rundir, 30)
+    detail = runs.detail("one")
+    assert detail is not None and [entry.step for entry in detail.checkpoints] == [20, 30]
+    rundir.manifest(30).write_text("{")
+    detail = runs.detail("one")
+    assert detail is not None and [entry.reason for entry in detail.checkpoints][1] == ""
+
+
+def test_the_watcher_reads_curves_without_tensorflow(rundir: RunDirectory) -> None:
+    append(rundir, point(1, 1.0))
+    code = (
+        "import sys, pathlib, trainerd.watch.page.server\n"
+        "from trainerd.watch.run_reader import Runs\n"
+        "runs = Runs(lambda: [pathlib.Path(sys.argv[1])])\n"
+        "assert runs.detail(runs.look()[0].name).curve.steps == [1]\n"
+        "bad = [m for m in ('tensorflow', 'keras', 'numpy') if m in sys.modules]\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(rundir.path)], check=True)

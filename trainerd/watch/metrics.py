@@ -1,0 +1,191 @@
+"""What Prometheus scrapes: the figures of all runs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    StateSetMetricFamily,
+)
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from trainerd.rundir.goodput import Spent
+from trainerd.rundir.run_events import Kind
+from trainerd.rundir.state import Phase, State
+from trainerd.text import printable
+from trainerd.version import __version__
+from trainerd.watch.run_reader import Seen
+
+MOST_METRICS = 100  # of one run: each is a series, and Prometheus keeps every series that it has ever seen
+_LONGEST = 200  # characters of a label
+_KILLED = "killed"  # a phase beside those of state.json: the process ended without saying so
+_PHASES = (*map(str, Phase), _KILLED)
+
+# Name: help, and what it is of a state; None where there is none now.
+_OF_STATE: dict[str, tuple[str, Callable[[State], float | None]]] = {
+    "step": ("The global step.", lambda state: state.step),
+    "max_steps": ("The step at which training ends.", lambda state: state.max_steps),
+    "memory_bytes": ("The resident memory of the process that trains.", lambda state: state.memory_bytes),
+    "warnings": ("How many warnings the run has now.", lambda state: len(state.warnings)),
+    "steps_again": ("Steps that were trained again after crashes.", lambda state: state.goodput.steps_again),
+    "state_timestamp_seconds": ("When the run last wrote its state, since 1970 (UTC).", lambda state: state.at),
+    "checkpoint_step": ("The step of the newest checkpoint.", lambda state: _saved(state, "step")),
+    "checkpoint_timestamp_seconds": (
+        "When the newest checkpoint was durable on disk, since 1970 (UTC).",
+        lambda state: _saved(state, "at"),
+    ),
+    "checkpoint_size_bytes": ("The size of its files.", lambda state: _saved(state, "bytes")),
+    "checkpoint_save_seconds": (
+        "How long it took to write the newest checkpoint, from the step until it was durable.",
+        lambda state: _saved(state, "seconds"),
+    ),
+}
+
+
+def registry(runs: Callable[[], Sequence[Seen]], clock: Callable[[], float] = time.time) -> CollectorRegistry:
+    """A registry of its own with the metrics of all runs.
+
+    Args:
+      runs: looks at them.
+      clock: seconds since 1970 (UTC).
+    """
+    found = CollectorRegistry(auto_describe=False)
+    found.register(_Runs(runs, clock))
+    return found
+
+
+@dataclass(frozen=True)
+class _One:
+    """A run that has a state: its label, and what is known of it."""
+
+    label: str
+    run: Seen
+    state: State
+
+    @property
+    def phase(self) -> str:
+        """What it does."""
+        return str(self.state.phase) if self.run.is_running or self.state.phase.is_over else _KILLED
+
+
+class _Runs(Collector):
+    """Collects the metrics at each scrape."""
+
+    def __init__(self, runs: Callable[[], Sequence[Seen]], clock: Callable[[], float]) -> None:
+        self._runs, self._clock = runs, clock
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, each with a sample for each run that has it."""
+        began = time.perf_counter()
+        runs = {_label(run.name): run for run in self._runs()}  # a series that is there twice spoils a whole scrape
+        ones = [_One(label, run, run.state) for label, run in runs.items() if run.state is not None]
+        yield InfoMetricFamily("trainerd", "The watcher.", value={"version": __version__})
+        yield GaugeMetricFamily("trainerd_runs", "How many runs are known.", value=len(runs))
+        yield _gauge(
+            "running", "1 if a process trains the run, else 0.", {n: run.is_running for n, run in runs.items()}
+        )
+        yield _gauge(
+            "unreadable",
+            "1 if something of the run cannot be read, else 0.",
+            {n: bool(r.told) for n, r in runs.items()},
+        )
+        yield _phases(ones)
+        for name, (told, get) in _OF_STATE.items():
+            yield _gauge(name, told, {one.label: get(one.state) for one in ones})
+        yield from self._of_now(ones)
+        yield _metrics(ones)
+        yield _spent(ones)
+        yield _events(runs)
+        yield from _disks(runs)
+        took = time.perf_counter() - began
+        yield GaugeMetricFamily(
+            "trainerd_collect_seconds", "How long the watcher took to look at all runs.", value=took
+        )
+
+    def _of_now(self, ones: Sequence[_One]) -> Iterator[Metric]:
+        """What holds only while a process trains, and what depends on the time."""
+        rates = {one.label: one.state.steps_per_sec for one in ones if one.run.is_running}
+        yield _gauge("steps_per_second", "The rate over the last seconds of training.", rates)
+        now = self._clock()
+        ages = {one.label: now - at for one in ones if (at := _saved(one.state, "at")) is not None}
+        yield _gauge("checkpoint_age_seconds", "How long ago the newest checkpoint was durable on disk.", ages)
+
+
+def _saved(state: State, name: str) -> float | None:
+    return None if state.last_checkpoint is None else getattr(state.last_checkpoint, name)
+
+
+def _label(text: str) -> str:
+    """A text that may come from anybody, as the value of a label."""
+    return " ".join(printable(text[:_LONGEST]).split())
+
+
+def _gauge(name: str, told: str, samples: Mapping[str, float | None]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"trainerd_{name}", told, labels=["run"])
+    for label, value in samples.items():
+        if value is not None:
+            family.add_metric([label], _number(value))
+    return family
+
+
+def _number(value: float) -> float:
+    """A number of a file that anybody may have written: JSON has integers of any size."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _phases(ones: Sequence[_One]) -> StateSetMetricFamily:
+    family = StateSetMetricFamily("trainerd_phase", "1 for what the run does, 0 for all else.", labels=["run"])
+    for one in ones:
+        family.add_metric([one.label], {phase: phase == one.phase for phase in _PHASES})
+    return family
+
+
+def _metrics(ones: Sequence[_One]) -> GaugeMetricFamily:
+    told = "The last value of a metric of the job, such as the loss."
+    family = GaugeMetricFamily("trainerd_metric", told, labels=["run", "metric"])
+    for one in ones:
+        found = {_label(name): value for name, value in list(one.state.metrics.items())[:MOST_METRICS]}
+        for name, value in found.items():
+            family.add_metric([one.label, name], value)
+    return family
+
+
+def _spent(ones: Sequence[_One]) -> CounterMetricFamily:
+    told = "What the time of the run went to, from its first start on."
+    family = CounterMetricFamily("trainerd_spent_seconds", told, labels=["run", "kind"])
+    for one in ones:
+        for kind in Spent:
+            seconds = one.state.goodput.seconds.get(kind, 0.0)
+            family.add_metric([one.label, kind], seconds if seconds > 0 else 0.0)
+    return family
+
+
+def _events(runs: Mapping[str, Seen]) -> CounterMetricFamily:
+    family = CounterMetricFamily("trainerd_events", "What happened to the run, by kind.", labels=["run", "kind"])
+    for label, run in runs.items():
+        for kind in Kind:
+            family.add_metric([label, kind], run.event_counts.get(kind, 0))
+    return family
+
+
+def _disks(runs: Mapping[str, Seen]) -> Iterator[GaugeMetricFamily]:
+    found = {}
+    for label, run in runs.items():
+        with contextlib.suppress(OSError):  # it may not be looked at, or is gone
+            found[label] = os.statvfs(run.rundir.path)
+    free = {label: disk.f_bavail * disk.f_frsize for label, disk in found.items()}
+    yield _gauge("disk_free_bytes", "What is free on the disk of the run directory.", free)
+    size = {label: disk.f_blocks * disk.f_frsize for label, disk in found.items()}
+    yield _gauge("disk_size_bytes", "The size of that disk.", size)

@@ -1,0 +1,1 @@
+"""The watcher's page: HTTP on a port or a unix socket."""

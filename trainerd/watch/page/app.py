@@ -1,0 +1,177 @@
+"""The routes of the page, as a WSGI application."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.exposition import choose_encoder
+from werkzeug.exceptions import HTTPException, NotFound, Unauthorized
+from werkzeug.routing import BaseConverter, Map, Rule
+from werkzeug.utils import redirect
+from werkzeug.wrappers import Request, Response
+
+from trainerd.errors import NotRunningError, TrainerdError, UsageError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.watch.ask import ask
+from trainerd.watch.metrics import registry
+from trainerd.watch.page.as_json import detail_as_json, harmless, path_of, runs_as_json
+from trainerd.watch.page.document import document
+from trainerd.watch.page.guard import COOKIE, Guard
+from trainerd.watch.run_reader import Runs, Seen
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+log = logging.getLogger(__name__)
+
+_LARGEST = 4096  # bytes that a request may send
+_STATUS = {UsageError: 400, NotRunningError: 409}
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+class _Name(BaseConverter):
+    """The name of a run, which may have slashes."""
+
+    regex = r"[\s\S]+"
+    part_isolating = False
+
+
+_ROUTES = Map(
+    [
+        Rule("/", endpoint="page", methods=["GET"]),
+        Rule("/runs.json", endpoint="runs", methods=["GET"]),
+        Rule("/metrics", endpoint="metrics", methods=["GET"]),
+        Rule("/healthz", endpoint="healthz", methods=["GET"]),
+        Rule("/login", endpoint="login", methods=["POST"]),
+        Rule("/run/<name:name>.json", endpoint="run", methods=["GET"]),
+        Rule("/run/<name:name>/save", endpoint="ask", defaults={"what": "save"}, methods=["POST"]),
+        Rule("/run/<name:name>/pause", endpoint="ask", defaults={"what": "pause"}, methods=["POST"]),
+    ],
+    converters={"name": _Name},
+    merge_slashes=False,
+    redirect_defaults=False,
+)
+_OPEN = ("healthz", "login")  # what needs no token
+
+
+class App:
+    """Answers requests.
+
+    Args:
+      runs: what is known of the runs.
+      guard: who may look and ask.
+      clock: seconds since 1970 (UTC).
+    """
+
+    def __init__(self, runs: Runs, guard: Guard, clock: Callable[[], float] = time.time) -> None:
+        self._runs, self._guard, self._clock = runs, guard, clock
+        self._registry = registry(runs.look, clock)
+        self._handlers: dict[str, Callable[..., Response]] = {
+            "page": self._page,
+            "runs": self._list,
+            "run": self._run,
+            "ask": self._ask,
+            "metrics": self._metrics,
+            "healthz": self._healthz,
+            "login": self._login,
+        }
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        request = Request(environ)
+        request.max_content_length = _LARGEST
+        response = self._answer(request)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response(environ, start_response)
+
+    def _answer(self, request: Request) -> Response:
+        endpoint = ""
+        try:
+            self._guard.require_known_host(request)
+            endpoint, arguments = _ROUTES.bind_to_environ(request.environ).match()
+            if endpoint not in _OPEN:
+                self._guard.require_token(request)
+            return self._handlers[endpoint](request, **arguments)
+        except Unauthorized as error:
+            return _login(401) if endpoint == "page" else _refused(error)
+        except HTTPException as error:
+            return _refused(error)
+        except TrainerdError as error:
+            return _json({"error": str(error)}, _STATUS.get(type(error), 500))
+        except Exception:
+            log.exception("an error of trainerd's own, in an answer to %s", request.path)
+            return _json({"error": "an error of trainerd's own: the watcher's log has it."}, 500)
+
+    def _page(self, request: Request) -> Response:
+        made = document("page.html", "page.js")
+        return Response(made.html, mimetype="text/html", headers={"Content-Security-Policy": made.policy})
+
+    def _list(self, request: Request) -> Response:
+        wanted = request.args.get("match", "").lower()
+        found = [run for run in self._runs.look() if wanted in run.name.lower()]
+        return _json(runs_as_json(found, self._clock()))
+
+    def _run(self, request: Request, name: str) -> Response:
+        run = self._find(name)
+        detail = self._runs.detail(run.name)
+        if detail is None:
+            raise NotFound(f"there is no run {name!r} any more.")
+        return _json(detail_as_json(detail, run.events))
+
+    def _ask(self, request: Request, name: str, what: str) -> Response:
+        self._guard.require_asked(request)
+        run = self._find(name)
+        pid = ask(RunDirectory(run.rundir.path), what)
+        log.info("asked process %d, which trains %s, to %s", pid, run.rundir.path, what)
+        return _json({"said": f"asked process {pid} to {what}"})
+
+    def _find(self, name: str) -> Seen:
+        for run in self._runs.look():
+            if path_of(run.name) == path_of(name):
+                return run
+        raise NotFound(f"there is no run {name!r}.")
+
+    def _metrics(self, request: Request) -> Response:
+        encode, kind = choose_encoder(request.headers.get("Accept", ""))
+        return Response(encode(self._registry), content_type=kind)
+
+    def _healthz(self, request: Request) -> Response:
+        self._runs.look()
+        return Response("ok\n", mimetype="text/plain")
+
+    def _login(self, request: Request) -> Response:
+        if not self._guard.is_token(request.form.get("token", "")):
+            return _login(403)
+        response = redirect("/", 303, Response)
+        response.set_cookie(COOKIE, self._guard.cookie(), httponly=True, samesite="Strict")
+        return response
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(json.dumps(harmless(content), allow_nan=False), status, mimetype="application/json")
+
+
+def _refused(error: HTTPException) -> Response:
+    response = _json({"error": error.description}, error.code or 500)
+    response.headers.extend([(name, value) for name, value in error.get_headers() if name != "Content-Type"])
+    if isinstance(error, Unauthorized):
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _login(status: int) -> Response:
+    """The form for the token."""
+    made = document("login.html")
+    headers = {"Content-Security-Policy": made.policy, "WWW-Authenticate": "Bearer"}
+    return Response(made.html, status, mimetype="text/html", headers=headers)

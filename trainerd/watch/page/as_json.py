@@ -1,0 +1,117 @@
+"""The runs as the page gets them. `harmless` goes over all of it: files that anybody may have written are behind it."""
+
+from __future__ import annotations
+
+import math
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainerd.history.timeline import Entry
+from trainerd.rundir.run_events import Event
+from trainerd.rundir.state import State
+from trainerd.text import printable
+from trainerd.watch.run_reader import Detail, Seen
+
+MOST_RUNS = 200  # that are shown at once
+_METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS = 12, 10, 5, 8  # of one run
+_SMOOTHED = 60  # a curve is smoothed over such a part of its points
+_LONGEST = 500  # characters of one text
+_EXACT = 1 << 53  # up to here JavaScript's numbers are exact
+
+
+def harmless(value: Any) -> Any:
+    """The same as JSON's types, with short texts that can be shown, and without numbers that JSON or a page has not."""
+    if isinstance(value, str):
+        return printable(value[:_LONGEST])
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= _EXACT else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {harmless(str(key)): harmless(each) for key, each in value.items()}
+    return [harmless(each) for each in value]
+
+
+def path_of(name: str) -> str:
+    """The path of a run's own addresses."""
+    return "run/" + urllib.parse.quote(name.encode(errors="replace"), safe="")
+
+
+def runs_as_json(runs: Sequence[Seen], now: float) -> dict[str, Any]:
+    """What `/runs.json` gives: the runs that train first, then those that ended last.
+
+    Args:
+      runs: those that are asked for.
+      now: seconds since 1970 (UTC).
+    """
+    first = sorted(runs, key=lambda run: (not run.is_running, 0 if run.is_running else -_ended_at(run), run.name))
+    running = sum(run.is_running for run in runs)
+    return {"now": now, "count": len(runs), "running": running, "runs": [_run(run) for run in first[:MOST_RUNS]]}
+
+
+def _ended_at(run: Seen) -> float:
+    return run.state.at if run.state is not None and math.isfinite(run.state.at) else 0.0
+
+
+def _run(run: Seen) -> dict[str, Any]:
+    about = {"name": run.name, "path": path_of(run.name), "logdir": str(run.rundir.path), "running": run.is_running}
+    about["told"] = run.told
+    if run.state is None:
+        return about | {"phase": "running" if run.is_running else "unknown"}
+    return about | _state(run.state, run.is_running)
+
+
+def _state(state: State, is_running: bool) -> dict[str, Any]:
+    return {
+        "phase": str(state.phase) if is_running or state.phase.is_over else "killed",
+        "job": state.job,
+        "step": state.step,
+        "max_steps": state.max_steps,
+        "metrics": dict(list(state.metrics.items())[:_METRICS]),
+        "rate": state.steps_per_sec if is_running else None,
+        "left_secs": _left(state) if is_running else None,
+        "checkpoint": vars(state.last_checkpoint) if state.last_checkpoint is not None else None,
+        "saving": state.saving,
+        "goodput": _percent(state),
+        "steps_again": state.goodput.steps_again,
+        "memory_bytes": state.memory_bytes,
+        "trouble": [*filter(None, [state.error, state.failure and str(state.failure)]), *state.warnings[-_WARNINGS:]],
+        "at": state.at,
+    }
+
+
+def _left(state: State) -> float | None:
+    try:
+        return state.eta_secs
+    except OverflowError:
+        return None
+
+
+def _percent(state: State) -> dict[str, float]:
+    try:
+        return state.goodput.percent()
+    except (OverflowError, ValueError):  # of infinity or NaN
+        return {}
+
+
+def detail_as_json(detail: Detail, events: Sequence[Event]) -> dict[str, Any]:
+    """What `/run/NAME.json` gives: the curve with what happened on it, and the newest checkpoints and events first."""
+    curve = detail.curve
+    smoothed = curve.smoothed(max(1.0, len(curve.steps) / _SMOOTHED))
+    return {
+        "metric": detail.tag,
+        "complete": detail.is_complete,
+        "points": list(zip(curve.steps, curve.values, smoothed, strict=True)),
+        "moments": [vars(moment) for moment in detail.moments],
+        "checkpoints": [_checkpoint(entry) for entry in detail.checkpoints[: -_CHECKPOINTS - 1 : -1]],
+        "checkpoint_count": detail.checkpoint_count,
+        "events": [vars(event) for event in events[: -_EVENTS - 1 : -1]],
+    }
+
+
+def _checkpoint(entry: Entry) -> dict[str, Any]:
+    about = {"step": entry.step, "at": entry.at, "reason": entry.reason, "bytes": entry.bytes, "marks": entry.marks}
+    return about | {"metrics": dict(list(entry.metrics.items())[:_METRICS])}

@@ -1,0 +1,111 @@
+"""Who may look, and who may ask: what keeps other machines and other sites out."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+import urllib.parse
+
+from werkzeug.exceptions import Forbidden, MisdirectedRequest, Unauthorized, UnsupportedMediaType
+from werkzeug.wrappers import Request
+
+from trainerd.errors import UsageError
+from trainerd.watch.page.listen import Address, is_loopback
+
+COOKIE = "trainerd"
+HEADER = "X-Trainerd"  # no page of another site can send it: a browser asks first, and is told nothing
+_SHORTEST = 16  # characters of a token
+
+
+class Guard:
+    """Looks at each request before anything is done.
+
+    Args:
+      address: where the page listens.
+      token: what a person or Prometheus must show; None for none.
+
+    Raises:
+      UsageError: others can reach this address, and there is no token, or one that can be guessed.
+    """
+
+    def __init__(self, address: Address, token: str | None) -> None:
+        if token is None and not address.is_of_this_machine_only:
+            raise UsageError(
+                f"{address} can be reached from other machines, and whoever reaches it could pause every run: give a "
+                "token, or listen on 127.0.0.1 or a unix socket and let ssh or a proxy lead there."
+            )
+        if token is not None and len(token) < _SHORTEST:
+            raise UsageError(
+                f"the token has {len(token)} characters, and can be guessed: it needs {_SHORTEST} or more. "
+                "`openssl rand -hex 16` makes one."
+            )
+        self._address = address
+        self._token = token
+
+    def require_known_host(self, request: Request) -> None:
+        """Refuse a name that is not this machine's: another site may have its name lead here (DNS rebinding)."""
+        host = urllib.parse.urlsplit(f"//{request.host}").hostname or ""
+        if not self._is_known(host):
+            raise MisdirectedRequest(
+                f"this is not {host!r}. Use localhost, or the address that the watcher listens on."
+            )
+
+    def _is_known(self, host: str) -> bool:
+        if is_loopback(host) or host == self._address.host.lower():
+            return True
+        if self._address.is_of_this_machine_only:
+            return False
+        own = socket.gethostname().lower().partition(".")[0]
+        return host.partition(".")[0] == own or (_is_ip(host) and _is_every_address(self._address.host))
+
+    def require_token(self, request: Request) -> None:
+        """Refuse who does not show the token."""
+        if self._token is None:
+            return
+        given = request.authorization
+        is_shown = given is not None and given.type == "bearer" and self.is_token(given.token or "")
+        if not is_shown and not _is_equal(request.cookies.get(COOKIE, ""), self.cookie()):
+            raise Unauthorized("show the token: Authorization: Bearer …, or by the form of the page.")
+
+    def is_token(self, given: str) -> bool:
+        """Whether it is the token."""
+        return self._token is not None and _is_equal(given, self._token)
+
+    def cookie(self) -> str:
+        """What a browser shows in place of the token, once a person has given that."""
+        return hmac.new((self._token or "").encode(), b"the cookie of the page", hashlib.sha256).hexdigest()
+
+    def require_asked(self, request: Request) -> None:
+        """Refuse a request to change something that no script of this page, and no program, has sent."""
+        if not _is_same_site(request):
+            raise Forbidden("this came from another site.")
+        if request.mimetype != "application/json":
+            raise UnsupportedMediaType("send Content-Type: application/json.")
+        if HEADER not in request.headers:
+            raise Forbidden(f"send the header {HEADER}: 1. A page of another site cannot.")
+
+
+def _is_same_site(request: Request) -> bool:
+    """By what a browser says; it says the first only to https and to this machine, and a program says neither."""
+    if (said := request.headers.get("Sec-Fetch-Site")) is not None:
+        return said in ("same-origin", "none")
+    origin = request.headers.get("Origin")
+    return origin is None or urllib.parse.urlsplit(origin).netloc == request.host
+
+
+def _is_equal(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_every_address(host: str) -> bool:
+    return _is_ip(host) and ipaddress.ip_address(host).is_unspecified

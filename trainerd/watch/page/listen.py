@@ -1,0 +1,144 @@
+"""Where the page listens: a port of an address, or a unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainerd.errors import UsageError
+
+_UNIX = "unix:"
+_MODE = 0o660  # of a unix socket: the owner and the group
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address as a person gives it: "127.0.0.1:9780", "[::1]:9780", "localhost:9780" or "unix:/run/trainerd.sock".
+
+    Attributes:
+      host, port: of a port; port 0 is any that is free.
+      path: of a unix socket, else None.
+    """
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read it.
+
+        Raises:
+          UsageError: it is none.
+        """
+        if text.startswith(_UNIX) and len(text) > len(_UNIX):
+            return cls(path=Path(text.removeprefix(_UNIX)).absolute())
+        host, colon, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+        is_port = port.isascii() and port.isdecimal() and int(port) <= 0xFFFF
+        if not (host and colon and is_port) or (":" in host and not text.startswith("[")):
+            raise UsageError(
+                f"{text!r} is no address to listen on. Say 127.0.0.1:9780, [::1]:9780 or unix:/run/trainerd/watch.sock."
+            )
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        """As a person gives it."""
+        if self.path is not None:
+            return f"{_UNIX}{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_of_this_machine_only(self) -> bool:
+        """Whether nobody on another machine can reach it."""
+        return self.path is not None or is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an IP address is that of this machine for itself."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bound(address: Address) -> socket.socket:
+    """A socket that is bound to an address, and does not listen yet.
+
+    Raises:
+      UsageError: it is in use, or cannot be had.
+    """
+    return _bound_path(address.path) if address.path is not None else _bound_port(address)
+
+
+def _bound_port(address: Address) -> socket.socket:
+    with _told(address):
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            "127.0.0.1" if address.host.lower() == "localhost" else address.host,
+            address.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )[0]
+        found = socket.socket(family, kind, protocol)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(where)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+
+def _bound_path(path: Path) -> socket.socket:
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _told(Address(path=path)):
+            _remove_stale(path)
+            found.bind(str(path))
+            path.chmod(_MODE)  # nobody can connect before it listens
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a watcher that has ended, which leaves it behind when it is killed."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise UsageError(f"{path} is there, and is no socket. Move it, or listen on another path.")
+    except FileNotFoundError:
+        return
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise UsageError(f"another process listens on {path}. End that one, or listen on another path.")
+
+
+@contextlib.contextmanager
+def _told(address: Address) -> Iterator[None]:
+    """Say of an OSError what could not be listened on."""
+    try:
+        yield
+    except OSError as error:
+        where = f"port {address.port} of {address.host}" if address.path is None else str(address.path)
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot listen on {where}: {reason}. Set another `listen` in watch.toml.") from error
+
+
+def remove(path: Path, found: socket.socket) -> None:
+    """Remove a unix socket that this process has made, unless another has taken its place."""
+    with contextlib.suppress(OSError):
+        if found.getsockname() == os.fspath(path):
+            path.unlink()

@@ -1,0 +1,76 @@
+"""The page's server."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+import waitress.server
+from waitress import wasyncore
+
+from trainerd.watch.page.app import App
+from trainerd.watch.page.guard import Guard
+from trainerd.watch.page.listen import Address, bound, remove
+from trainerd.watch.run_reader import Runs
+
+_THREADS = 3  # answers are made of what is read already
+_CONNECTIONS = 100
+_SILENT_SECS = 30  # after which a connection that sends nothing is closed
+_LARGEST = 1 << 14  # bytes of a request's headers, and of its body
+
+
+class Page:
+    """Serves the page and the metrics, from the thread that calls `serve` until any thread calls `close`.
+
+    Args:
+      listen: "127.0.0.1:9780", "[::1]:9780" or "unix:/path"; port 0 is any that is free.
+      runs: what is known of the runs.
+      token: what a person or Prometheus must show; None for none, which only this machine's own addresses may have.
+
+    Attributes:
+      address: where it listens.
+
+    Raises:
+      UsageError: the address is none, is in use, or needs a token.
+    """
+
+    def __init__(self, listen: str, runs: Runs, token: str | None = None) -> None:
+        address = Address.parse(listen)
+        app = App(runs, Guard(address, token))
+        self._socket = bound(address)
+        self.address = address if address.path is not None else Address(address.host, self._socket.getsockname()[1])
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is no news
+        self._server: Any = waitress.server.create_server(  # what it gives depends on the socket
+            app,
+            sockets=[self._socket],
+            threads=_THREADS,
+            connection_limit=_CONNECTIONS,
+            channel_timeout=_SILENT_SECS,
+            max_request_header_size=_LARGEST,
+            max_request_body_size=_LARGEST,
+            ident=None,
+        )
+
+    @property
+    def url(self) -> str:
+        """What a person types into a browser; the address of a unix socket."""
+        return str(self.address) if self.address.path is not None else f"http://{self.address}/"
+
+    def serve(self) -> None:
+        """Answer requests until `close`."""
+        try:
+            self._server.run()
+        finally:
+            self._server.task_dispatcher.shutdown()
+
+    def close(self) -> None:
+        """End `serve`, and close all connections. Called once, after `serve` has begun or when it never will."""
+        if self.address.path is not None:
+            remove(self.address.path, self._socket)
+        with contextlib.suppress(OSError):  # it has ended by itself
+            self._server.trigger.pull_trigger(self._close_all)
+
+    def _close_all(self) -> None:
+        """On the thread of `serve`: what is in the map is served, and `run` returns when it is empty."""
+        wasyncore.close_all(self._server._map, ignore_all=True)

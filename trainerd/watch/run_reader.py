@@ -1,0 +1,227 @@
+"""What the watcher knows of the runs: each file is read again only when it has changed."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from trainerd.errors import TrainerdError
+from trainerd.history.curve_follower import CurveFollower
+from trainerd.history.curves import Curve
+from trainerd.history.story import Moment, moments_of
+from trainerd.history.timeline import Entry, present_line
+from trainerd.rundir import registry, run_events
+from trainerd.rundir.all_runs import all_paths
+from trainerd.rundir.lock import Holder, read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.run_events import Event
+from trainerd.rundir.state import State, read_state
+from trainerd.system.durable_files import storage
+
+T = TypeVar("T")
+_LISTED_SECS = 2.0  # after which it is looked for new runs
+_LOSS = "loss"
+_MOST = 300  # checkpoints of a run that are kept in memory, and of what happened to it
+Stamp = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run at one moment.
+
+    Attributes:
+      name: tells it apart from the others.
+      rundir: its run directory.
+      state: what it says of itself; None if nothing was trained there yet, or it cannot be read.
+      is_running: whether a process trains it.
+      events: what happened to it, oldest first.
+      event_counts: how many of each kind happened since the watcher knows of it, those that were there included. It
+        never falls, although the oldest events are dropped from the file.
+      told: what cannot be read of it, and why; empty if all can.
+    """
+
+    name: str
+    rundir: RunDirectory
+    state: State | None
+    is_running: bool
+    events: Sequence[Event] = ()
+    event_counts: Mapping[str, int] = field(default_factory=dict)
+    told: str = ""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """The curve of a run, and what is marked on it.
+
+    Attributes:
+      tag: the metric: the loss, or else the first that there is.
+      curve: its points.
+      is_complete: whether all that was written of it has been read. If not, the next look reads on.
+      checkpoints: its newest checkpoints, by step.
+      checkpoint_count: how many there are in all.
+      moments: what happened, by step.
+    """
+
+    tag: str
+    curve: Curve
+    is_complete: bool
+    checkpoints: Sequence[Entry]
+    checkpoint_count: int
+    moments: Sequence[Moment]
+
+
+class Kept(Generic[T]):
+    """What was read, for as long as the files that it is read from stay the same."""
+
+    def __init__(self) -> None:
+        self._found: tuple[object, T] | None = None
+
+    def get(self, stamps: object, read: Callable[[], T]) -> T:
+        """What there is.
+
+        Args:
+          stamps: what the files were like before this call; a file that changes meanwhile is read again the next time.
+          read: reads them.
+
+        Raises:
+          StorageError: they cannot be read.
+        """
+        if self._found is None or self._found[0] != stamps:
+            self._found = (stamps, read())
+        return self._found[1]
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """What tells that a file was changed; None where there is none, or it may not be looked at."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return path.name, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class RunReader:
+    """Reads one run.
+
+    Args:
+      name: tells it apart from the others.
+      path: its run directory.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.rundir = RunDirectory(path)
+        self._state: Kept[State | None] = Kept()
+        self._holder: Kept[Holder | None] = Kept()
+        self._events: Kept[list[Event]] = Kept()
+        self._entries: Kept[tuple[int, list[Entry]]] = Kept()
+        self._moments: Kept[list[Moment]] = Kept()
+        self._counted: list[Event] = []
+        self._event_counts: Counter[str] = Counter()
+        self._metrics: Mapping[str, float] = {}  # at the last look
+        self._follower: tuple[str, CurveFollower] | None = None
+
+    def look(self) -> Seen:
+        """Look what has become of it."""
+        rundir, state, is_running, told = self.rundir, None, False, ""
+        try:
+            state = self._state.get(_stamp(rundir.state), lambda: read_state(rundir.state))
+            holder = self._holder.get(
+                _stamp(rundir.lock), lambda: read_holder(rundir)
+            )  # who has ended never comes back
+            is_running = holder is not None and holder.is_alive()
+            self._count(self._events.get(_stamp(rundir.events), lambda: run_events.read(rundir)))
+        except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
+            told = str(error)
+        self._metrics = state.metrics if state is not None else {}
+        return Seen(self.name, rundir, state, is_running, self._counted, dict(self._event_counts), told)
+
+    def _count(self, events: list[Event]) -> None:
+        if events is not self._counted:
+            new = Counter(events) - Counter(self._counted)
+            self._event_counts.update(str(event.kind) for event in new.elements())
+            self._counted = events
+
+    def detail(self) -> Detail:
+        """Read its curve on, and its checkpoints; after a look.
+
+        Raises:
+          DataError: a manifest is of another version of trainerd.
+          StorageError: they cannot be read.
+        """
+        tag = _LOSS if _LOSS in self._metrics else next(iter(self._metrics), _LOSS)
+        if self._follower is None or self._follower[0] != tag:
+            self._follower = (tag, CurveFollower(self.rundir, tag))
+        curve = self._follower[1].look()
+        stamps = _stamps_of_checkpoints(self.rundir)
+        count, entries = self._entries.get(stamps, lambda: _newest(present_line(self.rundir)))
+        marks = (stamps, _stamp(self.rundir.events), list(curve.begins), len(curve.evaluated))
+        moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve)[-_MOST:])
+        shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next look changes it
+        return Detail(tag, shown, self._follower[1].is_complete, entries, count, moments)
+
+
+def _newest(entries: list[Entry]) -> tuple[int, list[Entry]]:
+    """How many checkpoints there are, and the newest of them: ten thousand that are pinned would fill the memory."""
+    return len(entries), entries[-_MOST:]
+
+
+def _stamps_of_checkpoints(rundir: RunDirectory) -> list[Stamp | None]:
+    """What the checkpoints are read from: the manifests, evaluations, pins, and the folder of the earlier lines."""
+    with storage(f"look into {rundir.path}", missing_ok=True):
+        names = [name for name in os.listdir(rundir.path) if name.startswith(rundir.basename)]
+        found = [rundir.path / name for name in names if name.endswith((".json", ".pin"))]
+        return [_stamp(path) for path in (*found, rundir.checkpoint_state, rundir.lines)]
+    return []
+
+
+class Runs:
+    """All runs. Any thread may use it.
+
+    Args:
+      paths: gives their run directories.
+      timer: seconds on a clock that is never set.
+    """
+
+    def __init__(
+        self, paths: Callable[[], Sequence[Path]] = all_paths, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._paths, self._timer = paths, timer
+        self._readers: dict[str, RunReader] = {}
+        self._listed_at = -math.inf
+        self._lock = threading.Lock()
+
+    def look(self) -> list[Seen]:
+        """Look at all of them; by name.
+
+        Raises:
+          StorageError: what is known of them cannot be read.
+        """
+        with self._lock:
+            if self._timer() >= self._listed_at + _LISTED_SECS:
+                self._list()
+            return [reader.look() for reader in self._readers.values()]
+
+    def detail(self, name: str) -> Detail | None:
+        """The curve and the checkpoints of one run that was looked at; None if there is none of this name.
+
+        Raises:
+          DataError, StorageError: see `RunReader.detail`.
+        """
+        with self._lock:
+            reader = self._readers.get(name)
+            return reader.detail() if reader is not None else None
+
+    def _list(self) -> None:
+        names = registry.names(self._paths())
+        known = {(reader.name, reader.rundir.path): reader for reader in self._readers.values()}
+        by_name = sorted((name, path) for path, name in names.items())
+        self._readers = {name: known.get((name, path)) or RunReader(name, path) for name, path in by_name}
+        self._listed_at = self._timer()
