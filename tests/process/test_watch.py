@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import base64
 import random
 import re
 import signal
@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,14 @@ import pytest
 
 from tests.process.trainers import wait_for
 from tests.process.watchers import SECRET, Endpoint, Watch, Watcher, write_settings
+from tests.unit.test_story import add as write_curve
 from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Kind, add
+from trainerd.watch.delivery import senders
+from trainerd.watch.delivery.channel import identity
+from trainerd.watch.delivery.notes import Notes
+from trainerd.watch.delivery.notice import Notice
 
 TRAINER = """
 import sys, time
@@ -160,8 +166,21 @@ def test_an_endpoint_that_hangs_delays_no_other(
     assert time.monotonic() - began < 20.0  # a notice that is being sent is waited for
 
 
+def test_a_summary_comes_with_the_curves_as_pictures(endpoint: Endpoint, tmp_path: Path) -> None:
+    rundir, url = run_in(tmp_path / "digits"), f"json://{endpoint.address}"
+    write_curve(rundir, "1", 0, {step: 1 / step for step in range(1, 100)})
+    settings, folder = write_settings(tmp_path / "watch.toml", url), tmp_path / "notes"
+    paths = (str(rundir.path), str(tmp_path / "gone"))
+    Notes(folder, 0.0).take("", [], [Notice("summary", "", "summary", 1.0, "a day", "a line", paths)], [identity(url)])
+    assert senders.start(settings, 0, str(folder)).communicate()[1] == ""
+    [(_, body)] = endpoint.heard
+    [picture] = body["attachments"]
+    assert picture["filename"] == "1-digits.png" and base64.b64decode(picture["base64"]).startswith(b"\x89PNG")
+    assert (body["title"], body["message"]) == ("a day", "a line") and Notes(folder, 0.0).waiting() == {}
+
+
 def test_what_a_person_gets_wrong_is_said_without_a_traceback(
-    watch: Watch, endpoint: Endpoint, tmp_path: Path, state_home: Path
+    watch: Watch, endpoint: Endpoint, tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*arguments: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -174,13 +193,22 @@ def test_what_a_person_gets_wrong_is_said_without_a_traceback(
     code, said = run("--config", str(settings), "--test")
     assert code == 69 and re.search(r"channel 1 \(json\): sent\n.*channel 2 \(nosuch\): Apprise cannot read", said)
     assert endpoint.titles == ["trainerd: a test"]
-    first = watch(write_settings(tmp_path / "one.toml"))
-    wait_for(lambda: is_watching(state_home), "the watcher")
+    first = watch(write_settings(tmp_path / "one.toml", page='listen = "127.0.0.1:0"\n'))
+    url = wait_for(lambda: re.search(r"the page is at (http://127\.0\.0\.1:(\d+)/)", first.text), "the page")
+    with urllib.request.urlopen(f"{url[1]}healthz", timeout=30) as answer:
+        assert answer.read() == b"ok\n"
+    wrong = {f"127.0.0.1:{url[2]}": f"cannot listen on port {url[2]}", "0.0.0.0:0": "give a token"}
+    for listen, said_of_it in wrong.items():
+        write_settings(tmp_path / "page.toml", page=f'listen = "{listen}"\n')
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other state"))
+        code, said = run("--config", str(tmp_path / "page.toml"))
+        assert code == 64 and said_of_it in said
+    monkeypatch.setenv("XDG_STATE_HOME", str(state_home))
     code, said = run("--config", str(tmp_path / "one.toml"))
     assert code == 75 and "another watcher of yours runs already" in said
     assert first.end() == 0
     assert run("--config", str(tmp_path / "none.toml"))[0] == 78
     assert run("--test", "--config", str(tmp_path / "one.toml"))[0] == 78
     (tmp_path / "file").touch()
-    os.environ["XDG_STATE_HOME"] = str(tmp_path / "file")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     assert run("--config", str(tmp_path / "one.toml"))[0] == 74

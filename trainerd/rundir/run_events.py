@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -98,6 +99,11 @@ def read(rundir: RunDirectory) -> list[Event]:
     with storage(f"read {rundir.events}", missing_ok=True):
         content = read_regular(rundir.events)
     return [event for line in content.splitlines() if (event := _event(line)) is not None]
+
+
+def notable(events: Sequence[Event]) -> list[Event]:
+    """Those that are not evaluations, which come so often that they would hide the others."""
+    return [event for event in events if event.kind is not Kind.EVALUATION]
 
 
 def _event(line: bytes) -> Event | None:

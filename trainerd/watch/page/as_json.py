@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainerd.history.timeline import Entry
-from trainerd.rundir.run_events import Event
+from trainerd.rundir.run_events import Event, notable
 from trainerd.rundir.state import State
 from trainerd.text import printable
 from trainerd.watch.run_reader import Detail, Seen
@@ -108,7 +108,7 @@ def detail_as_json(detail: Detail, events: Sequence[Event]) -> dict[str, Any]:
         "moments": [vars(moment) for moment in detail.moments],
         "checkpoints": [_checkpoint(entry) for entry in detail.checkpoints[: -_CHECKPOINTS - 1 : -1]],
         "checkpoint_count": detail.checkpoint_count,
-        "events": [vars(event) for event in events[: -_EVENTS - 1 : -1]],
+        "events": [vars(event) for event in notable(events)[: -_EVENTS - 1 : -1]],
     }
 
 

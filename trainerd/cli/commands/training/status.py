@@ -132,7 +132,7 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
 def _last_events(rundir: RunDirectory) -> list[Event]:
     """The last events. Without them the state is shown all the same: `trainerd events` says what is wrong."""
     try:
-        return run_events.read(rundir)[-_EVENTS:]
+        return run_events.notable(run_events.read(rundir))[-_EVENTS:]
     except StorageError:
         return []
 
