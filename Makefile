@@ -5,7 +5,7 @@ BIN := .venv/bin
 JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test test-long test-all torture lint types cluster-test systemd-test bench bench-short clean
+.PHONY: help run test test-long test-all torture lint types cluster-test systemd-test dist dist-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
@@ -15,6 +15,8 @@ help:
 	@echo "make lint types    ruff and mypy"
 	@echo "make cluster-test  several workers on this machine, and a real Slurm; needs root and Slurm's packages"
 	@echo "make systemd-test  tests that boot a real systemd; needs root and systemd-container"
+	@echo "make dist          the wheel and the sdist, in dist/"
+	@echo "make dist-test     installs them in bare systems, and builds an image; needs root, debootstrap and buildah"
 	@echo "make bench         measure what is claimed, beside its peers"
 
 .venv/.run: setup.cfg pyproject.toml
@@ -30,6 +32,10 @@ help:
 
 .venv/.bench: .venv/.run
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+.venv/.dist: .venv/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dist]'
 	@touch $@
 
 run: .venv/.run
@@ -51,6 +57,15 @@ cluster-test: .venv/.test
 
 systemd-test: .venv/.test
 	$(PYTEST) tests/systemd
+
+dist: .venv/.dist
+	rm -rf dist
+	$(BIN)/python -m build > .venv/build.log 2>&1 || { cat .venv/build.log; exit 1; }
+	$(BIN)/twine check --strict dist/*
+
+# SUITE="bookworm noble" are the systems; the image is built upon the first. Each has a process of its own.
+dist-test: .venv/.test dist
+	$(PYTEST) -n 2 --dist loadgroup tests/packaging
 
 lint: .venv/.test
 	$(BIN)/ruff check .
