@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 import tempfile
@@ -22,7 +21,9 @@ def built(ending: str) -> Path:
     """What `make dist` has built of this version."""
     found = list((CHECKOUT / "dist").glob(f"trainerd-{__version__}*{ending}"))
     if len(found) != 1:
-        pytest.fail(f"dist/ has {len(found)} files of {__version__} with {ending}: `make dist` builds one", pytrace=False)
+        pytest.fail(
+            f"dist/ has {len(found)} files of {__version__} with {ending}: `make dist` builds one", pytrace=False
+        )
     return found[0]
 
 
@@ -42,7 +43,7 @@ def scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="trainerd-packaging-") as name:
         yield Path(name)
         assert name not in Path("/proc/mounts").read_text(), "what is mounted here stays mounted"
-    assert stat.S_IMODE(os.stat("/tmp").st_mode) == 0o1777
+    assert stat.S_IMODE(Path("/tmp").stat().st_mode) == 0o1777
 
 
 @pytest.fixture(scope="session")

@@ -89,9 +89,7 @@ class Root:
         return _checked(_run(self.command(*words, user=user, home=home), None, minutes))
 
 
-def _run(
-    words: list[str], environment: Mapping[str, str] | None, minutes: float
-) -> subprocess.CompletedProcess[str]:
+def _run(words: list[str], environment: Mapping[str, str] | None, minutes: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words,
         env=environment,
