@@ -63,9 +63,9 @@ dist: .venv/.dist
 	$(BIN)/python -m build > .venv/build.log 2>&1 || { cat .venv/build.log; exit 1; }
 	$(BIN)/twine check --strict dist/*
 
-# SUITE="bookworm noble" are the systems; the image is built upon the first. Each has a process of its own.
+# SUITE="bookworm noble" are the systems, which are made at the same time; the image is built upon the first.
 dist-test: .venv/.test dist
-	$(PYTEST) -n 2 --dist loadgroup tests/packaging
+	$(PYTEST) tests/packaging
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -34,6 +34,13 @@ def require() -> None:
         raise RootError(f"missing: {', '.join(missing)}. `apt-get install debootstrap buildah`.")
 
 
+def system(suite: str, folder: Path, wheel: Path) -> Root:
+    """Make a bare system, and install a wheel in it: `bootstrap`, then `install`."""
+    root = bootstrap(suite, folder)
+    install(root, wheel)
+    return root
+
+
 def bootstrap(suite: str, folder: Path) -> Root:
     """Make a bare root, with Python and a user.
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.packaging import bootstrap
 from tests.packaging.root import Root, RootError
+from tests.packaging.suites import SUITES
 from trainerd.version import __version__
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -47,14 +48,17 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def root(request: pytest.FixtureRequest, scratch: Path, wheel: Path) -> Iterator[Root]:
-    """A bare system with the wheel installed, of the release that the test's parameter names."""
+def systems(scratch: Path, wheel: Path) -> Iterator[dict[str, Future[Root]]]:
+    """Bare systems with the wheel installed, by release. They are made beside each other."""
     try:
         bootstrap.require()
     except RootError as error:
         pytest.fail(str(error), pytrace=False)
-    folder = scratch / request.param
-    made = bootstrap.bootstrap(request.param, folder)
-    bootstrap.install(made, wheel)
-    yield made
-    shutil.rmtree(folder)
+    with ThreadPoolExecutor() as pool:
+        yield {suite: pool.submit(bootstrap.system, suite, scratch / suite, wheel) for suite in SUITES}
+
+
+@pytest.fixture
+def root(request: pytest.FixtureRequest, systems: dict[str, Future[Root]]) -> Root:
+    """The system of the release that the test's parameter names."""
+    return systems[request.param].result()

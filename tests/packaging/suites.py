@@ -8,6 +8,5 @@ import pytest
 
 SUITES = os.environ.get("SUITE", "bookworm noble").split()
 
-_GROUPED = [pytest.param(suite, marks=pytest.mark.xdist_group(suite)) for suite in SUITES]
-on_each = pytest.mark.parametrize("root", _GROUPED, indirect=True)
-on_the_first = pytest.mark.parametrize("root", _GROUPED[:1], indirect=True)
+on_each = pytest.mark.parametrize("root", SUITES, indirect=True)
+on_the_first = pytest.mark.parametrize("root", SUITES[:1], indirect=True)
