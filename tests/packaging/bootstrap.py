@@ -14,7 +14,7 @@ PREFIX = "/opt/trainerd"  # where docs/systemd.md and packaging/Containerfile pu
 PYTHON = "python3,python3-venv"  # what the README asks for; pip needs nothing else
 USER, HOME = 1000, "/home/someone"
 
-_TOOLS = ("debootstrap", "buildah", "unshare", "chroot")
+_TOOLS = ("debootstrap", "buildah", "unshare", "setpriv", "chroot")
 _UBUNTU = ("noble",)
 _UBUNTU_KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 _SCRIPTS = Path("/usr/share/debootstrap/scripts")

@@ -40,16 +40,15 @@ class Buildah:
         self._options = ["--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"]
 
     def import_root(self, root: Path, name: str) -> None:
-        """Make an image of the folder of a system."""
+        """Make an image of the folder of a system, which must not change until then: files are linked, not copied."""
         container = self._run("from", "scratch").strip()
-        host("cp", "--archive", f"{root}/.", self._run("mount", container).strip())
+        host("cp", "--archive", "--link", f"{root}/.", self._run("mount", container).strip())
         self._run("commit", "--quiet", "--rm", container, name)
 
     def build(self, recipe: Path, base: str, name: str) -> Image:
         """Build an image of this checkout upon a base, and make a container of it."""
         arguments = ["--build-arg", f"BASE={base}", "--file", str(recipe), "--tag", name]
         self._run("bud", "--isolation", "chroot", "--pull-never", "--format", "docker", *arguments, str(CHECKOUT))
-        self._run("rmi", "--force", base)
         container = self._run("from", "--pull-never", name).strip()
         found = json.loads(self._run("inspect", "--type", "image", name))
         return Image(Root(Path(self._run("mount", container).strip())), found["Docker"]["config"])

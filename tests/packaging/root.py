@@ -74,7 +74,8 @@ class Root:
           user: its user and group, by number.
           home: its home, where it begins.
         """
-        enter = "unshare --mount --propagation private --pid --fork --kill-child sh -c".split()
+        # What runs in it ends with what runs the tests, however that ends.
+        enter = "setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child sh -c".split()
         binds = [word for pair in self.binds.items() for word in map(str, pair)]
         rights = [] if user == 0 else f"setpriv --reuid {user} --regid {user} --clear-groups".split()
         environment = ["env", "-i", f"--chdir={home}", f"PATH={_PATH}", f"HOME={home}", "LANG=C.UTF-8"]

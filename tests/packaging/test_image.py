@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.bootstrap import PREFIX, USER
+from tests.packaging.bootstrap import HOME, PREFIX, USER
 from tests.packaging.buildah import CHECKOUT, Buildah, Image
 from tests.packaging.root import Root
 from tests.packaging.suites import on_the_first
@@ -20,8 +20,9 @@ RECIPE = CHECKOUT / "packaging" / "Containerfile"
 
 @pytest.fixture
 def image(root: Root, scratch: Path) -> Image:
-    """The image, upon a system that has what trainerd requires, but not trainerd."""
+    """The image, upon a system that has what trainerd requires, but not trainerd, and no user of that number."""
     root.run(f"{PREFIX}/bin/pip", "uninstall", "--quiet", "--yes", "trainerd")
+    root.run("userdel", "--remove", Path(HOME).name)
     buildah = Buildah(scratch / "images")
     buildah.import_root(root.path, "localhost/base")
     return buildah.build(RECIPE, "localhost/base", "localhost/trainerd")
