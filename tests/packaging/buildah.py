@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,10 +41,16 @@ class Buildah:
     def __init__(self, folder: Path) -> None:
         self._options = ["--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"]
 
-    def import_root(self, root: Path, name: str) -> None:
-        """Make an image of the folder of a system, which must not change until then: files are linked, not copied."""
+    @contextlib.contextmanager
+    def new_image(self, name: str, system: Path) -> Iterator[Root]:
+        """Make an image of the folder of a system, as it is at the end of the block.
+
+        Files are linked, not copied: the block may remove and replace them, and must write into none.
+        """
         container = self._run("from", "scratch").strip()
-        host("cp", "--archive", "--link", f"{root}/.", self._run("mount", container).strip())
+        mounted = Path(self._run("mount", container).strip())
+        host("cp", "--archive", "--link", f"{system}/.", mounted)
+        yield Root(mounted)
         self._run("commit", "--quiet", "--rm", container, name)
 
     def build(self, recipe: Path, base: str, name: str) -> Image:

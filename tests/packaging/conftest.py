@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging import bootstrap
-from tests.packaging.root import Root, RootError
+from tests.packaging.root import Root, RootError, host
 from tests.packaging.suites import SUITES
 from trainerd.version import __version__
 
@@ -41,9 +41,10 @@ def sdist() -> Path:
 @pytest.fixture(scope="session")
 def scratch() -> Iterator[Path]:
     """A folder for systems of some gigabytes. After it the machine is as it was."""
-    with tempfile.TemporaryDirectory(prefix="trainerd-packaging-") as name:
-        yield Path(name)
-        assert name not in Path("/proc/mounts").read_text(), "what is mounted here stays mounted"
+    folder = Path(tempfile.mkdtemp(prefix="trainerd-packaging-"))
+    yield folder
+    host("rm", "--recursive", "--force", "--one-file-system", folder)
+    assert folder.name not in Path("/proc/mounts").read_text(), "what is mounted here stays mounted"
     assert stat.S_IMODE(Path("/tmp").stat().st_mode) == 0o1777
 
 

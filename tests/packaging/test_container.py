@@ -21,10 +21,10 @@ RECIPE = CHECKOUT / "packaging" / "Containerfile"
 @pytest.fixture
 def image(root: Root, scratch: Path) -> Image:
     """The image, upon a system that has what trainerd requires, but not trainerd, and no user of that number."""
-    root.run(f"{PREFIX}/bin/pip", "uninstall", "--quiet", "--yes", "trainerd")
-    root.run("userdel", "--remove", Path(HOME).name)
     buildah = Buildah(scratch / "images")
-    buildah.import_root(root.path, "localhost/base")
+    with buildah.new_image("localhost/base", root.path) as base:
+        base.run(f"{PREFIX}/bin/pip", "uninstall", "--quiet", "--yes", "trainerd")
+        base.run("userdel", "--remove", Path(HOME).name)
     return buildah.build(RECIPE, "localhost/base", "localhost/trainerd")
 
 
