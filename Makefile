@@ -5,7 +5,7 @@ BIN := .venv/bin
 JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test test-long test-all torture lint types docs cluster-test systemd-test bench bench-short clean
+.PHONY: help run test test-long test-all torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
@@ -16,6 +16,8 @@ help:
 	@echo "make docs          the documentation as a site, in site/; every link of it is checked"
 	@echo "make cluster-test  several workers on this machine, and a real Slurm; needs root and Slurm's packages"
 	@echo "make systemd-test  tests that boot a real systemd; needs root and systemd-container"
+	@echo "make dist          the wheel and the sdist, in dist/"
+	@echo "make dist-test     installs them in bare systems, and builds an image; needs root, debootstrap and buildah"
 	@echo "make bench         measure what is claimed, beside its peers"
 
 .venv/.run: setup.cfg pyproject.toml
@@ -35,6 +37,9 @@ help:
 
 .venv/.docs: .venv/.run
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+
+.venv/.dist: .venv/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dist]'
 	@touch $@
 
 run: .venv/.run
@@ -56,6 +61,15 @@ cluster-test: .venv/.test
 
 systemd-test: .venv/.test
 	$(PYTEST) tests/systemd
+
+dist: .venv/.dist
+	rm -rf dist
+	$(BIN)/python -m build > .venv/build.log 2>&1 || { cat .venv/build.log; exit 1; }
+	$(BIN)/twine check --strict dist/*
+
+# SUITE="bookworm noble" tries both systems, which are made at the same time; the image is built upon the first.
+dist-test: .venv/.test dist
+	$(PYTEST) tests/packaging
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -362,7 +362,7 @@ def test_the_configs_that_ship_have_valid_keys_those_in_remarks_too() -> None:
 def test_the_license_is_the_one_that_is_declared() -> None:
     text = read(ROOT / "LICENSE")
     assert "Apache License" in text and "Version 2.0, January 2004" in text
-    assert "license = Apache-2.0" in read(ROOT / "setup.cfg")
+    assert "license_expression = Apache-2.0" in read(ROOT / "setup.cfg")
 
 
 if __name__ == "__main__":
