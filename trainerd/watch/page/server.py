@@ -41,8 +41,10 @@ class Page:
         self._socket = bound(address)
         self.address = address if address.path is not None else Address(address.host, self._socket.getsockname()[1])
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is no news
+        self._connections: dict[int, Any] = {}  # by descriptor: waitress keeps them in it
         self._server: Any = waitress.server.create_server(  # what it gives depends on the socket
             app,
+            map=self._connections,
             sockets=[self._socket],
             threads=_THREADS,
             connection_limit=_CONNECTIONS,
@@ -73,4 +75,4 @@ class Page:
 
     def _close_all(self) -> None:
         """On the thread of `serve`: what is in the map is served, and `run` returns when it is empty."""
-        wasyncore.close_all(self._server._map, ignore_all=True)
+        wasyncore.close_all(self._connections, ignore_all=True)
