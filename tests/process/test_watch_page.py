@@ -27,6 +27,8 @@ from trainerd.rundir.state import Phase, State
 from trainerd.watch.page.server import Page
 from trainerd.watch.run_reader import Runs
 
+pytestmark = pytest.mark.long  # a browser and a Prometheus
+
 QUICK = "[checkpoint]\nsave_model_secs = 0\nminima = false\n[summary]\nmetrics_steps = 20\nmetrics_secs = 0\n"
 TOKEN = "a token of this test"
 

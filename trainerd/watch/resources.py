@@ -38,18 +38,18 @@ class Disks:
           timer: seconds on a clock that is never set.
           now: seconds since 1970 (UTC).
         """
-        places: dict[int, tuple[str, Path]] = {}
+        places: dict[int, tuple[str, Path, int]] = {}
         for name, path in folders.items():
             try:
-                places.setdefault(self._disk(path), (name, path))
+                places.setdefault(self._disk(path), (name, path, self._free(path)))
             except OSError:
                 continue  # it is gone
         self._trends = {disk: self._trends.get(disk, Trend()) for disk in places}
         told = [self._look_at(disk, *place, timer, now) for disk, place in places.items()]
         return [notice for notice in told if notice is not None]
 
-    def _look_at(self, disk: int, run: str, path: Path, timer: float, now: float) -> Notice | None:
-        free, trend = self._free(path), self._trends[disk]
+    def _look_at(self, disk: int, run: str, path: Path, free: int, timer: float, now: float) -> Notice | None:
+        trend = self._trends[disk]
         trend.add(timer, free)
         rate = trend.per_sec()
         if rate is None or rate >= 0 or not _is_soon(free / -rate, self._hours, trend):

@@ -55,6 +55,7 @@ def test_a_run_whose_folder_is_gone_disturbs_nothing() -> None:
         raise FileNotFoundError(path)
 
     assert Disks(24.0, lambda path: 1, disk).look({"a": Path("/gone")}, 0.0, 0.0) == []
+    assert Disks(24.0, disk, lambda path: 1).look({"a": Path("/gone")}, 0.0, 0.0) == []
 
 
 def told_of_memory(used: Callable[[float], float], minutes: int = 300) -> list[Notice]:

@@ -1,0 +1,63 @@
+"""When a channel is tried again, and what becomes of what waits meanwhile. Time is passed in, and nothing is sent."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import FakeTime
+from trainerd.watch.delivery import senders
+from trainerd.watch.delivery.channel import identity
+from trainerd.watch.delivery.notes import Notes
+from trainerd.watch.delivery.notice import Notice
+from trainerd.watch.delivery.senders import MOST_RETRY_SECS, Senders
+
+URL = "json://127.0.0.1:1/tk_SoVerySecret"
+
+
+class Sender:
+    """A sender that has ended, in place of a process."""
+
+    def __init__(self, notes: Notes, *, works: bool) -> None:
+        self.returncode = 0 if works else 69
+        while works and (first := notes.first(identity(URL))) is not None:
+            notes.delivered(first[0])
+
+    def poll(self) -> int:
+        return self.returncode
+
+    def communicate(self) -> tuple[str, str]:
+        return "", "json did not take a notice: 503"
+
+
+def test_a_service_that_is_down_for_a_day_is_tried_each_minute_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, works = FakeTime(0.0), False
+    started: list[float] = []
+    notes = Notes(tmp_path, 0.0)
+    notes.take("", [], [Notice("paused", "a", str(step), 1.0, f"step {step}") for step in range(5)], [identity(URL)])
+
+    def start(config: Path, number: int, folder: str) -> Sender:
+        started.append(clock())
+        return Sender(notes, works=works)
+
+    monkeypatch.setattr(senders, "start", start)
+    sending = Senders(tmp_path / "watch.toml", [URL], notes, timer=clock)
+    with caplog.at_level(logging.WARNING):
+        for second in range(0, 86400, 30):
+            clock.now = float(second)
+            sending.look()
+    assert 86400 / MOST_RETRY_SECS / 2 < len(started) < 86400 / MOST_RETRY_SECS * 1.2
+    assert notes.waiting() == {identity(URL): 5} and "SoVerySecret" not in caplog.text
+    assert "channel 1 (json) has not taken a notice" in caplog.text
+    works = True
+    for _ in range(3):
+        clock.now += MOST_RETRY_SECS
+        sending.look()
+    assert notes.waiting() == {}
+    tried = len(started)
+    sending.look()
+    assert len(started) == tried
