@@ -16,7 +16,7 @@ UNIT = "trainerd-watch"
 USER = "trainerd-watch"
 MOST_EXPOSURE = 20  # tenths: 2.0, of 10.0
 HEARD = "/run/heard"
-PORT = 8123
+PORT, PAGE = 8123, 9780
 ENDPOINT = f"""
 import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -28,6 +28,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 http.server.HTTPServer(("127.0.0.1", {PORT}), Handler).serve_forever()
 """
+# Presses a button of the page: NAME and WHAT are the arguments.
+PRESS = f"""
+import sys, urllib.request
+url = "http://127.0.0.1:{PAGE}/run/" + "/".join(sys.argv[1:])
+headers = {{"Content-Type": "application/json", "X-Trainerd": "1"}}
+print(urllib.request.urlopen(urllib.request.Request(url, b"", headers, method="POST")).read().decode())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +45,8 @@ def watcher(machine: Machine) -> Iterator[Machine]:
     machine.run("systemd-run", "--unit=endpoint", "/usr/bin/python3", "/run/endpoint.py")
     said = machine.output(TRAINERD, "install", "--system", "--watch")
     assert f"systemctl enable --now {UNIT}.service" in said
-    machine.write("/etc/trainerd/watch.toml", f'[watch]\nchannels = ["json://127.0.0.1:{PORT}"]\n[page]\nlisten = ""\n')
+    settings = f'[watch]\nchannels = ["json://127.0.0.1:{PORT}"]\n[page]\nlisten = "127.0.0.1:{PAGE}"\n'
+    machine.write("/etc/trainerd/watch.toml", settings)
     machine.run("chmod", "600", "/etc/trainerd/watch.toml")
     yield machine
     machine.run("systemctl", "stop", UNIT, "endpoint", check=False)
@@ -89,10 +97,10 @@ def test_the_watcher_tells_of_a_service_and_can_only_ask_it(watcher: Machine, se
     for path in (f"{inside}/pause", f"{inside}/set", f"{inside}/checkpoint", "/var/lib/private/mine", "/var/lib/mine"):
         assert as_watcher(watcher, "touch", path) != 0, path
     assert as_watcher(watcher, "sh", "-c", f"echo > {inside}/state.json") != 0
-    assert as_watcher(watcher, "touch", f"{inside}/requests/save") == 0
+    assert "asked process" in watcher.output("/usr/bin/python3", "-c", PRESS, name, "save")
     wait_for("the save", lambda: one.checkpoints("request"))
     assert as_watcher(watcher, "touch", f"{inside}/requests/rollback") == 0
-    assert as_watcher(watcher, "touch", f"{inside}/requests/pause") == 0
+    assert "asked process" in watcher.output("/usr/bin/python3", "-c", PRESS, name, "pause")
     assert one.wait_until_over() == "inactive"
     wait_for("the pause", lambda: [each for each in heard(watcher) if each["title"].startswith(f"{name}: paused")])
     titles = [each["title"] for each in heard(watcher)]

@@ -24,6 +24,7 @@ from werkzeug.test import Client, TestResponse
 from tests.unit.watch.conftest import ESCAPES, HOSTILE, MakeRun
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir import run_events
+from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.watch.ask import ask
 from trainerd.watch.page.app import App
@@ -396,3 +397,13 @@ def test_what_is_no_request_ends_that_connection_alone(make_run: MakeRun, runs: 
                 pass
         with open_url(f"http://{page.address}/healthz") as answer:
             assert answer.read() == b"ok\n"
+
+
+def test_a_group_that_may_ask_asks_in_its_own_folder(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    with claimed(rundir, "jobs:job"):
+        monkeypatch.setattr(os, "access", lambda *arguments, **options: False)
+        ask(rundir, "save")
+        assert rundir.save.exists()  # there is no such folder: who may not write is told so
+        rundir.requests.mkdir()
+        ask(rundir, "pause")
+        assert (rundir.requests / "pause").exists() and not rundir.pause.exists()
