@@ -116,7 +116,8 @@ def _event(line: bytes) -> Event | None:
 def _append(rundir: RunDirectory, line: bytes, *, durable: bool) -> None:
     descriptor = open_to_append(rundir.events)
     try:
-        is_large = os.fstat(descriptor).st_size > LIMIT_BYTES
+        found = os.fstat(descriptor)
+        is_large = found.st_size > LIMIT_BYTES and found.st_uid == os.geteuid()  # else the owner shortens it
         os.write(descriptor, b"\n" + line)  # in front: what comes after a torn line begins anew
         if durable:
             os.fsync(descriptor)
