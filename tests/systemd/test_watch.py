@@ -104,6 +104,7 @@ def test_the_watcher_tells_of_a_service_and_can_only_ask_it(watcher: Machine, se
     assert one.wait_until_over() == "inactive"
     wait_for("the pause", lambda: [each for each in heard(watcher) if each["title"].startswith(f"{name}: paused")])
     titles = [each["title"] for each in heard(watcher)]
+    assert [title for title in titles if not title.startswith(f"{name}: ")] == []
     assert sum("was killed" in title for title in titles) == 1, titles
     watcher.run("systemctl", "stop", UNIT)
     with pytest.raises(MachineError):

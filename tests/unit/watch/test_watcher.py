@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from trainerd.errors import StorageError
@@ -128,8 +127,9 @@ def test_a_file_that_was_shortened_tells_nothing_twice(world: World, monkeypatch
 
 
 def test_a_kill_is_told_once_though_the_next_start_notes_it_too(world: World) -> None:
-    rundir = world.run("a")
-    State(Phase.TRAINING, step=9, pid=1 << 22, at=psutil.boot_time() + 5).write(rundir.state)
+    old, rundir = world.run("old"), world.run("a")
+    State(Phase.TRAINING, step=8, pid=1 << 22, at=world.now - 60).write(old.state)  # before the first watcher
+    State(Phase.TRAINING, step=9, pid=1 << 22, at=world.now + 1).write(rundir.state)
     world.look(2)
     assert world.told() == ["a: was killed at step 9 or later"]
     world.start()
