@@ -27,16 +27,23 @@ class Followed:
         self.told: set[str] = set()
         self._lines_read = lines_read
         self._events: Sequence[Event] = ()
-        self._seemed_left = False
+        self._seemed_left = self._has_run = False
         self._position: object = None
         self._moved_at = 0.0
 
-    def is_left(self, seen: Seen) -> bool:
+    def is_left(self, seen: Seen, begun_at: float) -> bool:
         """Whether its process has gone, and could not say so.
 
         A process names itself in the lock before it writes a state: two looks in a row must say so.
+
+        Args:
+          seen: the run now.
+          begun_at: one that had ended before that does not count, in seconds since 1970 (UTC).
         """
-        seems_left = seen.state is not None and rules.is_left(seen.state, seen.is_running)
+        self._has_run = self._has_run or seen.is_running
+        state = seen.state
+        seems_left = state is not None and rules.is_left(state, seen.is_running)
+        seems_left = seems_left and (self._has_run or (state is not None and state.at >= begun_at))
         before, self._seemed_left = self._seemed_left, seems_left
         return seems_left and before
 

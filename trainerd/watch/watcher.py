@@ -85,7 +85,7 @@ class Watcher:
         run, state = self._followed[seen.rundir.path], seen.state
         events, lines = run.new_events(seen.events, self._notes.begun_at)
         notices = [rules.of_event(seen.name, event, state) for event in events]
-        if run.is_left(seen) and state is not None and state.at >= self._notes.begun_at:
+        if run.is_left(seen, self._notes.begun_at) and state is not None:
             notices.append(rules.of_kill(seen.name, state, self._booted_at))
         secs = run.stands_for(seen, self._timer())
         if state is not None and self._config.no_progress_mins and secs >= self._config.no_progress_mins * 60:
