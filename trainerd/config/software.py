@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib import metadata
 
 from trainerd.config.fingerprint import SOFTWARE, Fingerprint
@@ -26,6 +27,7 @@ def of_software() -> Fingerprint:
     return {SOFTWARE + name: version for name, version in installed().items()}
 
 
+@cache  # each session makes a fingerprint, and looking packages up takes more than a millisecond
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
