@@ -98,7 +98,20 @@ def read(rundir: RunDirectory) -> list[Event]:
     content = b""
     with storage(f"read {rundir.events}", missing_ok=True):
         content = read_regular(rundir.events)
-    return [event for line in content.splitlines() if (event := _event(line)) is not None]
+    return parse(content)[0]
+
+
+def parse(content: bytes) -> tuple[list[Event], int]:
+    """The events in a part of the file that begins where a line does.
+
+    Returns:
+      The events, oldest first, and the number of bytes that they take: a last line that is torn is not among them,
+      since it may be whole at the next look.
+    """
+    lines = content.split(b"\n")
+    events = [_event(line) for line in lines]
+    torn = len(lines[-1]) if events[-1] is None else 0
+    return [event for event in events if event is not None], len(content) - torn
 
 
 def notable(events: Sequence[Event]) -> list[Event]:

@@ -21,12 +21,13 @@ _KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def read_regular(path: Path, limit: int = MIB) -> bytes:
+def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
     """The content of a regular file.
 
     Args:
       path: the file.
-      limit: bytes; a larger file is refused.
+      limit: bytes; a file with more than that after `start` is refused.
+      start: the first byte that is read.
 
     Raises:
       OSError: it cannot be read; ELOOP for a link, EISDIR for a folder, ENXIO for anything else that is no file, EFBIG
@@ -34,7 +35,8 @@ def read_regular(path: Path, limit: int = MIB) -> bytes:
     """
     descriptor = _opened(path, os.O_RDONLY)  # a listing reads thousands: a file object would take half as long again
     try:
-        size = os.fstat(descriptor).st_size
+        size = max(0, os.fstat(descriptor).st_size - start)
+        os.lseek(descriptor, start, os.SEEK_SET)
         _require_small(size, limit, path)
         content = os.read(descriptor, size + 1)
         _require_small(len(content), limit, path)

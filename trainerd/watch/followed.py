@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 
 from trainerd.rundir.run_events import Event
@@ -11,6 +12,7 @@ from trainerd.watch import rules
 from trainerd.watch.run_reader import Seen
 
 _KEPT = 50  # lines by which the last one that was read is found again when the file was shortened
+_NOTE_SECS = 60.0
 
 
 class Followed:
@@ -25,7 +27,8 @@ class Followed:
 
     def __init__(self, lines_read: list[str]) -> None:
         self.told: set[str] = set()
-        self._lines_read = lines_read
+        self._lines_read = self._noted = lines_read
+        self._noted_at = -math.inf
         self._events: Sequence[Event] = ()
         self._seemed_left = self._has_run = False
         self._position: object = None
@@ -64,20 +67,38 @@ class Followed:
         return now - self._moved_at
 
     def new_events(self, events: Sequence[Event], begun_at: float) -> tuple[list[Event], list[str]]:
-        """The events that were not read yet, and the last lines as they are now; nothing if they are those of before.
+        """The events that were not read yet, and the last lines as they are now.
 
         Args:
           events: all that there are.
           begun_at: events from before that are not new if none was ever read, in seconds since 1970 (UTC).
         """
-        if events is self._events or not events:
-            return [], []
+        known = len(self._events)
+        if known and known <= len(events) and events[known - 1] is self._events[-1]:  # the file was read on
+            new = list(events[known:])
+            return new, [*self._lines_read, *map(_line, new)][-_KEPT:] if new else self._lines_read
         lines = [_line(event) for event in events]
-        return _new(events, lines, self._lines_read, begun_at), lines[-_KEPT:]
+        return _new(events, lines, self._lines_read, begun_at), lines[-_KEPT:] or self._lines_read
 
     def took(self, events: Sequence[Event], lines: list[str]) -> None:
-        """What was new is noted."""
-        self._events, self._lines_read = events, lines or self._lines_read
+        """What was new is told."""
+        self._events, self._lines_read = events, lines
+
+    def is_note_due(self, lines: list[str], now: float) -> bool:
+        """Whether it is to be noted how far the events were read, although nothing is told.
+
+        A run may be evaluated at every look, and each note waits for the disk. So it is noted once a minute: what came
+        since then is read again by the next watcher, and is not told again.
+
+        Args:
+          lines: the last lines.
+          now: seconds on a clock that is never set.
+        """
+        return lines != self._noted and now >= self._noted_at + _NOTE_SECS
+
+    def noted(self, lines: list[str], now: float) -> None:
+        """It was noted."""
+        self._noted, self._noted_at = lines, now
 
 
 def _new(events: Sequence[Event], lines: Sequence[str], lines_read: Sequence[str], begun_at: float) -> list[Event]:

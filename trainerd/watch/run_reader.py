@@ -6,7 +6,6 @@ import math
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,13 +16,14 @@ from trainerd.history.curve_follower import CurveFollower
 from trainerd.history.curves import Curve
 from trainerd.history.story import Moment, moments_of
 from trainerd.history.timeline import Entry, present_line
-from trainerd.rundir import registry, run_events
+from trainerd.rundir import registry
 from trainerd.rundir.all_runs import all_paths
 from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
 from trainerd.rundir.state import State, read_state
 from trainerd.system.durable_files import storage
+from trainerd.watch.event_reader import EventReader
 
 T = TypeVar("T")
 _LISTED_SECS = 2.0  # after which it is looked for new runs
@@ -120,11 +120,9 @@ class RunReader:
         self.rundir = RunDirectory(path)
         self._state: Kept[State | None] = Kept()
         self._holder: Kept[Holder | None] = Kept()
-        self._events: Kept[list[Event]] = Kept()
+        self._events = EventReader(self.rundir)
         self._entries: Kept[tuple[int, list[Entry]]] = Kept()
         self._moments: Kept[list[Moment]] = Kept()
-        self._counted: list[Event] = []
-        self._event_counts: Counter[str] = Counter()
         self._metrics: Mapping[str, float] = {}  # at the last look
         self._follower: tuple[str, CurveFollower] | None = None
 
@@ -137,17 +135,11 @@ class RunReader:
                 _stamp(rundir.lock), lambda: read_holder(rundir)
             )  # who has ended never comes back
             is_running = holder is not None and holder.is_alive()
-            self._count(self._events.get(_stamp(rundir.events), lambda: run_events.read(rundir)))
+            self._events.look()
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
             told = str(error)
         self._metrics = state.metrics if state is not None else {}
-        return Seen(self.name, rundir, state, is_running, self._counted, dict(self._event_counts), told)
-
-    def _count(self, events: list[Event]) -> None:
-        if events is not self._counted:
-            new = Counter(events) - Counter(self._counted)
-            self._event_counts.update(str(event.kind) for event in new.elements())
-            self._counted = events
+        return Seen(self.name, rundir, state, is_running, self._events.events, dict(self._events.counts), told)
 
     def detail(self) -> Detail:
         """Read its curve on, and its checkpoints; after a look.

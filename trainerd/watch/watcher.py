@@ -91,16 +91,19 @@ class Watcher:
         if state is not None and self._config.no_progress_mins and secs >= self._config.no_progress_mins * 60:
             notices.append(rules.of_no_progress(seen.name, state, secs, self._clock()))
         notices = [notice for notice in notices if notice.key not in run.told]
-        if lines or notices:
-            self._tell(seen.name, notices, str(seen.rundir.path), lines)
-            run.took(seen.events, lines)
-            run.told |= {notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG}
+        wanted = self._wanted(seen.name, notices)
+        if wanted or run.is_note_due(lines, self._timer()):
+            self._tell(wanted, str(seen.rundir.path), lines)
+            run.noted(lines, self._timer())
+        run.took(seen.events, lines)
+        run.told |= {notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG}
 
-    def _tell(self, name: str, notices: Sequence[Notice], path: str = "", lines: Sequence[str] = ()) -> None:
-        config = self._config
-        is_wanted = not config.runs or not name or name in config.runs
-        wanted = [each for each in notices if each.kind == "summary" or (is_wanted and each.kind in config.events)]
-        for notice in self._notes.take(path, lines, wanted, self._senders.names):
+    def _wanted(self, name: str, notices: Sequence[Notice]) -> list[Notice]:
+        is_wanted = not self._config.runs or name in self._config.runs
+        return [notice for notice in notices if is_wanted and notice.kind in self._config.events]
+
+    def _tell(self, notices: Sequence[Notice], path: str = "", lines: Sequence[str] = ()) -> None:
+        for notice in self._notes.take(path, lines, notices, self._senders.names):
             log.info("%s", notice.title, extra={"event": "told"})
 
     def _sample(self, runs: Sequence[Seen]) -> None:
@@ -117,7 +120,7 @@ class Watcher:
         if self._config.memory_hours:
             found += self._memory.look(states, timer, now)
         for notice in found:
-            self._tell(notice.run, [notice])
+            self._tell(self._wanted(notice.run, [notice]))
 
     def _sum_up(self, runs: Sequence[Seen]) -> None:
         """Send the summary of the day, if it is due."""
@@ -128,7 +131,7 @@ class Watcher:
         if due == self._summed_up or due.timestamp() < self._notes.begun_at:
             return
         if not self._notes.was_told(f"summary {due:%Y-%m-%d}"):
-            self._tell("", [summary([day for seen in runs if (day := _day(seen, now))], due, now)])
+            self._tell([summary([day for seen in runs if (day := _day(seen, now))], due, now)])
         self._summed_up = due
 
 

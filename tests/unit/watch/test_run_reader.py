@@ -56,12 +56,13 @@ def test_a_file_is_read_again_only_when_it_has_changed(
     rundir = make_run(step=1)
     reads: list[Path] = []
 
-    def noting(path: Path, limit: int = MIB) -> bytes:
+    def noting(path: Path, limit: int = MIB, start: int = 0) -> bytes:
         reads.append(path)
-        return read_regular(path, limit)
+        return read_regular(path, limit, start=start)
 
+    run_events.add(rundir, run_events.Kind.PAUSE)
     monkeypatch.setattr("trainerd.rundir.state.read_regular", noting)
-    monkeypatch.setattr("trainerd.rundir.run_events.read_regular", noting)
+    monkeypatch.setattr("trainerd.watch.event_reader.read_regular", noting)
     for _ in range(3):
         runs.look()
     assert reads == [rundir.state, rundir.events]

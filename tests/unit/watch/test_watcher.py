@@ -126,6 +126,28 @@ def test_a_file_that_was_shortened_tells_nothing_twice(world: World, monkeypatch
     assert told == [f"a: paused at step {step}" for step in range(0, 200, 3)]
 
 
+def test_evaluations_that_are_not_told_are_noted_once_a_minute(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    rundir, noted = world.run("a"), []
+    take = world.notes.take
+
+    def counting(run: str, lines: Sequence[str], *rest: Sequence[Notice]) -> list[Notice]:
+        noted.append(len(lines))
+        return take(run, lines, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.notes, "take", counting)
+    for step in range(30):
+        add(rundir, Kind.EVALUATION, step=step)
+        world.look(secs=5)
+    assert noted == [1, 13, 25]
+    add(rundir, Kind.PAUSE, step=30)
+    world.look()
+    assert world.told() == ["a: paused at step 30"] and noted == [1, 13, 25, 31]
+    world.config = replace(world.config, events=(*world.config.events, "evaluation"))
+    world.start()
+    world.look()
+    assert world.told() == []
+
+
 def test_a_kill_is_told_once_though_the_next_start_notes_it_too(world: World) -> None:
     old, rundir = world.run("old"), world.run("a")
     State(Phase.TRAINING, step=8, pid=1 << 22, at=world.now - 60).write(old.state)  # before the first watcher
