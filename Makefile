@@ -37,6 +37,7 @@ help:
 
 .venv/.docs: .venv/.run
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
 
 .venv/.dist: .venv/.run
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dist]'

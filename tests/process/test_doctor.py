@@ -56,7 +56,7 @@ def test_an_upgrade_is_rehearsed(start: Start, project: Path, tmp_path: Path, mo
     [same], [near], [fails] = map(list, found.values())
     assert same.kind is Kind.OK and same.said.startswith("20 steps from step 30 on with") and "bit for bit" in same.said
     assert near.kind is Kind.WARNING and near.said.startswith("close: 20 steps from step 30")
-    assert "two lives with this Python are the same, bit for bit" in near.said
+    assert "two trials with this Python are the same, bit for bit" in near.said
     assert fails.kind is Kind.PROBLEM and fails.said.startswith("impossible with")
     assert fails.said.endswith("the new version has no such thing")
     assert look_of(project / "run") == before

@@ -14,6 +14,7 @@ import pytest
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved, wait_for
 from trainerd.checkpoints import manifest
+from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
 
@@ -176,10 +177,10 @@ def test_status_is_right_while_it_runs_and_after(start: Start, project: Path) ->
     state = run.until(lambda s: bool(s.steps_per_sec), "a rate")
     assert state.steps_per_sec and state.steps_per_sec > 1000
     assert state.memory_bytes > 50e6 and state.max_steps == 10**9 and state.eta_secs
-    assert state.is_running()
+    assert read_holder(run.rundir) is not None
     assert run.pause() == 0
     after = read_state(run.rundir.state)
-    assert after is not None and not after.is_running()
+    assert after is not None and after.phase is Phase.PAUSED and read_holder(run.rundir) is None
 
 
 def test_a_job_with_processes_of_its_own_is_paused_like_any_other(start: Start, project: Path) -> None:

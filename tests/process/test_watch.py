@@ -172,11 +172,18 @@ def test_a_summary_comes_with_the_curves_as_pictures(endpoint: Endpoint, tmp_pat
     settings, folder = write_settings(tmp_path / "watch.toml", url), tmp_path / "notes"
     paths = (str(rundir.path), str(tmp_path / "gone"))
     Notes(folder, 0.0).take("", [], [Notice("summary", "", "summary", 1.0, "a day", "a line", paths)], [identity(url)])
-    assert senders.start(settings, 0, str(folder)).communicate()[1] == ""
+    assert senders.start(settings, identity(url), str(folder)).communicate()[1] == ""
     [(_, body)] = endpoint.heard
     [picture] = body["attachments"]
     assert picture["filename"] == "1-digits.png" and base64.b64decode(picture["base64"]).startswith(b"\x89PNG")
     assert (body["title"], body["message"]) == ("a day", "a line") and Notes(folder, 0.0).waiting() == {}
+
+
+def test_a_channel_that_the_settings_no_longer_have_is_an_error(tmp_path: Path) -> None:
+    settings = write_settings(tmp_path / "watch.toml", "json://127.0.0.1:1/new")
+    sender = senders.start(settings, identity("json://127.0.0.1:1/old"), str(tmp_path / "notes"))
+    said = sender.communicate()[1]
+    assert sender.returncode == 78 and "start the watcher anew" in said and "127.0.0.1" not in said
 
 
 def test_what_a_person_gets_wrong_is_said_without_a_traceback(

@@ -20,7 +20,7 @@ from trainerd.doctor.facts import Facts, gather
 from trainerd.doctor.finding import Finding, Kind
 from trainerd.doctor.upgrade import rehearsal
 from trainerd.doctor.upgrade.python import Python, TimedOutError
-from trainerd.doctor.upgrade.rehearsal import Far, furthest_metric, judge, rehearse
+from trainerd.doctor.upgrade.rehearsal import Difference, furthest_metric, judge, rehearse
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 
@@ -39,27 +39,37 @@ def program(path: Path, text: str) -> Path:
     ("far", "own", "kind", "said"),
     [
         (
-            Far(1e-6, "w", 3),
-            Far(0.0, "", 3),
+            Difference(1e-6, "w", 3),
+            Difference(0.0, "", 3),
             Kind.WARNING,
             "differ from those of this Python, by 1e-06",
         ),
-        (Far(0.5, "w", 3), Far(0.0, "", 3), Kind.PROBLEM, "not close"),
-        (Far(math.inf, "w", 3), Far(0.0, "", 3), Kind.PROBLEM, "by inf at most, in w; two lives with this Python are"),
-        (Far(0.5, "w", 3), Far(0.4, "v", 3), Kind.WARNING, "two lives with this Python differ too, by 0.4 in v"),
-        (Far(0.5, "w", 3), None, Kind.PROBLEM, "a second life with this Python failed"),
+        (Difference(0.5, "w", 3), Difference(0.0, "", 3), Kind.PROBLEM, "not close"),
+        (
+            Difference(math.inf, "w", 3),
+            Difference(0.0, "", 3),
+            Kind.PROBLEM,
+            "by inf at most, in w; two trials with this Python are",
+        ),
+        (
+            Difference(0.5, "w", 3),
+            Difference(0.4, "v", 3),
+            Kind.WARNING,
+            "two trials with this Python differ too, by 0.4 in v",
+        ),
+        (Difference(0.5, "w", 3), None, Kind.PROBLEM, "a second trial with this Python failed"),
     ],
 )
-def test_what_a_difference_means(far: Far, own: Far | None, kind: Kind, said: str) -> None:
+def test_what_a_difference_means(far: Difference, own: Difference | None, kind: Kind, said: str) -> None:
     found = judge("20 steps", far, own)
     assert found.kind is kind and said in found.said and "installed here" in found.cure
 
 
 def test_the_metric_that_differs_most() -> None:
     one = {"loss": 1.0, "a": 2.0, "val_loss": 1.0, "nan": math.nan, "zero": 0.0}
-    assert furthest_metric(one, one, 7) == Far(0.0, "", 7)
+    assert furthest_metric(one, one, 7) == Difference(0.0, "", 7)
     other = one | {"loss": 1.5, "a": 2.5, "val_loss": 9.0}
-    assert furthest_metric(one, other, 7) == Far(0.5 / 1.5, "the metric loss", 7)
+    assert furthest_metric(one, other, 7) == Difference(0.5 / 1.5, "the metric loss", 7)
     assert furthest_metric(one, one | {"a": math.nan}, 7).relative == math.inf
     assert furthest_metric(one, {name: one[name] for name in one if name != "a"}, 7).relative == math.inf
 

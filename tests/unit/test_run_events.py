@@ -47,7 +47,7 @@ def test_the_next_start_tells_of_a_kill_and_of_a_reboot(rundir: RunDirectory) ->
     State(Phase.TRAINING, step=9, at=psutil.boot_time() - 5).write(rundir.state)
     with claimed(rundir, "jobs:job"):
         pass
-    assert kinds(rundir) == [(Kind.KILL, 9), (Kind.REBOOT, None), (Kind.START, None)]
+    assert kinds(rundir) == [(Kind.KILL, 9), (Kind.REBOOT, 9), (Kind.START, None)]
     assert "while training, after step 9" in read(rundir)[0].said
 
 
@@ -75,7 +75,8 @@ def test_evaluations_are_dropped_first(rundir: RunDirectory, monkeypatch: pytest
     add(rundir, Kind.KILL, step=0)
     for step in range(1, 300):
         add(rundir, Kind.EVALUATION if step % 2 else Kind.BEST, "val_loss 0.5", step=step)
-    assert kinds(rundir)[0] == (Kind.KILL, 0) and len(kinds(rundir)) < 100
+    assert kinds(rundir)[0] == (Kind.KILL, 0) and kinds(rundir)[-1] == (Kind.EVALUATION, 299)
+    assert len(kinds(rundir)) < 100
     assert rundir.events.stat().st_size < 5000
 
 

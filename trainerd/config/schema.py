@@ -27,6 +27,12 @@ Count = Annotated[int, Meta(ge=0, le=2**62)]
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 
 
+Entry = Annotated[
+    str,
+    Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$", description='"module:attribute"'),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     """When checkpoints are written, and how many are kept."""
@@ -158,9 +164,7 @@ class LogConfig:
 class Config:
     """What one trainerd.toml says. Paths are absolute."""
 
-    entry: Annotated[str, Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$")] = key(
-        MISSING, "", "The job: `module:attribute`. The config's folder is on the import path."
-    )
+    entry: Entry = key(MISSING, "", "The job: `module:attribute`. The config's folder is on the import path.")
     logdir: Annotated[str, Meta(min_length=1)] = key(
         MISSING, "", "The run directory, relative to the config's folder. All of a run is in it."
     )

@@ -145,13 +145,20 @@ def _plain(kind: Any, message: str, value: object) -> str:
         if get_args(kind)[0] is not choices[0]:  # a number, or one of these
             return f'expected a number, 0 or more, or "{choices[0]}"'
         return "expected one of " + ", ".join(f'"{c}"' for c in choices)
-    if "matching regex" in message:
-        return 'expected "module:attribute"'
+    if "matching regex" in message and (described := _description(kind)):
+        return f"expected {described}"
     message = message.split(", got ")[0].replace(" | null", "")
     words = {"`int`": "a whole number", "`float`": "a number", "`str`": "a string", "`bool`": "true or false"}
     for name, word in words.items():
         message = message.replace(name, word)
     return message[0].lower() + message[1:]
+
+
+def _description(kind: Any) -> str:
+    """What the `Meta` of a key says that its value is; empty if it says nothing."""
+    parts = (kind, *get_args(kind))
+    found = [meta.description for part in parts for meta in getattr(part, "__metadata__", ()) if meta.description]
+    return found[0] if found else ""
 
 
 def _is_list(kind: Any) -> bool:

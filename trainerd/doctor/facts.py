@@ -61,7 +61,7 @@ class Facts:
     def step_secs(self) -> float | None:
         """How long a step took at the last rate that is known."""
         rate = _sane(self.state.steps_per_sec) if self.state is not None else None
-        return 1 / rate if rate else None
+        return _sane(1 / rate) if rate else None
 
     @property
     def save_secs(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import struct
 from collections.abc import Iterator, Sequence
@@ -69,8 +70,9 @@ class Curve:
 
     def at(self, step: int, values: Sequence[float]) -> float:
         """The value of a curve with these steps at the point nearest to a step."""
-        nearest = min(range(len(self.steps)), key=lambda index: abs(self.steps[index] - step))
-        return values[nearest]
+        after = bisect.bisect_left(self.steps, step)
+        near = range(max(0, after - 1), min(after + 1, len(self.steps)))
+        return values[min(near, key=lambda index: abs(self.steps[index] - step))]
 
 
 def read_curve(rundir: RunDirectory, tag: str) -> Curve:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def _look(name: str, path: Path) -> Run:
     rundir = RunDirectory(path)
     try:
         state = read_state(rundir.state)
-        is_running = read_holder(rundir) is not None or find_removed(rundir) is not None
+        is_here = read_holder(rundir) is not None or find_removed(rundir) is not None
+        is_running = is_here or (state is not None and state.is_elsewhere(time.time()))
     except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
         return Run(name, path, None, False, str(error))
     return Run(name, path, state, is_running)

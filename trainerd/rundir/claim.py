@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -72,7 +73,9 @@ class Claim:
         registry.remember(rundir, config)
         run_events.add(rundir, Kind.START, f"{job}, pid {holder.pid}")
         self._state_file = StateFile(rundir)
-        state = before(State(**holder.__dict__, logdir=str(rundir.path), job=job, goodput=_since(left, time.time())))
+        goodput = _since(left, time.time())
+        first = State(host=socket.gethostname(), **holder.__dict__, logdir=str(rundir.path), job=job, goodput=goodput)
+        state = before(first)
         self.reporter = Reporter(state, [self._state_file.observe, self._note_end, *observers])
         self._config, self._moved = config, moved
         self._place = Place(rundir, self.reporter, self._follow)
@@ -84,12 +87,12 @@ class Claim:
 
     def _tell_how_it_was_left(self, left: State | None) -> None:
         """A process that was killed could not say so."""
-        if left is None or left.phase.is_over or not left.at:
+        if left is None or not left.at or not left.is_left(is_running=False):
             return
         said = f"it ended while {left.phase}, after step {left.step} or later, without a save"
         run_events.add(self._rundir, Kind.KILL, said, step=left.step, at=left.at)
         if left.at < (booted := psutil.boot_time()):
-            run_events.add(self._rundir, Kind.REBOOT, "the machine was started anew", at=booted)
+            run_events.add(self._rundir, Kind.REBOOT, "the machine was started anew", step=left.step, at=booted)
 
     def _note_end(self, state: State) -> None:
         """Note that the run is over, once."""

@@ -91,11 +91,17 @@ def find(name: str, paths: Iterable[Path]) -> Path | None:
     Raises:
       UsageError: several do.
     """
-    found = [path for path in paths if _ends_with(path, name)]
+    found = [path for path in paths if is_called(path, name)]
     if len(found) > 1:
         told = ", ".join(sorted(names(found).values()))
         raise UsageError(f"{name} is the name of {len(found)} runs. Say which: {told}.")
     return found[0] if found else None
+
+
+def is_called(path: Path, name: str) -> bool:
+    """Whether this is a name of the run, alone or among others: its path ends with it."""
+    parts = Path(name).parts
+    return bool(parts) and path.parts[-len(parts) :] == parts
 
 
 def _is_folder(path: Path) -> bool:
@@ -106,11 +112,6 @@ def _suffixes(path: Path) -> Iterable[str]:
     parts = path.parts[1:] or path.parts
     yield from ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
     yield str(path)
-
-
-def _ends_with(path: Path, name: str) -> bool:
-    parts = Path(name).parts
-    return bool(parts) and path.parts[-len(parts) :] == parts
 
 
 def _folder() -> Path:

@@ -25,6 +25,7 @@ from trainerd.system.regular_files import open_to_append, read_regular
 log = logging.getLogger(__name__)
 
 LIMIT_BYTES = 1 << 19
+_NEWEST = 20  # events that are never dropped
 _LONGEST = 500  # characters that an event says
 
 
@@ -130,19 +131,23 @@ def _append(rundir: RunDirectory, line: bytes, *, durable: bool) -> None:
     descriptor = open_to_append(rundir.events)
     try:
         found = os.fstat(descriptor)
-        is_large = found.st_size > LIMIT_BYTES and found.st_uid == os.geteuid()  # else the owner shortens it
+        is_large, is_own = found.st_size > LIMIT_BYTES, found.st_uid == os.geteuid()
+        if is_large and not is_own and not durable:
+            return  # only its owner can shorten it, and may never train again
         os.write(descriptor, b"\n" + line)  # in front: what comes after a torn line begins anew
         if durable:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    if is_large:
+    if is_large and is_own:
         _shorten(rundir)
 
 
 def _shorten(rundir: RunDirectory) -> None:
     lines = read_regular(rundir.events).split(b"\n")
-    kept = [line for line in lines if (event := _event(line)) is not None and event.kind not in _FREQUENT]
+    events = [(line, event) for line in lines if (event := _event(line)) is not None]
+    kept = [line for line, event in events[:-_NEWEST] if event.kind not in _FREQUENT]
+    kept += [line for line, _ in events[-_NEWEST:]]
     if sum(map(len, kept)) > LIMIT_BYTES // 2:
         kept = kept[len(kept) // 2 :]
     write_atomic(rundir.events, b"\n".join(kept))

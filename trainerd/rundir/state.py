@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import socket
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ import msgspec
 
 from trainerd.rundir.goodput import Goodput
 from trainerd.system.durable_files import storage, write_atomic
-from trainerd.system.process_identity import is_process
 from trainerd.system.regular_files import read_regular
 from trainerd.text import printable, seconds, size
+
+KILLED = "killed"  # a phase that no process can write
+_SILENT_SECS = 600.0  # after which a process of another machine, which cannot be seen, counts as gone
+_LONGEST_ETA_SECS = 1e11  # some thousand years
+_LARGEST = 1 << 62
 
 
 class Phase(enum.StrEnum):
@@ -152,6 +157,7 @@ class State:
       pid, create_time: which process; `create_time` is in seconds since 1970 (UTC), as psutil gives it.
       uptime_at_start: the machine's uptime when the process started, in seconds: it tells a process apart from
         another with its pid even when the wall clock was set in between.
+      host: the name of its machine; empty if no process has trained there yet.
       step, max_steps: the global step, and where training ends (None: it does not).
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
       steps_per_sec: the rate over the last seconds; None before it is known.
@@ -175,6 +181,7 @@ class State:
     pid: int = 0
     create_time: float = 0.0
     uptime_at_start: float = 0.0
+    host: str = ""
     step: int = 0
     max_steps: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
@@ -201,7 +208,8 @@ class State:
         """Seconds until `max_steps` at the present rate; None if that is unknown."""
         if self.end is None or not self.steps_per_sec or self.phase.is_over:
             return None
-        return (self.end - self.step) / self.steps_per_sec
+        secs = (self.end - self.step) / self.steps_per_sec
+        return secs if secs < _LONGEST_ETA_SECS else None
 
     @property
     def end(self) -> int | None:
@@ -220,9 +228,21 @@ class State:
             parts.append(f"{self.steps_per_sec:.4g} steps/s")
         return ", ".join(parts)
 
-    def is_running(self) -> bool:
-        """Whether the process that wrote this is alive, and is not another one with its pid."""
-        return is_process(self.pid, self.uptime_at_start)
+    def is_elsewhere(self, now: float) -> bool:
+        """Whether another machine, or a container, trains the run: its processes cannot be seen from here.
+
+        It counts as running for as long as it writes its state; `now` is in seconds since 1970 (UTC).
+        """
+        is_other = self.host not in ("", socket.gethostname())
+        return is_other and not self.phase.is_over and now - self.at < _SILENT_SECS
+
+    def is_left(self, is_running: bool) -> bool:
+        """Whether the process is gone and could not say so."""
+        return not is_running and not self.phase.is_over
+
+    def phase_now(self, is_running: bool) -> str:
+        """The phase for a person: that of a process which is gone and could not say so is "killed"."""
+        return KILLED if self.is_left(is_running) else str(self.phase)
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON's types. JSON has no NaN and no infinity: they become null."""
@@ -249,10 +269,24 @@ def read_state(path: Path) -> State | None:
     """
     try:
         with storage(f"read {path}", missing_ok=True):
-            return _from_json(json.loads(read_regular(path)))
+            content = read_regular(path)
+            return _from_json(json.loads(content, parse_int=_integer, parse_float=_finite, parse_constant=_finite))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return None
+
+
+def _integer(text: str) -> int:
+    """An integer that every reader can count with: JSON has them of any size."""
+    if abs(value := int(text)) > _LARGEST:
+        raise ValueError(f"{text} is out of range")
+    return value
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is no finite number")
+    return value
 
 
 def _from_json(data: dict[str, Any]) -> State:

@@ -40,4 +40,5 @@ def ask(rundir: RunDirectory, what: str) -> int:
 def _folder(rundir: RunDirectory) -> Path:
     """Where to ask: in the run directory, or in its folder for a group if this process may write into that alone."""
     is_ours = os.access(rundir.path, os.W_OK, effective_ids=True)
-    return rundir.path if is_ours or not rundir.requests.is_dir() else rundir.requests
+    is_for_group = rundir.requests.is_dir() and not rundir.requests.is_symlink()  # a link may lead to another run
+    return rundir.requests if is_for_group and not is_ours else rundir.path

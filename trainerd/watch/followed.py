@@ -46,7 +46,10 @@ class Followed:
         self._has_run = self._has_run or seen.is_running
         state = seen.state
         seems_left = (
-            state is not None and rules.is_left(state, seen.is_running) and (self._has_run or state.at >= begun_at)
+            state is not None
+            and not seen.unread
+            and state.is_left(seen.is_running)
+            and (self._has_run or state.at >= begun_at)
         )
         before, self._seemed_left = self._seemed_left, seems_left
         return seems_left and before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,15 +19,14 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from trainerd.rundir.goodput import Spent
 from trainerd.rundir.run_events import Kind
-from trainerd.rundir.state import Phase, State
+from trainerd.rundir.state import KILLED, Phase, State
 from trainerd.text import printable
 from trainerd.version import __version__
 from trainerd.watch.run_reader import Seen
 
 MOST_METRICS = 100  # of one run: each is a series, and Prometheus keeps every series that it has ever seen
 _LONGEST = 200  # characters of a label
-_KILLED = "killed"  # a phase beside those of state.json: the process ended without saying so
-_PHASES = (*map(str, Phase), _KILLED)
+_PHASES = (*map(str, Phase), KILLED)
 
 # Name: help, and what it is of a state; None where there is none now.
 _OF_STATE: dict[str, tuple[str, Callable[[State], float | None]]] = {
@@ -74,7 +72,7 @@ class _One:
     @property
     def phase(self) -> str:
         """What it does."""
-        return str(self.state.phase) if self.run.is_running or self.state.phase.is_over else _KILLED
+        return self.state.phase_now(self.run.is_running)
 
 
 class _Runs(Collector):
@@ -96,7 +94,7 @@ class _Runs(Collector):
         yield _gauge(
             "unreadable",
             "1 if something of the run cannot be read, else 0.",
-            {n: bool(r.told) for n, r in runs.items()},
+            {n: bool(r.unread) for n, r in runs.items()},
         )
         yield _phases(ones)
         for name, (told, get) in _OF_STATE.items():
@@ -133,16 +131,8 @@ def _gauge(name: str, told: str, samples: Mapping[str, float | None]) -> GaugeMe
     family = GaugeMetricFamily(f"trainerd_{name}", told, labels=["run"])
     for label, value in samples.items():
         if value is not None:
-            family.add_metric([label], _number(value))
+            family.add_metric([label], value)
     return family
-
-
-def _number(value: float) -> float:
-    """A number of a file that anybody may have written: JSON has integers of any size."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def _phases(ones: Sequence[_One]) -> StateSetMetricFamily:

@@ -8,9 +8,9 @@ from trainerd.rundir.run_events import Event, Kind
 from trainerd.rundir.state import Phase, State
 from trainerd.text import printable, seconds
 from trainerd.watch.delivery.notice import Notice
-from trainerd.watch.settings import Told
+from trainerd.watch.settings import NoticeKind
 
-_KINDS: dict[Kind, tuple[Told, str]] = {
+_KINDS: dict[Kind, tuple[NoticeKind, str]] = {
     Kind.START: ("started", "started"),
     Kind.RESUME: ("resumed", "goes on"),
     Kind.PAUSE: ("paused", "paused"),
@@ -71,17 +71,12 @@ def of_no_progress(run: str, state: State, secs: float, now: float) -> Notice:
     return _notice("no progress", run, f"no progress {state.step} {state.create_time}", now, title, said)
 
 
-def is_left(state: State, is_running: bool) -> bool:
-    """Whether a run's process has gone, and could not say so."""
-    return not is_running and not state.phase.is_over and state.at > 0
-
-
 def is_training(state: State, is_running: bool) -> bool:
     """Whether a run is to make steps."""
     return is_running and state.phase in (Phase.TRAINING, Phase.SAVING)
 
 
-def _notice(kind: Told, run: str, key: str, at: float, title: str, *body: str) -> Notice:
+def _notice(kind: NoticeKind, run: str, key: str, at: float, title: str, *body: str) -> Notice:
     said = "\n".join(printable(part) for part in body if part)
     return Notice(kind, run, key, at, printable(" ".join(f"{run}: {title}".split())), said)
 

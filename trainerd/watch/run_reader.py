@@ -27,6 +27,7 @@ from trainerd.watch.event_reader import EventReader
 
 T = TypeVar("T")
 _LISTED_SECS = 2.0  # after which it is looked for new runs
+_FRESH_SECS = 1.0  # for which what was seen is good enough for the page
 _LOSS = "loss"
 _MOST = 300  # checkpoints of a run that are kept in memory, and of what happened to it
 Stamp = tuple[str, int, int, int]
@@ -44,7 +45,7 @@ class Seen:
       events: what happened to it, oldest first.
       event_counts: how many of each kind happened since the watcher knows of it, those that were there included. It
         never falls, although the oldest events are dropped from the file.
-      told: what cannot be read of it, and why; empty if all can.
+      unread: what cannot be read of it, and why; empty if all can.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Seen:
     is_running: bool
     events: Sequence[Event] = ()
     event_counts: Mapping[str, int] = field(default_factory=dict)
-    told: str = ""
+    unread: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,18 +129,18 @@ class RunReader:
 
     def look(self) -> Seen:
         """Look what has become of it."""
-        rundir, state, is_running, told = self.rundir, None, False, ""
+        rundir, state, is_running, unread = self.rundir, None, False, ""
         try:
             state = self._state.get(_stamp(rundir.state), lambda: read_state(rundir.state))
-            holder = self._holder.get(
-                _stamp(rundir.lock), lambda: read_holder(rundir)
-            )  # who has ended never comes back
-            is_running = holder is not None and holder.is_alive()
+            # Kept, since who has ended never comes back.
+            holder = self._holder.get(_stamp(rundir.lock), lambda: read_holder(rundir))
+            is_here = holder is not None and holder.is_alive()
+            is_running = is_here or (state is not None and state.is_elsewhere(time.time()))
             self._events.look()
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
-            told = str(error)
+            unread = str(error)
         self._metrics = state.metrics if state is not None else {}
-        return Seen(self.name, rundir, state, is_running, self._events.events, dict(self._events.counts), told)
+        return Seen(self.name, rundir, state, is_running, self._events.events, dict(self._events.counts), unread)
 
     def detail(self) -> Detail:
         """Read its curve on, and its checkpoints; after a look.
@@ -187,7 +188,8 @@ class Runs:
     ) -> None:
         self._paths, self._timer = paths, timer
         self._readers: dict[str, RunReader] = {}
-        self._listed_at = -math.inf
+        self._listed_at = self._looked_at = -math.inf
+        self._seen: list[Seen] = []
         self._lock = threading.Lock()
 
     def look(self) -> list[Seen]:
@@ -199,7 +201,17 @@ class Runs:
         with self._lock:
             if self._timer() >= self._listed_at + _LISTED_SECS:
                 self._list()
-            return [reader.look() for reader in self._readers.values()]
+            self._seen = [reader.look() for reader in self._readers.values()]
+            self._looked_at = self._timer()
+            return self._seen
+
+    def seen(self) -> list[Seen]:
+        """What the last look has found, if that was within a second; else look.
+
+        Raises:
+          StorageError: see `look`.
+        """
+        return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.look()
 
     def detail(self, name: str) -> Detail | None:
         """The curve and the checkpoints of one run that was looked at; None if there is none of this name.

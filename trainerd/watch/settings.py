@@ -19,7 +19,7 @@ from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
 
 FILE = "watch.toml"
-Told = Literal[
+NoticeKind = Literal[
     "started",
     "resumed",
     "finished",
@@ -41,10 +41,11 @@ Told = Literal[
     "memory",
 ]
 # Without what a person does himself, and what comes too often.
-BY_DEFAULT: tuple[Told, ...] = (
+BY_DEFAULT: tuple[NoticeKind, ...] = (
     *("finished", "target", "paused", "failed", "nan", "killed", "reboot", "hang", "no progress", "save failed"),
     *("quarantine", "rollback", "best", "disk", "memory"),
 )
+TimeOfDay = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description='a time of day, such as "08:00"')]
 Minutes = Annotated[float, Meta(ge=0, le=1e6)]
 
 
@@ -55,7 +56,7 @@ class WatchConfig:
     channels: tuple[str, ...] = key(
         (), "", 'Whom to tell: URLs of Apprise, such as "ntfy://ntfy.sh/a-long-topic" or "mailto://…". Secret.'
     )
-    events: tuple[Told, ...] = key(BY_DEFAULT, "", "What is told.")
+    events: tuple[NoticeKind, ...] = key(BY_DEFAULT, "", "What is told.")
     runs: tuple[str, ...] = key((), "", "The names of the runs that are told of. Default: all.")
     no_progress_mins: Minutes = key(
         30.0, "min", "A run that trains and has made no step for so long is told of. 0: none is."
@@ -66,7 +67,7 @@ class WatchConfig:
     memory_hours: Annotated[float, Meta(ge=0, le=1e4)] = key(
         24.0, "h", "A run whose memory grows, and fills the machine's within so long, is told of. 0: none is."
     )
-    summary_at: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = key(
+    summary_at: TimeOfDay | None = key(
         None, "", 'When the daily summary is sent, such as "08:00", in local time. Default: none is.'
     )
     heartbeat_url: str | None = key(
@@ -134,7 +135,7 @@ def parse(data: dict[str, object], path: Path | None = None) -> Settings:
     reader = tables.Tables(Settings)
     settings: Settings = reader.read(data)
     mistakes = reader.mistakes or [*_mistakes(settings)]
-    tables.require_none([_without_secrets(mistake) for mistake in mistakes], path)
+    tables.require_none([_without_value(mistake) for mistake in mistakes], path)
     return settings
 
 
@@ -150,10 +151,9 @@ def _mistakes(settings: Settings) -> list[str]:
     return found
 
 
-def _without_secrets(mistake: str) -> str:
-    """A mistake in a key that holds a secret, without the value."""
-    is_secret = re.match(r"(watch\.(channels|heartbeat_url)|page\.token|channels|heartbeat_url|token)\b", mistake)
-    return mistake.partition(", got ")[0] if is_secret else mistake
+def _without_value(mistake: str) -> str:
+    """A mistake without the value, which may be a secret that stands in the wrong place."""
+    return mistake.partition(", got ")[0]
 
 
 def _require_private(path: Path) -> None:

@@ -68,8 +68,7 @@ def summary(days: Sequence[Day], due: datetime, now: float) -> Notice:
 
 def _line(day: Day, now: float) -> str:
     state = day.state
-    phase = str(state.phase) if day.is_running or state.phase.is_over else "killed"
-    parts = [f"{' '.join(day.name.split())}: {phase}, {state.line()}"]
+    parts = [f"{' '.join(day.name.split())}: {state.phase_now(day.is_running)}, {state.line()}"]
     if (saved := state.last_checkpoint) is not None:
         parts.append(f"  last checkpoint: step {saved.step:,}, {seconds(max(0.0, now - saved.at))} ago")
     if shares := state.goodput.percent():

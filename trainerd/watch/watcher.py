@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from trainerd.errors import StorageError
+from trainerd.rundir import registry
 from trainerd.system.durable_files import free_bytes
 from trainerd.watch import rules
 from trainerd.watch.delivery.notes import Notes
@@ -26,6 +27,7 @@ from trainerd.watch.summary import DAY, Day, due_since, summary
 log = logging.getLogger(__name__)
 
 LOOK_SECS = 0.5
+_WELL_SECS = 60.0  # without a look that succeeds, after which the watcher is not well
 _SEEN_FOR_LONG = ("killed", "no progress")  # at each look, until the run starts again or goes on
 
 
@@ -60,6 +62,11 @@ class Watcher:
         self._sampled_at = -SAMPLE_SECS
         self._summed_up: datetime | None = None
         self._trouble = ""
+        self._well_at = timer()
+
+    def is_well(self) -> bool:
+        """Whether it has looked and noted all lately. Any thread may ask."""
+        return self._timer() - self._well_at < _WELL_SECS
 
     def look(self) -> None:
         """Look once. What cannot be noted now, since the disk is full, is told later."""
@@ -76,7 +83,7 @@ class Watcher:
                 log.error("%s", error, extra={"event": "watch-failed"})
             self._trouble = str(error)
             return
-        self._trouble = ""
+        self._trouble, self._well_at = "", self._timer()
 
     def _follow(self, path: Path) -> Followed:
         return self._followed.get(path) or Followed(self._notes.lines_read(str(path)))
@@ -91,16 +98,19 @@ class Watcher:
         if state is not None and self._config.no_progress_mins and secs >= self._config.no_progress_mins * 60:
             notices.append(rules.of_no_progress(seen.name, state, secs, self._clock()))
         notices = [notice for notice in notices if notice.key not in run.told]
-        wanted = self._wanted(seen.name, notices)
+        wanted = self._wanted(notices) if self._is_followed(seen) else []
         if wanted or run.is_note_due(lines, self._timer()):
             self._tell(wanted, str(seen.rundir.path), lines)
             run.noted(lines, self._timer())
         run.took(seen.events, lines)
         run.told |= {notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG}
 
-    def _wanted(self, name: str, notices: Sequence[Notice]) -> list[Notice]:
-        is_wanted = not self._config.runs or name in self._config.runs
-        return [notice for notice in notices if is_wanted and notice.kind in self._config.events]
+    def _is_followed(self, seen: Seen) -> bool:
+        names = self._config.runs
+        return not names or any(registry.is_called(seen.rundir.path, name) for name in names)
+
+    def _wanted(self, notices: Sequence[Notice]) -> list[Notice]:
+        return [notice for notice in notices if notice.kind in self._config.events]
 
     def _tell(self, notices: Sequence[Notice], path: str = "", lines: Sequence[str] = ()) -> None:
         for notice in self._notes.take(path, lines, notices, self._senders.names):
@@ -112,15 +122,15 @@ class Watcher:
         if timer - self._sampled_at < SAMPLE_SECS:
             return
         self._sampled_at = timer
-        states = {seen.name: seen.state for seen in runs if seen.is_running and seen.state is not None}
+        running = [seen for seen in runs if seen.is_running and self._is_followed(seen)]
+        states = {seen.name: seen.state for seen in running if seen.state is not None}
         found: list[Notice] = []
         if self._config.disk_hours:
-            folders = {seen.name: seen.rundir.path for seen in runs if seen.name in states}
-            found += self._disks.look(folders, timer, now)
+            found += self._disks.look({seen.name: seen.rundir.path for seen in running}, timer, now)
         if self._config.memory_hours:
             found += self._memory.look(states, timer, now)
-        for notice in found:
-            self._tell(self._wanted(notice.run, [notice]))
+        for notice in self._wanted(found):
+            self._tell([notice])
 
     def _sum_up(self, runs: Sequence[Seen]) -> None:
         """Send the summary of the day, if it is due."""

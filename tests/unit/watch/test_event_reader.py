@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.watch.conftest import MakeRun
@@ -59,6 +59,7 @@ def test_a_last_line_that_is_torn_is_read_when_it_is_whole(rundir: RunDirectory)
     assert steps(reader) == [1, 2] and reader.counts == {"pause": 2}
 
 
+@settings(max_examples=40, deadline=None)  # each act is a write to the disk
 @given(acts=st.lists(st.sampled_from([Kind.PAUSE, Kind.EVALUATION, "shorten", "remove"]), max_size=40))
 def test_it_has_what_the_file_has_and_counts_each_event_once(
     tmp_path_factory: pytest.TempPathFactory, acts: list[str]

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,28 @@ def test_a_file_is_read_again_only_when_it_has_changed(
     assert run.state is not None and run.state.step == 2 and reads[2:] == [rundir.state]
 
 
+def test_the_page_takes_what_the_watcher_has_just_seen(make_run: MakeRun) -> None:
+    rundir, now = make_run(step=1), [0.0]
+    runs = Runs(lambda: [rundir.path], timer=lambda: now[0])
+    runs.look()
+    State(Phase.PAUSED, step=2).write(rundir.state)
+    steps = []
+    for now[0] in (0.5, 1.5):
+        [run] = runs.seen()
+        steps.append(run.state and run.state.step)
+    assert steps == [1, 2]
+
+
+def test_a_run_of_another_machine_runs_while_it_writes_its_state(make_run: MakeRun, runs: Runs) -> None:
+    rundir, found = make_run(), []
+    for phase, age in ((Phase.TRAINING, 60), (Phase.TRAINING, 700), (Phase.PAUSED, 60)):
+        State(phase, 1, host="another", at=time.time() - age).write(rundir.state)
+        [run] = runs.look()
+        assert run.state is not None
+        found.append((run.is_running, run.state.phase_now(run.is_running)))
+    assert found == [(True, "training"), (False, "killed"), (False, "paused")]
+
+
 def test_a_run_runs_while_its_process_is_there(trained: RunDirectory, runs: Runs) -> None:
     assert [run.is_running for run in runs.look()] == [True]
     trained.lock.write_text(trained.lock.read_text().replace(str(os.getpid()), "1"))
@@ -98,8 +121,8 @@ def test_a_run_that_cannot_be_read_says_so_and_the_others_are_there(make_run: Ma
     planted.state.symlink_to(planted.path / "elsewhere")
     make_run("sound", step=3)
     first, second = runs.look()
-    assert first.state is None and "symbolic link" in first.told
-    assert second.state is not None and not second.told
+    assert first.state is None and "symbolic link" in first.unread
+    assert second.state is not None and not second.unread
 
 
 def test_runs_come_and_go(make_run: MakeRun, runs: Runs) -> None:

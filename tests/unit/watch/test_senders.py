@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_a_service_that_is_down_for_a_day_is_tried_each_minute_and_loses_nothing
     notes = Notes(tmp_path, 0.0)
     notes.take("", [], [Notice("paused", "a", str(step), 1.0, f"step {step}") for step in range(5)], [identity(URL)])
 
-    def start(config: Path, number: int, folder: str) -> Sender:
+    def start(config: Path, name: str, folder: str) -> Sender:
         started.append(clock())
         return Sender(notes, works=works)
 
@@ -52,7 +53,9 @@ def test_a_service_that_is_down_for_a_day_is_tried_each_minute_and_loses_nothing
             sending.look()
     assert 86400 / MOST_RETRY_SECS / 2 < len(started) < 86400 / MOST_RETRY_SECS * 1.2
     assert notes.waiting() == {identity(URL): 5} and "SoVerySecret" not in caplog.text
-    assert "channel 1 (json) has not taken a notice" in caplog.text
+    assert (
+        "channel 1 (json) has not taken a notice" in caplog.text and ": json did not take a notice: 503" in caplog.text
+    )
     works = True
     for _ in range(3):
         clock.now += MOST_RETRY_SECS
@@ -61,3 +64,23 @@ def test_a_service_that_is_down_for_a_day_is_tried_each_minute_and_loses_nothing
     tried = len(started)
     sending.look()
     assert len(started) == tried
+
+
+def test_a_sender_that_cannot_be_started_is_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, notes = FakeTime(0.0), Notes(tmp_path, 0.0)
+    notes.take("", [], [Notice("paused", "a", "1", 1.0, "step 1")], [identity(URL)])
+
+    def start(config: Path, name: str, folder: str) -> Sender:
+        if clock() == 0.0:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return Sender(notes, works=True)
+
+    monkeypatch.setattr(senders, "start", start)
+    sending = Senders(tmp_path / "watch.toml", [URL], notes, timer=clock)
+    sending.look()
+    assert "cannot be started" in caplog.text and notes.waiting()
+    clock.now = MOST_RETRY_SECS
+    sending.look()
+    assert not notes.waiting()

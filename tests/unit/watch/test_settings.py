@@ -10,7 +10,7 @@ import pytest
 
 from trainerd.config.tables import keys_of
 from trainerd.errors import ConfigError
-from trainerd.watch.settings import BY_DEFAULT, PageConfig, Settings, Told, WatchConfig, find, load, parse
+from trainerd.watch.settings import BY_DEFAULT, NoticeKind, PageConfig, Settings, WatchConfig, find, load, parse
 
 SECRET = "tk_SoVerySecret"
 
@@ -54,7 +54,7 @@ def test_a_file_with_secrets_must_be_private(tmp_path: Path, monkeypatch: pytest
         ('[watch]\nevents = "all"', "watch.events: expected a list of"),
         ("[watch]\nno_progress_mins = -1", "watch.no_progress_mins: expected"),
         ('[watch]\nsummary_at = "8 o\'clock"', "watch.summary_at: expected"),
-        ('[watch]\nsummary_at = "24:00"', "watch.summary_at: expected"),
+        ('[watch]\nsummary_at = "24:00"', 'watch.summary_at: expected a time of day, such as "08:00"'),
         ('[watch]\nheartbeat_url = "ftp://x"', "watch.heartbeat_url: expected a URL that begins with http"),
         ("[watch]\nheartbeat_secs = 1", "watch.heartbeat_secs"),
         ('[page]\ntoken = "short"', "page.token"),
@@ -79,6 +79,7 @@ def test_a_mistake_is_told_with_its_key(text: str, said: str, tmp_path: Path) ->
         {"page": {"token": [SECRET]}},
         {"page": {"token": "SoVerySecret"}},
         {"channels": [SECRET]},
+        {"watch": [{"channels": [SECRET]}]},
         {"token": SECRET},
     ],
 )
@@ -90,8 +91,8 @@ def test_no_secret_is_in_an_error(data: dict[str, object]) -> None:
 
 def test_every_kind_is_explained() -> None:
     page = (Path(__file__).parents[3] / "docs" / "watch.md").read_text()
-    for kind in get_args(Told):
+    for kind in get_args(NoticeKind):
         assert f"`{kind}`" in page
-    assert set(BY_DEFAULT) < set(get_args(Told))
+    assert set(BY_DEFAULT) < set(get_args(NoticeKind))
     for name, _, _ in keys_of(Settings):
         assert f"`{name.rpartition('.')[2]}`" in page

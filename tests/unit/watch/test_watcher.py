@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from trainerd.errors import StorageError
@@ -21,6 +22,7 @@ from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.delivery.senders import Senders
 from trainerd.watch.run_reader import Runs
 from trainerd.watch.settings import WatchConfig
+from trainerd.watch.summary import DAY
 from trainerd.watch.watcher import Watcher
 
 
@@ -49,7 +51,11 @@ class World:
     def start(self) -> None:
         """Start a watcher."""
         self.notes = Notes(self.folder / "notes", self.now)
-        self.watcher = Watcher(
+        self.watcher = self.made()
+
+    def made(self) -> Watcher:
+        """A watcher with these notes."""
+        return Watcher(
             self.config,
             self.notes,
             Quiet(*self.channels),
@@ -148,6 +154,38 @@ def test_evaluations_that_are_not_told_are_noted_once_a_minute(world: World, mon
     assert world.told() == []
 
 
+def test_what_was_told_long_ago_is_not_told_again(world: World) -> None:
+    rundir = world.run("a")
+    State(Phase.TRAINING, step=9, at=world.now).write(rundir.state)
+    world.look(3)
+    assert world.told() == ["a: was killed at step 9 or later"]
+    world.now += 100 * DAY
+    world.start()
+    world.look(3)
+    assert world.told() == []
+
+
+def test_a_run_that_another_machine_trains_was_not_killed(world: World) -> None:
+    rundir = world.run("a")
+    for step in range(5):
+        State(Phase.TRAINING, 1, step=step, host="another", at=time.time()).write(rundir.state)
+        world.look()
+    assert world.told() == []
+
+
+def test_each_run_is_told_of_a_reboot(world: World) -> None:
+    for number, rundir in enumerate((world.run("a"), world.run("b"))):
+        State(Phase.TRAINING, step=number, at=psutil.boot_time() - 5).write(rundir.state)
+        world.now = 0.0
+        with claimed(rundir, "jobs:job"):
+            pass
+    world.config = replace(world.config, events=("reboot",))
+    world.notes.begun_at = 0.0
+    world.watcher = world.made()
+    world.look()
+    assert len(world.told()) == 2
+
+
 def test_a_kill_is_told_once_though_the_next_start_notes_it_too(world: World) -> None:
     old, rundir = world.run("old"), world.run("a")
     State(Phase.TRAINING, step=8, pid=1 << 22, at=world.now - 60).write(old.state)  # before the first watcher
@@ -195,12 +233,13 @@ def test_a_run_that_makes_no_step_is_told_of_once_each_time(world: World) -> Non
 def test_only_what_is_wanted_is_told(world: World) -> None:
     world.config = WatchConfig(events=("paused",), runs=("b",))
     world.start()
-    for name in ("a", "b"):
+    for name in ("a", "b", "other/b"):
         rundir = world.run(name)
         add(rundir, Kind.PAUSE, step=1)
         add(rundir, Kind.FINISH, step=2)
     world.look()
-    assert world.told() == ["b: paused at step 1"]
+    folder = world.folder.name
+    assert sorted(world.told()) == ["other/b: paused at step 1", f"{folder}/b: paused at step 1"]
 
 
 def test_a_run_that_was_moved_tells_nothing_twice(world: World) -> None:

@@ -130,7 +130,9 @@ class Python:
                 start_new_session=True,
             ) as process,
         ):
-            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self.nice)
+            if self.nice:
+                os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self.nice)
+                Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")  # before the run that trains meanwhile
             try:
                 return process.wait(seconds)
             finally:

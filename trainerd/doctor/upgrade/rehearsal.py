@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from trainerd import text
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
@@ -24,7 +26,7 @@ from trainerd.system.durable_files import free_bytes
 SUBJECT = "rehearsal"
 STEPS = 20
 LIMIT_SECS = 110.0  # for all of it: the command promises two minutes
-_COPIES = 4  # one of the checkpoint, and one for each life's end
+_COPIES = 4  # one of the checkpoint, and one for each trial's end
 _CLOSE = 0.01  # as a share of the largest element
 _NICE = 10  # where the run itself trains meanwhile
 _EVALUATION = "val_"
@@ -32,8 +34,8 @@ _STAY = "stay with the versions that are installed here"
 
 
 @dataclass(frozen=True)
-class Far:
-    """How far two lives ended from each other.
+class Difference:
+    """How far two trials ended from each other.
 
     Attributes:
       relative: the largest difference, as a share of the largest element of its tensor, or of the metric; infinity
@@ -58,6 +60,9 @@ def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
     if newest is None:
         yield warning(SUBJECT, "there is no checkpoint yet to go on from", "train until the first one.")
         return
+    if (short := _memory_short(facts, psutil.virtual_memory().available)) is not None:
+        yield warning(SUBJECT, short, "pause the run before, or type this on a machine with more memory.")
+        return
     if facts.config.cluster.workers:
         yield warning(SUBJECT, "a run of several workers is not rehearsed", "try it on a fork: `trainerd fork`.")
         return
@@ -74,13 +79,21 @@ def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
             yield warning(SUBJECT, said, "train a fork of the run there: `trainerd fork` makes one.")
 
 
+def _memory_short(facts: Facts, available: int) -> str | None:
+    """What is wrong if a second process of the job's size does not fit beside the run; None if it does."""
+    needed = facts.memory_bytes
+    if facts.pid is None or needed is None or needed <= available:
+        return None
+    return f"the run trains with {text.size(needed)} of memory, and {text.size(available)} are left for a second one"
+
+
 class _Rehearsal:
-    """Lives of one checkpoint, in one folder.
+    """Trials of one checkpoint, in one folder.
 
     Args:
       facts: the run.
       newest: its newest checkpoint.
-      folder: where the lives are.
+      folder: where the trials are.
     """
 
     def __init__(self, facts: Facts, newest: Manifest, folder: Path) -> None:
@@ -114,8 +127,8 @@ class _Rehearsal:
             return well(SUBJECT, f"{told} are those of this Python, bit for bit: {far.count} variables and the metrics")
         return self._judge(told, far)
 
-    def _judge(self, told: str, far: Far) -> Finding:
-        """What a difference means: two lives with this Python may differ too."""
+    def _judge(self, told: str, far: Difference) -> Finding:
+        """What a difference means: two trials with this Python may differ too."""
         self._copy(self._copied, "again")
         try:
             error = self._train(self._here, "again")
@@ -124,7 +137,7 @@ class _Rehearsal:
             own = None
         return judge(told, far, own)
 
-    # ------------------------------------------------------------------ lives
+    # ------------------------------------------------------------------ trials
 
     def _copy(self, source: RunDirectory, name: str) -> RunDirectory:
         """A run directory with nothing but the newest checkpoint in it."""
@@ -152,51 +165,51 @@ class _Rehearsal:
         return max(0.0, self._until - time.monotonic())
 
     def _end(self, name: str) -> Manifest:
-        """The last checkpoint of a life."""
+        """The last checkpoint of a trial."""
         rundir = RunDirectory(self._folder / name, self._facts.rundir.basename)
         return manifests.read(rundir.manifest(rundir.steps()[0]))
 
-    def _compare(self, one: str, other: str) -> Far:
+    def _compare(self, one: str, other: str) -> Difference:
         ends = [self._end(name) for name in (one, other)]
         rundirs = [RunDirectory(self._folder / name, self._facts.rundir.basename) for name in (one, other)]
         prefixes = [rundir.prefix(end.step) for rundir, end in zip(rundirs, ends, strict=True)]
         found = self._here.compare(prefixes[0], prefixes[1], self._folder, self._left())
         relative = math.inf if found["relative"] is None else float(found["relative"])
-        of_variables = Far(relative, str(found["name"]), int(found["count"]))
+        of_variables = Difference(relative, str(found["name"]), int(found["count"]))
         return max(of_variables, furthest_metric(ends[0].metrics, ends[1].metrics, of_variables.count), key=_distance)
 
 
-def _distance(far: Far) -> tuple[float, bool]:
+def _distance(far: Difference) -> tuple[float, bool]:
     return far.relative, bool(far.where)
 
 
-def furthest_metric(one: Mapping[str, float], other: Mapping[str, float], count: int) -> Far:
-    """The metric in which two lives differ most. Those of an evaluation are left out: it comes by the clock."""
-    found = Far(0.0, "", count)
+def furthest_metric(one: Mapping[str, float], other: Mapping[str, float], count: int) -> Difference:
+    """The metric in which two trials differ most. Those of an evaluation are left out: it comes by the clock."""
+    found = Difference(0.0, "", count)
     for name in sorted(name for name in {*one, *other} if not name.startswith(_EVALUATION)):
         ours, theirs = one.get(name, math.nan), other.get(name, math.nan)
         if ours == theirs or (name in one and name in other and ours != ours and theirs != theirs):
             continue
         relative = abs(ours - theirs) / max(abs(ours), abs(theirs))  # one of them is not 0
-        far = Far(relative if math.isfinite(relative) else math.inf, f"the metric {name}", count)
+        far = Difference(relative if math.isfinite(relative) else math.inf, f"the metric {name}", count)
         found = max(found, far, key=_distance)
     return found
 
 
-def judge(told: str, far: Far, own: Far | None) -> Finding:
-    """What it means that two lives differ.
+def judge(told: str, far: Difference, own: Difference | None) -> Finding:
+    """What it means that two trials differ.
 
     Args:
-      told: which lives.
+      told: which trials.
       far: how far that of the other Python is from that of this one.
-      own: how far two lives with this Python are from each other; None if that could not be tried.
+      own: how far two trials with this Python are from each other; None if that could not be tried.
     """
     if own is None:
-        repeats = "a second life with this Python failed, or there was no time for it"
+        repeats = "a second trial with this Python failed, or there was no time for it"
     elif not own.where:
-        repeats = "two lives with this Python are the same, bit for bit"
+        repeats = "two trials with this Python are the same, bit for bit"
     else:
-        repeats = f"two lives with this Python differ too, by {own.relative:.2g} in {own.where}"
+        repeats = f"two trials with this Python differ too, by {own.relative:.2g} in {own.where}"
     said = f"{told} differ from those of this Python, by {far.relative:.2g} at most, in {far.where}; {repeats}"
     if far.relative <= _CLOSE or (own is not None and own.where and far.relative <= 10 * own.relative):
         return warning(SUBJECT, f"close: {said}", f"upgrade if that is near enough; for the same bits {_STAY}.")

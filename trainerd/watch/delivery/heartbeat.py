@@ -1,4 +1,4 @@
-"""The heartbeat: a URL that is fetched while the watcher lives, for a service that tells when that ends."""
+"""The heartbeat: a URL that is fetched while the watcher is well, for a service that tells when that ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import http.client
 import logging
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
@@ -17,14 +18,17 @@ class Heartbeat:
 
     Args:
       url: the URL; it is a secret, and is in no message.
+      is_well: whether there is anything to fetch it for.
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, is_well: Callable[[], bool]) -> None:
+        self._url, self._is_well = url, is_well
         self._fails = False
 
     def beat(self) -> None:
-        """Fetch it once. A failure is logged once, until it works again."""
+        """Fetch it once, if all is well. A failure is logged once, until it works again."""
+        if not self._is_well():
+            return
         try:
             with urllib.request.urlopen(self._url, timeout=_TIMEOUT_SECS) as answer:
                 answer.read(1)

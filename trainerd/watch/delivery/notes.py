@@ -20,11 +20,10 @@ from trainerd.watch.delivery.notice import Notice
 
 NAME = "watch.db"
 _BUSY_SECS = 30.0
-_KEPT_SECS = 90 * 86400.0  # for which the keys of what was told are kept
 _TABLES = """
 CREATE TABLE IF NOT EXISTS begun (at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS read (run TEXT PRIMARY KEY, lines TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS told (key TEXT PRIMARY KEY, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS told (key TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS queue (id INTEGER PRIMARY KEY AUTOINCREMENT, channel TEXT NOT NULL, notice TEXT NOT NULL);
 """
 
@@ -51,7 +50,6 @@ class Notes:
         with self._at_once() as database:
             if database.execute("SELECT at FROM begun").fetchone() is None:
                 database.execute("INSERT INTO begun VALUES (?)", (now,))
-            database.execute("DELETE FROM told WHERE at < ?", (now - _KEPT_SECS,))
             self.begun_at = float(database.execute("SELECT at FROM begun").fetchone()[0])
 
     def lines_read(self, run: str) -> list[str]:
@@ -87,8 +85,7 @@ class Notes:
             return database.execute("SELECT 1 FROM told WHERE key = ?", (key,)).fetchone() is not None
 
     def _is_new(self, database: sqlite3.Connection, notice: Notice) -> bool:
-        row = (notice.key, notice.at)
-        return database.execute("INSERT OR IGNORE INTO told VALUES (?, ?)", row).rowcount == 1
+        return database.execute("INSERT OR IGNORE INTO told VALUES (?)", (notice.key,)).rowcount == 1
 
     def waiting(self) -> dict[str, int]:
         """How many notices wait, by channel."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainerd.watch.settings import Told
+from trainerd.watch.settings import NoticeKind
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Notice:
       pictures: the run directories whose curves are sent with it.
     """
 
-    kind: Told | str
+    kind: NoticeKind | str
     run: str
     key: str
     at: float

@@ -1,7 +1,7 @@
 """The process that sends what waits for one channel: it may hang, and Apprise is large.
 
 It goes on if the watcher is killed, so that what a service has taken is noted. It is started with `python -m
-trainerd.watch.delivery.sender CONFIG NUMBER FOLDER`: nothing that is secret is in its arguments.
+trainerd.watch.delivery.sender CONFIG CHANNEL FOLDER`: a channel is named by its identity, since its URL is a secret.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from trainerd.errors import TrainerdError
+from trainerd.errors import ConfigError, TrainerdError
 from trainerd.watch import settings
 from trainerd.watch.delivery import channel
+from trainerd.watch.delivery.channel import UndeliveredError
 from trainerd.watch.delivery.notes import Notes
 from trainerd.watch.delivery.notice import Notice
 
@@ -23,17 +24,21 @@ NOTICE_SECS = 120  # for one notice; a service that takes longer is tried again 
 
 def main(arguments: list[str]) -> int:
     """Send all that waits. Returns the exit code."""
-    config, number, folder = Path(arguments[0]), int(arguments[1]), Path(arguments[2])
+    config, name, folder = Path(arguments[0]), arguments[1], Path(arguments[2])
     signal.signal(signal.SIGTERM, _end_after_this)
+    signal.signal(signal.SIGALRM, _give_up)
     try:
-        url = settings.load(config).watch.channels[number]
+        url = _url(config, name)
         if folder.name == TEST:
             channel.deliver(url, _test_notice())
         else:
-            _send(url, folder)
+            _send(url, name, folder)
     except TrainerdError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except TimeoutError as error:
+        print(error, file=sys.stderr)
+        return UndeliveredError.exit_code
     return 0
 
 
@@ -45,13 +50,28 @@ def _end_after_this(number: int, frame: object) -> None:
     _ended.append(number)
 
 
+def _give_up(number: int, frame: object) -> None:
+    raise TimeoutError(f"it took more than {NOTICE_SECS} s")
+
+
+def _url(config: Path, name: str) -> str:
+    """The URL of a channel.
+
+    Raises:
+      ConfigError: the config cannot be read, or has it no more.
+    """
+    for url in settings.load(config).watch.channels:
+        if channel.identity(url) == name:
+            return url
+    raise ConfigError(f"{config} has changed, and no longer has this channel: start the watcher anew.")
+
+
 def _test_notice() -> Notice:
     return Notice("test", "", "test", time.time(), "trainerd: a test", "This is how trainerd watch tells you of a run.")
 
 
-def _send(url: str, folder: Path) -> None:
+def _send(url: str, name: str, folder: Path) -> None:
     """Send what waits, in order. One process at a time does: an earlier watcher's may still be at it."""
-    name = channel.identity(url)
     with (folder / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         notes = Notes(folder, time.time())

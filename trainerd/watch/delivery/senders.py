@@ -35,7 +35,7 @@ class Senders:
     ) -> None:
         self.names = [channel.identity(url) for url in urls]
         self._config, self._notes, self._timer = config, notes, timer
-        self._senders = [_Sender(number, channel.service(url)) for number, url in enumerate(urls)]
+        self._senders = [_Sender(number, url) for number, url in enumerate(urls, 1)]
 
     def look(self) -> None:
         """Reap those that have ended, and start those that have something to send.
@@ -45,11 +45,11 @@ class Senders:
         """
         waiting = self._notes.waiting() if self._senders else {}
         now = self._timer()
-        for sender, name in zip(self._senders, self.names, strict=True):
+        for sender in self._senders:
             sender.reap(now)
-            if waiting.get(name) and sender.is_due(now):
+            if waiting.get(sender.name) and sender.is_due(now):
                 assert self._config is not None
-                sender.start(self._config, self._notes.path.parent)
+                sender.start(self._config, self._notes.path.parent, now)
 
     def close(self) -> None:
         """Let each finish the notice that it is sending."""
@@ -66,24 +66,29 @@ class _Sender:
     """The sender of one channel.
 
     Args:
-      number: of the channel, in the config.
-      service: what kind of service it is.
+      number: of the channel in the config, from 1.
+      url: the channel's.
 
     Attributes:
+      name: the channel's identity.
       process: the one that runs; None if none does.
     """
 
-    def __init__(self, number: int, service: str) -> None:
+    def __init__(self, number: int, url: str) -> None:
+        self.name = channel.identity(url)
         self.process: subprocess.Popen[str] | None = None
-        self._number, self._service = number, service
+        self._number, self._service = number, channel.service(url)
         self._backoff = Backoff(FIRST_RETRY_SECS, MOST_RETRY_SECS)
         self._next_at = 0.0
 
     def is_due(self, now: float) -> bool:
         return self.process is None and now >= self._next_at
 
-    def start(self, config: Path, folder: Path) -> None:
-        self.process = start(config, self._number, str(folder))
+    def start(self, config: Path, folder: Path, now: float) -> None:
+        try:
+            self.process = start(config, self.name, str(folder))
+        except OSError as error:  # there is no memory for it, say
+            self._failed(f"its sender cannot be started: {error}", now)
 
     def reap(self, now: float) -> None:
         """Take note of how it has ended, if it has."""
@@ -94,11 +99,13 @@ class _Sender:
         if code == 0:
             self._backoff.succeeded()
             return
+        self._failed(said.splitlines()[-1] if said else f"its sender ended with {code}", now)
+
+    def _failed(self, why: str, now: float) -> None:
         wait = self._backoff.failed()
-        why = said.partition("\n")[0] or f"its sender ended with {code}"
         log.warning(
             "channel %d (%s) has not taken a notice, and is tried again in %.0f s: %s",
-            self._number + 1,
+            self._number,
             self._service,
             wait,
             why,
@@ -107,10 +114,10 @@ class _Sender:
         self._next_at = now + wait
 
 
-def start(config: Path, number: int, folder: str) -> subprocess.Popen[str]:
+def start(config: Path, name: str, folder: str) -> subprocess.Popen[str]:
     """Start a sender in a session of its own: a Ctrl-C is for the watcher, which lets it finish."""
     return subprocess.Popen(
-        [sys.executable, "-m", "trainerd.watch.delivery.sender", str(config), str(number), folder],
+        [sys.executable, "-m", "trainerd.watch.delivery.sender", str(config), name, folder],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -75,7 +75,7 @@ class App:
 
     def __init__(self, runs: Runs, guard: Guard, clock: Callable[[], float] = time.time) -> None:
         self._runs, self._guard, self._clock = runs, guard, clock
-        self._registry = registry(runs.look, clock)
+        self._registry = registry(runs.seen, clock)
         self._handlers: dict[str, Callable[..., Response]] = {
             "page": self._page,
             "runs": self._list,
@@ -119,7 +119,7 @@ class App:
 
     def _list(self, request: Request) -> Response:
         wanted = request.args.get("match", "").lower()
-        found = [run for run in self._runs.look() if wanted in run.name.lower()]
+        found = [run for run in self._runs.seen() if wanted in run.name.lower()]
         return _json(runs_as_json(found, self._clock()))
 
     def _run(self, request: Request, name: str) -> Response:
@@ -137,7 +137,7 @@ class App:
         return _json({"said": f"asked process {pid} to {what}"})
 
     def _find(self, name: str) -> Seen:
-        for run in self._runs.look():
+        for run in self._runs.seen():
             if path_of(run.name) == path_of(name):
                 return run
         raise NotFound(f"there is no run {name!r}.")
@@ -147,7 +147,7 @@ class App:
         return Response(encode(self._registry), content_type=kind)
 
     def _healthz(self, request: Request) -> Response:
-        self._runs.look()
+        self._runs.seen()
         return Response("ok\n", mimetype="text/plain")
 
     def _login(self, request: Request) -> Response:

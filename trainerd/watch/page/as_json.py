@@ -16,7 +16,7 @@ from trainerd.watch.run_reader import Detail, Seen
 MOST_RUNS = 200  # that are shown at once
 _METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS = 12, 10, 5, 8  # of one run
 _SMOOTHED = 60  # a curve is smoothed over such a part of its points
-_LONGEST = 500  # characters of one text
+_LONGEST = 2000  # characters of one text
 _EXACT = 1 << 53  # up to here JavaScript's numbers are exact
 
 
@@ -58,7 +58,7 @@ def _ended_at(run: Seen) -> float:
 
 def _run(run: Seen) -> dict[str, Any]:
     about = {"name": run.name, "path": path_of(run.name), "logdir": str(run.rundir.path), "running": run.is_running}
-    about["told"] = run.told
+    about["unread"] = run.unread
     if run.state is None:
         return about | {"phase": "running" if run.is_running else "unknown"}
     return about | _state(run.state, run.is_running)
@@ -66,35 +66,21 @@ def _run(run: Seen) -> dict[str, Any]:
 
 def _state(state: State, is_running: bool) -> dict[str, Any]:
     return {
-        "phase": str(state.phase) if is_running or state.phase.is_over else "killed",
+        "phase": state.phase_now(is_running),
         "job": state.job,
         "step": state.step,
         "max_steps": state.max_steps,
         "metrics": dict(list(state.metrics.items())[:_METRICS]),
         "rate": state.steps_per_sec if is_running else None,
-        "left_secs": _left(state) if is_running else None,
+        "left_secs": state.eta_secs if is_running else None,
         "checkpoint": vars(state.last_checkpoint) if state.last_checkpoint is not None else None,
         "saving": state.saving,
-        "goodput": _percent(state),
+        "goodput": state.goodput.percent(),
         "steps_again": state.goodput.steps_again,
         "memory_bytes": state.memory_bytes,
         "trouble": [*filter(None, [state.error, state.failure and str(state.failure)]), *state.warnings[-_WARNINGS:]],
         "at": state.at,
     }
-
-
-def _left(state: State) -> float | None:
-    try:
-        return state.eta_secs
-    except OverflowError:
-        return None
-
-
-def _percent(state: State) -> dict[str, float]:
-    try:
-        return state.goodput.percent()
-    except (OverflowError, ValueError):  # of infinity or NaN
-        return {}
 
 
 def detail_as_json(detail: Detail, events: Sequence[Event]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from trainerd.watch.page.listen import Address, is_loopback
 
 COOKIE = "trainerd"
 HEADER = "X-Trainerd"  # no page of another site can send it: a browser asks first, and is told nothing
-_SHORTEST = 16  # characters of a token
 
 
 class Guard:
@@ -27,7 +26,7 @@ class Guard:
       token: what a person or Prometheus must show; None for none.
 
     Raises:
-      UsageError: others can reach this address, and there is no token, or one that can be guessed.
+      UsageError: others can reach this address, and there is no token.
     """
 
     def __init__(self, address: Address, token: str | None) -> None:
@@ -35,11 +34,6 @@ class Guard:
             raise UsageError(
                 f"{address} can be reached from other machines, and whoever reaches it could pause every run: give a "
                 "token, or listen on 127.0.0.1 or a unix socket and let ssh or a proxy lead there."
-            )
-        if token is not None and len(token) < _SHORTEST:
-            raise UsageError(
-                f"the token has {len(token)} characters, and can be guessed: it needs {_SHORTEST} or more. "
-                "`openssl rand -hex 16` makes one."
             )
         self._address = address
         self._token = token

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import socket
 import stat
 from collections.abc import Iterator
@@ -80,7 +79,7 @@ def bound(address: Address) -> socket.socket:
 
 
 def _bound_port(address: Address) -> socket.socket:
-    with _told(address):
+    with _as_usage_error(address):
         family, kind, protocol, _, where = socket.getaddrinfo(
             "127.0.0.1" if address.host.lower() == "localhost" else address.host,
             address.port,
@@ -100,7 +99,7 @@ def _bound_port(address: Address) -> socket.socket:
 def _bound_path(path: Path) -> socket.socket:
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _told(Address(path=path)):
+        with _as_usage_error(Address(path=path)):
             _remove_stale(path)
             found.bind(str(path))
             path.chmod(_MODE)  # nobody can connect before it listens
@@ -127,7 +126,7 @@ def _remove_stale(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(address: Address) -> Iterator[None]:
+def _as_usage_error(address: Address) -> Iterator[None]:
     """Say of an OSError what could not be listened on."""
     try:
         yield
@@ -137,8 +136,7 @@ def _told(address: Address) -> Iterator[None]:
         raise UsageError(f"cannot listen on {where}: {reason}. Set another `listen` in watch.toml.") from error
 
 
-def remove(path: Path, found: socket.socket) -> None:
-    """Remove a unix socket that this process has made, unless another has taken its place."""
+def remove(path: Path) -> None:
+    """Remove the unix socket that this process has made."""
     with contextlib.suppress(OSError):
-        if found.getsockname() == os.fspath(path):
-            path.unlink()
+        path.unlink()

@@ -288,7 +288,7 @@ class Card {
     put(this.cells.goodput, run.goodput?.training === undefined ? "–" : `${run.goodput.training.toFixed(1)} %`);
     this.progress.hidden = !end;
     this.fill.style.width = end ? `${(100 * run.step) / end}%` : "0";
-    put(this.said, [run.told, ...(run.trouble ?? [])].filter(Boolean).join(" · "));
+    put(this.said, [run.unread, ...(run.trouble ?? [])].filter(Boolean).join(" · "));
     bar(this.strip, run.goodput ?? {});
     this.save.disabled = this.pause.disabled = !run.running;
     if (!this.body.hidden) this.updateBody(run);

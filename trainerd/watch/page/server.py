@@ -69,7 +69,7 @@ class Page:
     def close(self) -> None:
         """End `serve`, and close all connections. Called once, after `serve` has begun or when it never will."""
         if self.address.path is not None:
-            remove(self.address.path, self._socket)
+            remove(self.address.path)
         with contextlib.suppress(OSError):  # it has ended by itself
             self._server.trigger.pull_trigger(self._close_all)
 

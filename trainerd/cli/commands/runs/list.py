@@ -62,7 +62,7 @@ def _row(run: Run, now: float) -> tuple[str, ...]:
     saved = state.last_checkpoint
     return (
         name,
-        str(state.phase) if run.is_running or state.phase.is_over else "killed",
+        state.phase_now(run.is_running),
         f"{state.step:,}" + (f" of {state.end:,}" if state.end else ""),
         figure(loss) if (loss := _loss(state)) is not None else "",
         f"{state.steps_per_sec:,.4g}/s" if run.is_running and state.steps_per_sec else "",
@@ -81,7 +81,7 @@ def _trouble(run: Run, state: State) -> str:
     """What went wrong last, in a line."""
     if state.error:
         found = state.error
-    elif not run.is_running and not state.phase.is_over:
+    elif state.is_left(run.is_running):
         found = f"it ended while {state.phase}, without a save"
     elif state.warnings:
         found = state.warnings[-1]

@@ -22,7 +22,7 @@ from trainerd.system.threads import called_every
 from trainerd.system.xdg import state_home
 from trainerd.watch import settings
 from trainerd.watch.delivery import senders
-from trainerd.watch.delivery.channel import UndeliveredError, service
+from trainerd.watch.delivery.channel import UndeliveredError, identity, service
 from trainerd.watch.delivery.heartbeat import Heartbeat
 from trainerd.watch.delivery.notes import Notes
 from trainerd.watch.delivery.sender import TEST
@@ -69,13 +69,13 @@ def _watch(path: Path | None, found: Settings) -> None:
         stack.enter_context(_alone(folder))
         sending = stack.enter_context(contextlib.closing(senders.Senders(path, found.watch.channels, notes)))
         notes.drop_others(sending.names)
-        if found.watch.heartbeat_url is not None:
-            beat = Heartbeat(found.watch.heartbeat_url).beat
-            stack.enter_context(called_every(found.watch.heartbeat_secs, beat, name="heartbeat"))
         runs = Runs()
+        watcher = Watcher(found.watch, notes, sending, runs)
+        if found.watch.heartbeat_url is not None:
+            beat = Heartbeat(found.watch.heartbeat_url, watcher.is_well).beat
+            stack.enter_context(called_every(found.watch.heartbeat_secs, beat, name="heartbeat"))
         if found.page.listen:
             stack.enter_context(_page(found.page, runs))
-        watcher = Watcher(found.watch, notes, sending, runs)
         notifier.send("READY=1")
         while not stop.is_set():
             watcher.look()
@@ -115,7 +115,9 @@ def _alone(folder: Path) -> Iterator[None]:
       InUseError: another one runs.
     """
     path = folder / "lock"
-    with storage(f"write {path}"), path.open("w") as file:
+    with contextlib.ExitStack() as stack:
+        with storage(f"write {path}"):
+            file = stack.enter_context(path.open("w"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -128,10 +130,10 @@ def _test(path: Path | None, found: Settings) -> None:
         where = path or settings.find(Path("watch.toml"))
         raise ConfigError(f"there is no channel to try: {where} has no `channels` in its table [watch].")
     failed = 0
-    for number, url in enumerate(found.watch.channels):
-        _, why = (process := senders.start(path, number, TEST)).communicate()
+    for number, url in enumerate(found.watch.channels, 1):
+        _, why = (process := senders.start(path, identity(url), TEST)).communicate()
         failed += bool(process.returncode)
         result = why.strip() or f"ended with {process.returncode}" if process.returncode else "sent"
-        say(f"channel {number + 1} ({service(url)}): {result}")
+        say(f"channel {number} ({service(url)}): {result}")
     if failed:
         raise UndeliveredError(f"{failed} of {len(found.watch.channels)} channels did not take the notice.")

@@ -19,7 +19,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
 from trainerd.rundir.state import Phase, State, read_state
 from trainerd.system.durable_files import free_bytes, storage
-from trainerd.text import figure, seconds, size
+from trainerd.text import figure, printable, seconds, size
 
 _OLD_SECS = 60.0  # a state that was written so long ago is told to be old: a long step, a hang, or no room
 _EVENTS = 3
@@ -58,7 +58,7 @@ def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
       NotRunningError: nothing has ever been trained there.
     """
     state = read_state(rundir.state)
-    running = read_holder(rundir) is not None
+    running = read_holder(rundir) is not None or (state is not None and state.is_elsewhere(time.time()))
     if state is None and not running and (pid := find_removed(rundir)) is not None:
         return State(Phase.TRAINING, pid, warnings=[removed(rundir)], logdir=str(rundir.path)), True
     if state is None and not running:
@@ -146,7 +146,8 @@ def _told(event: Event) -> str:
 def describe(state: State, running: bool) -> str:
     """The phase, and what to know of the process."""
     if running:
-        return f"{state.phase} (pid {state.pid})"
+        where = f" on {printable(state.host)}" if state.is_elsewhere(time.time()) else ""
+        return f"{state.phase} (pid {state.pid}{where})"
     if state.phase.is_over:
         return str(state.phase)
     saved = state.last_checkpoint
