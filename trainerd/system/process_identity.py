@@ -11,16 +11,20 @@ def process_identity(pid: int) -> tuple[float, float]:
     Raises:
       psutil.Error: there is no such process.
     """
-    created = psutil.Process(pid).create_time()
-    return created, created - psutil.boot_time()
+    return _identity(psutil.Process(pid))
 
 
 def is_process(pid: int, uptime_at_start: float) -> bool:
     """Whether `pid` is alive and is the process that started at that uptime, in seconds."""
     try:
-        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return False
+        process = psutil.Process(pid)
         # The kernel counts start times in hundredths, and the boot time in whole seconds.
-        return abs(process_identity(pid)[1] - uptime_at_start) < 1.5
+        is_same = abs(_identity(process)[1] - uptime_at_start) < 1.5
+        return is_same and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError):
         return False
+
+
+def _identity(process: psutil.Process) -> tuple[float, float]:
+    created = process.create_time()
+    return created, created - psutil.boot_time()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
+
+import msgspec
 
 from trainerd.rundir.run_events import Event
 from trainerd.watch import rules
@@ -23,6 +24,7 @@ class Followed:
 
     Attributes:
       told: the keys of what was told of it and holds on.
+      is_doubtful: whether its process seems to have gone since the look before.
     """
 
     def __init__(self, lines_read: list[str]) -> None:
@@ -30,7 +32,7 @@ class Followed:
         self._lines_read = self._noted = lines_read
         self._noted_at = -math.inf
         self._events: Sequence[Event] = ()
-        self._seemed_left = self._has_run = False
+        self.is_doubtful = self._seemed_left = self._has_run = False
         self._position: object = None
         self._moved_at = 0.0
 
@@ -52,6 +54,7 @@ class Followed:
             and (self._has_run or state.at >= begun_at)
         )
         before, self._seemed_left = self._seemed_left, seems_left
+        self.is_doubtful = seems_left and not before
         return seems_left and before
 
     def stands_for(self, seen: Seen, now: float) -> float:
@@ -114,4 +117,4 @@ def _new(events: Sequence[Event], lines: Sequence[str], lines_read: Sequence[str
 
 
 def _line(event: Event) -> str:
-    return hashlib.sha256(json.dumps(event.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(event)).hexdigest()[:16]

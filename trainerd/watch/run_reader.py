@@ -26,8 +26,8 @@ from trainerd.system.durable_files import storage
 from trainerd.watch.event_reader import EventReader
 
 T = TypeVar("T")
-_LISTED_SECS = 2.0  # after which it is looked for new runs
-_FRESH_SECS = 1.0  # for which what was seen is good enough for the page
+_LISTED_SECS = 5.0  # after which it is looked for new runs: each reads the file that remembers it
+_FRESH_SECS = 2.0  # for which what was seen is good enough for the page
 _LOSS = "loss"
 _MOST = 300  # checkpoints of a run that are kept in memory, and of what happened to it
 Stamp = tuple[str, int, int, int]
@@ -206,7 +206,7 @@ class Runs:
             return self._seen
 
     def seen(self) -> list[Seen]:
-        """What the last look has found, if that was within a second; else look.
+        """What the last look has found, if that was within two seconds; else look.
 
         Raises:
           StorageError: see `look`.

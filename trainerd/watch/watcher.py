@@ -1,4 +1,4 @@
-"""The watcher: looks at all runs twice a second, and puts into the queue what there is to tell."""
+"""The watcher: looks at all runs once a second, and puts into the queue what there is to tell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from trainerd.watch.summary import DAY, Day, due_since, summary
 
 log = logging.getLogger(__name__)
 
-LOOK_SECS = 0.5
+LOOK_SECS = 1.0
+_SOON_SECS = 0.25  # where a process seems to have gone
 _WELL_SECS = 60.0  # without a look that succeeds, after which the watcher is not well
 _SEEN_FOR_LONG = ("killed", "no progress")  # at each look, until the run starts again or goes on
 
@@ -68,8 +69,12 @@ class Watcher:
         """Whether it has looked and noted all lately. Any thread may ask."""
         return self._timer() - self._well_at < _WELL_SECS
 
-    def look(self) -> None:
-        """Look once. What cannot be noted now, since the disk is full, is told later."""
+    def look(self) -> float:
+        """Look once. What cannot be noted now, since the disk is full, is told later.
+
+        Returns:
+          The seconds until the next look.
+        """
         try:
             runs = self._runs.look()
             self._followed = {seen.rundir.path: self._follow(seen.rundir.path) for seen in runs}
@@ -82,8 +87,9 @@ class Watcher:
             if str(error) != self._trouble:
                 log.error("%s", error, extra={"event": "watch-failed"})
             self._trouble = str(error)
-            return
+            return LOOK_SECS
         self._trouble, self._well_at = "", self._timer()
+        return _SOON_SECS if any(run.is_doubtful for run in self._followed.values()) else LOOK_SECS
 
     def _follow(self, path: Path) -> Followed:
         return self._followed.get(path) or Followed(self._notes.lines_read(str(path)))

@@ -78,7 +78,7 @@ def test_the_page_takes_what_the_watcher_has_just_seen(make_run: MakeRun) -> Non
     runs.look()
     State(Phase.PAUSED, step=2).write(rundir.state)
     steps = []
-    for now[0] in (0.5, 1.5):
+    for now[0] in (1.5, 2.5):
         [run] = runs.seen()
         steps.append(run.state and run.state.step)
     assert steps == [1, 2]

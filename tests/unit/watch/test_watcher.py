@@ -201,6 +201,12 @@ def test_a_kill_is_told_once_though_the_next_start_notes_it_too(world: World) ->
     assert world.told() == ["a: failed at step 12"]
 
 
+def test_a_process_that_seems_to_have_gone_is_looked_at_again_soon(world: World) -> None:
+    State(Phase.TRAINING, step=9, at=world.now).write(world.run("a").state)
+    waits = [world.watcher.look() for _ in range(3)]
+    assert waits[0] < waits[1] == waits[2]
+
+
 def test_a_run_that_ends_in_order_was_not_killed(world: World) -> None:
     rundir = world.run("a")
     with claimed(rundir, "jobs:job") as reporter:

@@ -23,7 +23,7 @@ _BUSY_SECS = 30.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS begun (at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS read (run TEXT PRIMARY KEY, lines TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS told (key TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS told (key TEXT PRIMARY KEY, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS queue (id INTEGER PRIMARY KEY AUTOINCREMENT, channel TEXT NOT NULL, notice TEXT NOT NULL);
 """
 
@@ -85,7 +85,8 @@ class Notes:
             return database.execute("SELECT 1 FROM told WHERE key = ?", (key,)).fetchone() is not None
 
     def _is_new(self, database: sqlite3.Connection, notice: Notice) -> bool:
-        return database.execute("INSERT OR IGNORE INTO told VALUES (?)", (notice.key,)).rowcount == 1
+        row = (notice.key, notice.at)
+        return database.execute("INSERT OR IGNORE INTO told VALUES (?, ?)", row).rowcount == 1
 
     def waiting(self) -> dict[str, int]:
         """How many notices wait, by channel."""

@@ -28,7 +28,7 @@ from trainerd.watch.delivery.notes import Notes
 from trainerd.watch.delivery.sender import TEST
 from trainerd.watch.run_reader import Runs
 from trainerd.watch.settings import PageConfig, Settings
-from trainerd.watch.watcher import LOOK_SECS, Watcher
+from trainerd.watch.watcher import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +78,9 @@ def _watch(path: Path | None, found: Settings) -> None:
             stack.enter_context(_page(found.page, runs))
         notifier.send("READY=1")
         while not stop.is_set():
-            watcher.look()
+            wait = watcher.look()
             notifier.send("WATCHDOG=1")
-            stop.wait(LOOK_SECS)
+            stop.wait(wait)
         notifier.send("STOPPING=1")
 
 
