@@ -59,6 +59,11 @@ def all_paths() -> list[Path]:
     return list(dict.fromkeys([*(run.path for run in registry.known()), *_of_services()]))
 
 
+def readable_paths() -> list[Path]:
+    """Those of `all_paths` that can tell anything: without the services that only root may look into."""
+    return [path for path in all_paths() if not _unit_of(path) or _may(os.R_OK | os.X_OK, path)]
+
+
 def _of_services() -> list[Path]:
     """The run directories of the machine's own services. systemd has them be links into a folder that is root's."""
     found = [machine.MACHINE.state / NAME, *machine.MACHINE.state.glob(f"{NAME}-*")]

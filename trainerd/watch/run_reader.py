@@ -17,7 +17,7 @@ from trainerd.history.curves import Curve
 from trainerd.history.story import Moment, moments_of
 from trainerd.history.timeline import Entry, present_line
 from trainerd.rundir import registry
-from trainerd.rundir.all_runs import all_paths
+from trainerd.rundir.all_runs import readable_paths
 from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
@@ -184,7 +184,7 @@ class Runs:
     """
 
     def __init__(
-        self, paths: Callable[[], Sequence[Path]] = all_paths, timer: Callable[[], float] = time.monotonic
+        self, paths: Callable[[], Sequence[Path]] = readable_paths, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._paths, self._timer = paths, timer
         self._readers: dict[str, RunReader] = {}
