@@ -62,7 +62,7 @@ def registry(runs: Callable[[], Sequence[Seen]], clock: Callable[[], float] = ti
 
 
 @dataclass(frozen=True)
-class _One:
+class _Labelled:
     """A run that has a state: its label, and what is known of it."""
 
     label: str
@@ -85,7 +85,7 @@ class _Runs(Collector):
         """All metrics, each with a sample for each run that has it."""
         began = time.perf_counter()
         runs = {_label(run.name): run for run in self._runs()}  # a series that is there twice spoils a whole scrape
-        ones = [_One(label, run, run.state) for label, run in runs.items() if run.state is not None]
+        ones = [_Labelled(label, run, run.state) for label, run in runs.items() if run.state is not None]
         yield InfoMetricFamily("trainerd", "The watcher.", value={"version": __version__})
         yield GaugeMetricFamily("trainerd_runs", "How many runs are known.", value=len(runs))
         yield _gauge(
@@ -109,7 +109,7 @@ class _Runs(Collector):
             "trainerd_collect_seconds", "How long the watcher took to look at all runs.", value=took
         )
 
-    def _of_now(self, ones: Sequence[_One]) -> Iterator[Metric]:
+    def _of_now(self, ones: Sequence[_Labelled]) -> Iterator[Metric]:
         """What holds only while a process trains, and what depends on the time."""
         rates = {one.label: one.state.steps_per_sec for one in ones if one.run.is_running}
         yield _gauge("steps_per_second", "The rate over the last seconds of training.", rates)
@@ -135,14 +135,14 @@ def _gauge(name: str, told: str, samples: Mapping[str, float | None]) -> GaugeMe
     return family
 
 
-def _phases(ones: Sequence[_One]) -> StateSetMetricFamily:
+def _phases(ones: Sequence[_Labelled]) -> StateSetMetricFamily:
     family = StateSetMetricFamily("trainerd_phase", "1 for what the run does, 0 for all else.", labels=["run"])
     for one in ones:
         family.add_metric([one.label], {phase: phase == one.phase for phase in _PHASES})
     return family
 
 
-def _metrics(ones: Sequence[_One]) -> GaugeMetricFamily:
+def _metrics(ones: Sequence[_Labelled]) -> GaugeMetricFamily:
     told = "The last value of a metric of the job, such as the loss."
     family = GaugeMetricFamily("trainerd_metric", told, labels=["run", "metric"])
     for one in ones:
@@ -152,7 +152,7 @@ def _metrics(ones: Sequence[_One]) -> GaugeMetricFamily:
     return family
 
 
-def _spent(ones: Sequence[_One]) -> CounterMetricFamily:
+def _spent(ones: Sequence[_Labelled]) -> CounterMetricFamily:
     told = "What the time of the run went to, from its first start on."
     family = CounterMetricFamily("trainerd_spent_seconds", told, labels=["run", "kind"])
     for one in ones:

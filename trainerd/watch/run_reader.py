@@ -78,7 +78,7 @@ class Detail:
     moments: Sequence[Moment]
 
 
-class Kept(Generic[T]):
+class Cached(Generic[T]):
     """What was read, for as long as the files that it is read from stay the same."""
 
     def __init__(self) -> None:
@@ -119,11 +119,11 @@ class RunReader:
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self.rundir = RunDirectory(path)
-        self._state: Kept[State | None] = Kept()
-        self._holder: Kept[Holder | None] = Kept()
+        self._state: Cached[State | None] = Cached()
+        self._holder: Cached[Holder | None] = Cached()
         self._events = EventReader(self.rundir)
-        self._entries: Kept[tuple[int, list[Entry]]] = Kept()
-        self._moments: Kept[list[Moment]] = Kept()
+        self._entries: Cached[tuple[int, list[Entry]]] = Cached()
+        self._moments: Cached[list[Moment]] = Cached()
         self._metrics: Mapping[str, float] = {}  # at the last look
         self._follower: tuple[str, CurveFollower] | None = None
 
@@ -132,7 +132,7 @@ class RunReader:
         rundir, state, is_running, unread = self.rundir, None, False, ""
         try:
             state = self._state.get(_stamp(rundir.state), lambda: read_state(rundir.state))
-            # Kept, since who has ended never comes back.
+            # Cached, since who has ended never comes back.
             holder = self._holder.get(_stamp(rundir.lock), lambda: read_holder(rundir))
             is_here = holder is not None and holder.is_alive()
             is_running = is_here or (state is not None and state.is_elsewhere(time.time()))

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import re
 import tempfile
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,9 @@ class _Heard(logging.Handler):
 
 def _without(url: str, said: Any) -> str:
     """A text without the parts of a URL."""
-    for part in sorted(re.split(r"[/:@?&=#]+", url.partition("://")[2]), key=len, reverse=True):
+    parts = re.split(r"[/:@?&=#]+", url.partition("://")[2])
+    parts += [urllib.parse.unquote(part) for part in parts]  # a service may say what it was given
+    for part in sorted(parts, key=len, reverse=True):
         if len(part) >= _SECRET_CHARS:
             said = said.replace(part, "…")
     return str(said)
