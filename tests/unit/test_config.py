@@ -155,7 +155,7 @@ def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path
             parse.load(found)
     path.unlink()
     path.write_text("x = y")
-    with pytest.raises(ConfigError, match=r"is not TOML.*A run is found without it by `--logdir`"):
+    with pytest.raises(ConfigError, match=r"is not TOML.*To name a run without a config, use `--logdir`"):
         parse.load_rundir(path)
     path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
     assert parse.load(path).entry == "job:job"

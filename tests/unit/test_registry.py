@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trainerd.cli.app import cli
 from trainerd.cli.commands.runs.list import table
-from trainerd.errors import UsageError
+from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir import all_runs, registry
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
@@ -120,6 +120,46 @@ def test_the_config_of_a_run_is_found_by_its_name(tmp_path: Path) -> None:
     assert options.config_of_run(None, options.run_path("run")).entry == "jobs:job"
 
 
+def test_a_run_of_the_digits_job_has_its_config_whatever_is_in_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainerd.cli import options
+
+    rundir = run_in(tmp_path / "digits", job="trainerd.examples.digits:job")
+    (tmp_path / "trainerd.toml").write_text('entry = "mine:job"\nlogdir = "run"\n')
+    monkeypatch.chdir(tmp_path)
+    found = options.config_of_run(None, rundir.path)
+    assert (found.entry, found.rundir) == ("trainerd.examples.digits:job", rundir.path)
+    assert options.config_of_run(None, tmp_path / "other").entry == "mine:job"
+
+
+def test_the_folder_of_a_config_is_an_argument_too(tmp_path: Path) -> None:
+    run_in(tmp_path / "project" / "run", step=12)
+    (tmp_path / "project" / "trainerd.toml").write_text('entry = "mine:job"\nlogdir = "run"\n')
+    assert "12" in said("status", str(tmp_path / "project"))
+
+
+def test_a_folder_is_one_run_whatever_its_name(tmp_path: Path) -> None:
+    rundir = run_in(tmp_path / "a" / "run")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    registry.remember(RunDirectory(tmp_path / "link" / "run"))
+    assert all_runs.all_paths() == [rundir.path]
+    assert RunDirectory.of(tmp_path / "a" / ".." / "a" / "run").path == rundir.path
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    (tmp_path / "deep").symlink_to(tmp_path / "b" / "c")
+    assert RunDirectory.of(tmp_path / "deep" / ".." / "run").path == tmp_path / "b" / "run"
+    assert RunDirectory.of(tmp_path / "link" / "run").path == tmp_path / "link" / "run"
+
+
+def test_a_state_that_is_damaged_is_told_of(tmp_path: Path) -> None:
+    rundir = run_in(tmp_path / "one", step=5)
+    rundir.state.write_text('{"phase": ')
+    rundir.lock.unlink()  # it names this process
+    assert "state.json is damaged" in said("list")
+    assert isinstance(error := CliRunner().invoke(cli, ["status", "one"]).exception, NotRunningError)
+    assert "is damaged, and there is no checkpoint yet" in str(error)
+
+
 def test_all_runs_are_listed(tmp_path: Path) -> None:
     run_in(tmp_path / "a" / "one", step=5, max_steps=10, metrics={"loss": 0.25}, warnings=["it is\nhot"])
     run_in(tmp_path / "b" / "two", error="my own error")
@@ -160,7 +200,8 @@ def test_a_service_whose_folder_is_roots_is_told_of_by_systemd(tmp_path: Path, m
 def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
     state = State(Phase.PAUSED, warnings=["\x1b[2J" + "x" * 300])
     run = all_runs.Run("a\nname", Path("/a"), state, False)
-    assert all(len(line) <= 60 for line in table([run], 60, 0.0).splitlines())
+    narrow = table([run], 60, 0.0).splitlines()
+    assert all(len(line) <= 60 for line in narrow) and len(narrow) == 3 and narrow[2].startswith("  \x1b[2Jxxx")
     assert len(table([run], None, 0.0).splitlines()) == 2
     assert "No run is known" in table([], None, 0.0)
 

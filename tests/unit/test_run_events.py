@@ -43,11 +43,24 @@ def test_a_start_and_an_end_are_noted_once(rundir: RunDirectory) -> None:
     assert [event.said for event in read(rundir)][1::2] == ["paused on request", "my own"]
 
 
+def test_a_start_that_finds_the_run_finished_is_no_news(rundir: RunDirectory) -> None:
+    with claimed(rundir, "jobs:job") as reporter:
+        reporter.update(phase=Phase.TRAINING, step=5)
+        reporter.update(phase=Phase.FINISHED, ended="the target is reached")
+        needed = reporter.state.memory_bytes
+    before = read(rundir)
+    for _ in range(2):
+        with claimed(rundir, "jobs:job") as reporter:
+            reporter.update(phase=Phase.FINISHED, ended="the target is reached")
+            assert reporter.state.memory_bytes == needed
+    assert read(rundir) == before and len(before) == 2
+
+
 def test_the_next_start_tells_of_a_kill_and_of_a_reboot(rundir: RunDirectory) -> None:
     State(Phase.TRAINING, step=9, at=psutil.boot_time() - 5).write(rundir.state)
-    with claimed(rundir, "jobs:job"):
-        pass
-    assert kinds(rundir) == [(Kind.KILL, 9), (Kind.REBOOT, 9), (Kind.START, None)]
+    with claimed(rundir, "jobs:job") as reporter:
+        reporter.update(phase=Phase.STARTING)
+    assert kinds(rundir) == [(Kind.KILL, 9), (Kind.REBOOT, 9)]
     assert "while training, after step 9" in read(rundir)[0].said
 
 
@@ -119,6 +132,6 @@ def test_history_shows_pauses_and_crashes_whose_checkpoints_are_gone(rundir: Run
     moments = [(each.kind, each.step, each.said) for each in story_of(rundir).moments]
     assert moments == [
         (Happened.PAUSE, 10, ""),
-        (Happened.CRASH, 20, "15 steps were trained again"),
+        (Happened.CRASH, 20, "15 steps were lost"),
         (Happened.CRASH, 33, "my own mistake"),
     ]

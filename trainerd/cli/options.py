@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import shlex
@@ -18,11 +19,13 @@ from click.shell_completion import CompletionItem
 
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
-from trainerd.errors import UsageError
+from trainerd.errors import StorageError, UsageError
 from trainerd.rundir import registry
 from trainerd.rundir.all_runs import all_paths
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import read_state
+from trainerd.system.absolute import absolute
 from trainerd.workers.plan import make_plan
 
 Command = Callable[..., Any]
@@ -38,13 +41,14 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         path = Path(value)
         if os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
+        is_argument = param is not None and param.param_type_name == "argument"
         if os.path.lexists(path):
-            return path
+            return _of_job(path) if is_argument else path
         paths = all_paths()
         if (found := registry.find(str(value), paths)) is not None:
             return found
         near = difflib.get_close_matches(str(value), registry.names(paths).values(), n=1)
-        if param is not None and param.param_type_name == "argument":
+        if is_argument:
             hint = f" Did you mean {near[0]}?" if near else " `trainerd list` shows those that there are."
             self.fail(f"there is no run {str(value)!r}, and no folder.{hint}", param, ctx)
         return path
@@ -65,6 +69,13 @@ def _chosen_run(ctx: click.Context, param: click.Parameter, value: Path | None) 
     if value is not None and noted is not None:
         raise UsageError("give the run once: as an argument, or as --logdir.")
     return value or noted
+
+
+def _of_job(folder: Path) -> Path:
+    """The run directory that a folder means: that of the config in it, if nothing was trained in the folder itself."""
+    config = folder / configs.NAME
+    is_of_job = os.path.isfile(config) and not os.path.lexists(RunDirectory(folder.absolute()).lock)  # noqa: PTH113
+    return configs.load_rundir(config) if is_of_job else folder
 
 
 RUN = _Run()
@@ -141,10 +152,21 @@ def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
     Raises:
       ConfigError: it is wrong.
     """
-    if config_path is None and logdir is not None:
-        started = (run.config for run in registry.known() if run.path == logdir.absolute())
-        config_path = next((path for path in started if path is not None and path.exists()), None)
-    return overrides(logdir, None, False)(load_config(config_path))
+    if config_path is not None or logdir is None:
+        return overrides(logdir, None, False)(load_config(config_path))
+    started = (run.config for run in registry.known() if run.path == absolute(logdir))
+    config_path = next((path for path in started if path is not None and path.exists()), None)
+    config = load_config(config_path)
+    if config_path is None and _is_of_digits(absolute(logdir)):  # whatever job is in this folder
+        config = _digits()
+    return overrides(logdir, None, False)(config)
+
+
+def _is_of_digits(logdir: Path) -> bool:
+    with contextlib.suppress(StorageError):
+        state = read_state(RunDirectory(logdir).state)
+        return state is not None and state.job == _digits().entry
+    return False
 
 
 def config_text(config_path: Path | None) -> str:
@@ -173,7 +195,7 @@ def overrides(
     if forever and max_steps is not None:
         raise UsageError("--forever and --max-steps contradict each other.")
 
-    where = str(logdir.absolute()) if logdir is not None else None  # now: the daemon works in another folder
+    where = str(absolute(logdir)) if logdir is not None else None  # now: the daemon works in another folder
 
     def apply(config: Config) -> Config:
         config = replace(config, accept_changes=accept_changes)
@@ -212,7 +234,7 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
       UsageError: it is a link of another user's.
     """
     if logdir is not None:
-        return _trusted(logdir.absolute())
+        return _trusted(absolute(logdir))
     path = _find_config(config_path)
     return _trusted(_digits().rundir if path is None else configs.load_rundir(path))
 

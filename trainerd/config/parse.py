@@ -15,6 +15,7 @@ from trainerd.config.metric_goals import Best, Target
 from trainerd.config.schema import NOT_KEYS, Config, rundir_of
 from trainerd.errors import ConfigError
 from trainerd.rundir.paths import logdir_mistake
+from trainerd.system.absolute import absolute
 
 NAME = "trainerd.toml"
 _ADVICE = "`trainerd init DIR` writes one to start from."
@@ -26,7 +27,7 @@ def load(path: Path) -> Config:
     Raises:
       ConfigError: it cannot be read, or holds mistakes; all of them are in the message.
     """
-    path = path.absolute()
+    path = absolute(path)
     return parse(tables.read(path, _ADVICE), path=path)
 
 
@@ -36,11 +37,11 @@ def load_rundir(path: Path) -> Path:
     Raises:
       ConfigError: it cannot be read, or does not name one.
     """
-    path = path.absolute()
+    path = absolute(path)
     try:
         data = tables.read(path, _ADVICE)
     except ConfigError as error:
-        raise ConfigError(f"{error} A run is found without it by `--logdir`.") from None
+        raise ConfigError(f"{error} To name a run without a config, use `--logdir`.") from None
     logdir = data.get("logdir")
     if not isinstance(logdir, str) or not logdir or _logdir_mistakes(logdir, path.parent):
         return parse(data, path=path).rundir

@@ -11,6 +11,7 @@ from msgspec import Meta
 from trainerd.config.metric_goals import Best, Target
 from trainerd.config.tables import key, keys_of
 from trainerd.rundir.paths import WORKERS
+from trainerd.system.absolute import absolute
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
@@ -222,7 +223,7 @@ NOT_KEYS = {"path", "folder", "accept_changes", "rank", "addresses"}  # not of t
 
 
 def rundir_of(folder: Path, logdir: str) -> Path:
-    return (folder / Path(logdir).expanduser()).absolute()
+    return absolute(folder / Path(logdir).expanduser())
 
 
 def every_key() -> list[tuple[str, Any, Any]]:

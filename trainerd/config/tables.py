@@ -170,7 +170,7 @@ def _of_list(choices: list[str], value: object) -> str:
     given = value if isinstance(value, list) else []
     wrong = next((str(each) for each in given if each not in choices), "")
     near = difflib.get_close_matches(wrong, choices, n=1)
-    hint = f'"{wrong}" is none. Did you mean "{near[0]}"? ' if near else ""
+    hint = f'there is no "{wrong}". Did you mean "{near[0]}"? ' if near else ""
     return f"{hint}expected a list of " + ", ".join(f'"{c}"' for c in choices)
 
 

@@ -195,7 +195,8 @@ class TrainerProcess:
             store.clean()
             rollback.finish_at_start(self._rundir, store)
             self._reporter.state = self._as_it_was_left(self._reporter.state)
-        self._reporter.update(phase=Phase.STARTING)
+        if self._over_already() is None:
+            self._reporter.update(phase=Phase.STARTING)
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
         self._claim.tell_of_leftovers()
         now = time.monotonic()

@@ -13,7 +13,7 @@ from trainerd.errors import TrainerdError
 from trainerd.rundir import registry
 from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import State, read_state
+from trainerd.rundir.state import DAMAGED, State, read_state
 from trainerd.system import machine
 from trainerd.system.machine import NAME, WATCHER
 
@@ -56,7 +56,19 @@ def all_runs() -> list[Run]:
 
 def all_paths() -> list[Path]:
     """The run directories of all runs; see `all_runs`."""
-    return list(dict.fromkeys([*(run.path for run in registry.known()), *_of_services()]))
+    found: dict[object, Path] = {}
+    for path in (*(run.path for run in registry.known()), *_of_services()):
+        found.setdefault(_folder(path), path)
+    return list(found.values())
+
+
+def _folder(path: Path) -> object:
+    """Which folder it is, whatever its name; the path where it may not be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return path
+    return found.st_dev, found.st_ino
 
 
 def readable_paths() -> list[Path]:
@@ -91,7 +103,7 @@ def _look(name: str, path: Path) -> Run:
         is_running = is_here or (state is not None and state.is_elsewhere(time.time()))
     except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
         return Run(name, path, None, False, str(error))
-    return Run(name, path, state, is_running)
+    return Run(name, path, state, is_running, DAMAGED if state is None and rundir.state.exists() else "")
 
 
 def _unit_of(path: Path) -> str:

@@ -71,12 +71,14 @@ class Claim:
         self._tell_how_it_was_left(left)
         holder = held.name_holder(os.getpid())
         registry.remember(rundir, config)
-        run_events.add(rundir, Kind.START, f"{job}, pid {holder.pid}")
         self._state_file = StateFile(rundir)
         goodput = _since(left, time.time())
         first = State(host=socket.gethostname(), **holder.__dict__, logdir=str(rundir.path), job=job, goodput=goodput)
-        state = before(first)
-        self.reporter = Reporter(state, [self._state_file.observe, self._note_end, *observers])
+        memory = left.memory_bytes if left is not None else 0  # shown where the run is over, and nothing is trained
+        state = before(replace(first, memory_bytes=memory))
+        self._start = f"{job}, pid {holder.pid}"
+        self._started_at: float | None = time.time()  # None once that is noted
+        self.reporter = Reporter(state, [self._state_file.observe, self._note, *observers])
         self._config, self._moved = config, moved
         self._place = Place(rundir, self.reporter, self._follow)
 
@@ -92,11 +94,16 @@ class Claim:
         said = f"it ended while {left.phase}, after step {left.step} or later, without a save"
         run_events.add(self._rundir, Kind.KILL, said, step=left.step, at=left.at)
         if left.at < (booted := psutil.boot_time()):
-            run_events.add(self._rundir, Kind.REBOOT, "the machine was started anew", step=left.step, at=booted)
+            run_events.add(self._rundir, Kind.REBOOT, "the machine was rebooted", step=left.step, at=booted)
 
-    def _note_end(self, state: State) -> None:
-        """Note that the run is over, once."""
+    def _note(self, state: State) -> None:
+        """Note that the run has started, and that it is over, each once. A start that finds it finished is no news."""
         kind = _ENDS.get(state.phase)
+        if self._started_at is not None:
+            if state.phase in (Phase.GATHERING, Phase.STARTING, Phase.FINISHED):
+                return
+            run_events.add(self._rundir, Kind.START, self._start, at=self._started_at)
+            self._started_at = None
         if kind is not None and not self._is_over:
             run_events.add(self._rundir, kind, state.error or state.ended or "", step=state.step)
         self._is_over = kind is not None
@@ -116,7 +123,7 @@ def _since(left: State | None, now: float) -> Goodput:
     if left is None or not left.at:
         return Goodput()
     if left.phase in (Phase.PAUSED, Phase.FINISHED):
-        return replace(left.goodput.after(Spent.PAUSED, now - left.at), known_until=0)
+        return left.goodput.after(Spent.PAUSED, now - left.at)
     known = max(left.goodput.known_until, left.step)
     return replace(left.goodput.after(Spent.DOWN, now - left.at), known_until=known)
 

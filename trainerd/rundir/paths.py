@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainerd.errors import ConfigError
+from trainerd.system.absolute import absolute
 from trainerd.system.durable_files import storage
 
 CHECKPOINT_BASENAME = "model.ckpt"
@@ -43,7 +44,7 @@ class RunDirectory:
         Raises:
           ConfigError: see the class.
         """
-        return cls(Path(given).absolute(), basename, os.fspath(given))
+        return cls(absolute(Path(given)), basename, os.fspath(given))
 
     def __post_init__(self) -> None:
         if mistake := url_mistake(self.path):

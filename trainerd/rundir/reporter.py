@@ -56,8 +56,9 @@ class Reporter:
     def update(self, **changes: Any) -> None:
         """Change fields of the state and show it."""
         with self._lock:
-            memory = self._process.memory_info().rss
-            self.state = replace(self.state, **changes, at=self._clock(), memory_bytes=memory)
+            self.state = replace(self.state, **changes, at=self._clock())
+            if not self.state.phase.is_over:  # then it says what the run needed
+                self.state = replace(self.state, memory_bytes=self._process.memory_info().rss)
             self.state = replace(self.state, goodput=self._spent())
             for observer in self._observers:
                 observer(self.state)

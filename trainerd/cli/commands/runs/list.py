@@ -6,11 +6,11 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
-from trainerd.cli.columns import lines
+from trainerd.cli.columns import lines, width
 from trainerd.cli.say import say
 from trainerd.rundir.all_runs import Run, all_runs
 from trainerd.rundir.state import State
@@ -52,7 +52,19 @@ def table(runs: Sequence[Run], room: int | None, now: float) -> str:
     """
     if not runs:
         return _NONE
-    return "\n".join(line[:room] for line in lines([_HEAD, *(_row(run, now) for run in runs)], _LEFT))
+    rows = [_HEAD, *(_row(run, now) for run in runs)]
+    found = lines(rows, _LEFT)
+    if room is not None and width(found) > room:
+        found = list(_with_troubles_below(rows))
+    return "\n".join(line if room is None or len(line) <= room else f"{line[: room - 1]}…" for line in found)
+
+
+def _with_troubles_below(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """The table for a narrow terminal: the last column is below each row."""
+    for row, line in zip(rows, lines([row[:-1] for row in rows], _LEFT), strict=True):
+        yield line
+        if row[-1] and row is not rows[0]:
+            yield f"  {row[-1]}"
 
 
 def _row(run: Run, now: float) -> tuple[str, ...]:

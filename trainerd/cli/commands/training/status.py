@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from trainerd.rundir import run_events
 from trainerd.rundir.lock import find_removed, read_holder, removed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.state import Phase, State, read_state
+from trainerd.rundir.state import DAMAGED, Phase, State, read_state
 from trainerd.system.durable_files import free_bytes, storage
 from trainerd.text import figure, printable, seconds, size
 
@@ -66,13 +67,23 @@ def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
         from trainerd.checkpoints.manifest import FINISH
 
         saved = catalogue.newest(rundir)
+        is_damaged = os.path.lexists(rundir.state)
+        if saved is None and is_damaged:
+            raise NotRunningError(f"{rundir.state} is damaged, and there is no checkpoint yet. `{run}` begins anew.")
         if saved is None:
             raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `{run}` does.")
         # state.json is gone or damaged: what the manifests say is all there is to say.
         phase = Phase.FINISHED if saved.reason == FINISH else Phase.PAUSED
         metrics, last = dict(saved.metrics), catalogue.as_last(rundir, saved)
+        warnings = [DAMAGED] if is_damaged else []
         state = State(
-            phase, step=saved.step, metrics=metrics, last_checkpoint=last, logdir=str(rundir.path), at=saved.at
+            phase,
+            warnings=warnings,
+            step=saved.step,
+            metrics=metrics,
+            last_checkpoint=last,
+            logdir=str(rundir.path),
+            at=saved.at,
         )
         return state, False
     state = state or State(logdir=str(rundir.path))
