@@ -134,7 +134,7 @@ def _require_reachable(config_path: Path) -> None:
     require_reachable_python()
 
 
-def require_reachable_python() -> None:
+def require_reachable_python(command: str = "install --system", extra: str = "") -> None:
     """A service of the system runs as a user of its own, in a sandbox: it must be able to run this Python.
 
     Raises:
@@ -146,8 +146,8 @@ def require_reachable_python() -> None:
                 f"the service's own user cannot run this trainerd: it needs {path}, and {why}. Make the virtual "
                 "environment where every user can read it, with the system's Python, and type this again with it:\n"
                 "  /usr/bin/python3 -m venv /opt/trainerd\n"
-                "  /opt/trainerd/bin/pip install PATH-OF-THE-CHECKOUT\n"
-                "  /opt/trainerd/bin/trainerd install --system"
+                f"  /opt/trainerd/bin/pip install 'PATH-OF-THE-CHECKOUT{extra}'\n"
+                f"  /opt/trainerd/bin/trainerd {command}"
             )
 
 

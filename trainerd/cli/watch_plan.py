@@ -80,7 +80,7 @@ def make_watch_plan(user: bool) -> WatchPlan:
         config = File(config_home() / NAME / FILE, _CONFIG, 0o600, is_kept=True)
         text = units.render(template, f"{program} watch", user=True)
         return WatchPlan((config, File(config_home() / "systemd" / "user" / UNIT, text)), config.path, user)
-    install_plan.require_reachable_python()
+    install_plan.require_reachable_python("install --watch", "[watch]")
     folder = machine.MACHINE.units
     config = File(machine.MACHINE.configs / FILE, _CONFIG, 0o600, is_kept=True)
     drop_ins = [File(folder / f"{unit}.d" / "watch.conf", _GROUP) for unit in (f"{NAME}.service", f"{NAME}@.service")]

@@ -21,7 +21,7 @@ from trainerd.rundir.all_runs import readable_paths
 from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.state import State, read_state
+from trainerd.rundir.state import DAMAGED, State, read_state
 from trainerd.system.durable_files import storage
 from trainerd.watch.event_reader import EventReader
 
@@ -131,7 +131,9 @@ class RunReader:
         """Look what has become of it."""
         rundir, state, is_running, unread = self.rundir, None, False, ""
         try:
-            state = self._state.get(_stamp(rundir.state), lambda: read_state(rundir.state))
+            stamp = _stamp(rundir.state)
+            state = self._state.get(stamp, lambda: read_state(rundir.state))
+            unread = DAMAGED if state is None and stamp is not None else ""
             # Cached, since who has ended never comes back.
             holder = self._holder.get(_stamp(rundir.lock), lambda: read_holder(rundir))
             is_here = holder is not None and holder.is_alive()

@@ -107,9 +107,13 @@ class Settings:
 def find(path: Path | None) -> Path | None:
     """The file of the settings: the one that is given, the user's own if there is one, or else none."""
     if path is not None:
-        return path.absolute()
-    own = config_home() / NAME / FILE
-    return own if own.exists() else None
+        return (path / FILE if path.is_dir() else path).absolute()
+    return own if (own := own_path()).exists() else None
+
+
+def own_path() -> Path:
+    """Where the user's own file is, or would be."""
+    return config_home() / NAME / FILE
 
 
 def load(path: Path | None) -> Settings:

@@ -74,5 +74,5 @@ def _line(day: Day, now: float) -> str:
     if shares := state.goodput.percent():
         parts.append("  time: " + ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items() if share))
     if counts := Counter(str(event.kind) for event in day.events):
-        parts.append("  events: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+        parts.append("  events: " + ", ".join(f"{kind} {count}×" for kind, count in counts.most_common()))
     return "\n".join(parts)

@@ -22,7 +22,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from tests.unit.watch.conftest import ESCAPES, HOSTILE, MakeRun
-from trainerd.errors import NotRunningError, UsageError
+from trainerd.errors import ConfigError, NotRunningError, UsageError
 from trainerd.rundir import run_events
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
@@ -277,7 +277,7 @@ def test_a_run_of_another_user_says_so_and_cannot_be_asked(trained: RunDirectory
     ],
 )
 def test_an_address_that_others_reach_needs_a_token(runs: Runs, listen: str, token: str | None, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(ConfigError, match=said):
         Page(listen, runs, token)
 
 
@@ -345,7 +345,7 @@ def test_it_serves_on_a_port_until_it_is_closed(make_run: MakeRun, runs: Runs) -
 def test_a_port_in_use_is_said(runs: Runs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"port {port} of 127\.0\.0\.1: Address already in use"):
+        with pytest.raises(ConfigError, match=rf"port {port} of 127\.0\.0\.1: Address already in use"):
             Page(f"127.0.0.1:{port}", runs)
 
 
@@ -366,7 +366,7 @@ def test_it_serves_on_a_unix_socket_of_owner_and_group(runs: Runs, tmp_path: Pat
         assert str(page.address) == f"unix:{path}"
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
         assert over(path).endswith(b"ok\n")
-        with pytest.raises(UsageError, match="another process listens"):
+        with pytest.raises(ConfigError, match="another process listens"):
             Page(f"unix:{path}", runs)
         assert over(path).endswith(b"ok\n")
     assert not path.exists()
@@ -375,12 +375,12 @@ def test_it_serves_on_a_unix_socket_of_owner_and_group(runs: Runs, tmp_path: Pat
 def test_a_unix_socket_takes_no_files_place(runs: Runs, tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("mine")
-    with pytest.raises(UsageError, match="is no socket"):
+    with pytest.raises(ConfigError, match="is no socket"):
         Page(f"unix:{path}", runs)
     assert path.read_text() == "mine"
-    with pytest.raises(UsageError, match="too long"):
+    with pytest.raises(ConfigError, match="too long"):
         Page(f"unix:{tmp_path}/{'x' * 200}", runs)
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(ConfigError, match="No such file"):
         Page(f"unix:{tmp_path}/no/such.sock", runs)
 
 

@@ -112,6 +112,6 @@ def test_the_summary_tells_of_each_run() -> None:
     days = [Day(f"run\x1b{number}", f"/r/{number}", state, True, events) for number in range(40)]
     found = summary(days, datetime(2026, 3, 2, 8, 0), now=160.0)
     assert "40 of 40 runs are training" in found.title and found.key == "summary 2026-03-02"
-    assert "step 100, loss 0.5" in found.body and "60 s ago" in found.body and "2 save failed" in found.body
+    assert "step 100, loss 0.5" in found.body and "60 s ago" in found.body and "save failed 2×" in found.body
     assert f"and {40 - MOST_RUNS} more" in found.body and "\x1b" not in found.body and len(found.pictures) == 3
     assert "No run trained" in summary([], datetime(2026, 3, 2, 8, 0), 0.0).body

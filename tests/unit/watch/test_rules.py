@@ -19,11 +19,23 @@ STATE = State(Phase.TRAINING, step=40, at=1000.0, create_time=5.0, last_checkpoi
         (Event(1, Kind.FINISH, 9, "the target loss <= 1 is reached"), "target", "a: has reached its target at step 9"),
         (Event(1, Kind.PAUSE, 1200, "paused on request"), "paused", "a: paused at step 1,200"),
         (Event(1, Kind.FAIL, 3, "my own mistake"), "failed", "a: failed at step 3"),
-        (Event(1, Kind.FAIL, 3, "the loss became nan in step 3, and"), "nan", "a: failed at step 3"),
-        (Event(1, Kind.FAIL, 3, "the variable 'w' holds a NaN"), "nan", "a: failed at step 3"),
-        (Event(1, Kind.ROLLBACK, 3, "the loss became inf in step 3: back"), "nan", "a: went back at step 3"),
+        (
+            Event(1, Kind.FAIL, 3, "the loss became nan in step 3, and"),
+            "nan",
+            "a: failed, since it came to NaN or infinity, at step 3",
+        ),
+        (
+            Event(1, Kind.FAIL, 3, "the variable 'w' holds a NaN"),
+            "nan",
+            "a: failed, since it came to NaN or infinity, at step 3",
+        ),
+        (
+            Event(1, Kind.ROLLBACK, 3, "the loss became inf in step 3: back"),
+            "nan",
+            "a: went back, since it came to NaN or infinity, at step 3",
+        ),
         (Event(1, Kind.ROLLBACK, 3, "the loss jumped to 3"), "rollback", "a: went back at step 3"),
-        (Event(1, Kind.REBOOT, None, ""), "reboot", "a: the machine was started anew"),
+        (Event(1, Kind.REBOOT, None, ""), "reboot", "a: the machine was rebooted"),
     ],
 )
 def test_events(event: Event, kind: str, title: str) -> None:
@@ -40,7 +52,7 @@ def test_a_kill_that_was_seen_is_the_one_that_the_next_start_notes() -> None:
     seen = rules.of_kill("a", STATE, booted_at=900.0)
     noted = rules.of_event("renamed", Event(STATE.at, Kind.KILL, STATE.step, "it ended while training"), None)
     assert seen.key == noted.key and "resumes from step 30" in seen.body and "anew" not in seen.body
-    assert "started anew" in rules.of_kill("a", STATE, booted_at=1100.0).body
+    assert "rebooted" in rules.of_kill("a", STATE, booted_at=1100.0).body
 
 
 def test_two_events_of_the_same_moment_are_two() -> None:

@@ -50,7 +50,7 @@ def test_a_file_with_secrets_must_be_private(tmp_path: Path, monkeypatch: pytest
         ("[watch]\nchanels = []", "watch.chanels: there is no such key. Did you mean `watch.channels`?"),
         ("[wacth]\nchannels = []", "wacth: there is no such table. Did you mean"),
         ('channels = ["x"]', "channels: there is no such key. Did you mean `watch.channels`?"),
-        ('[watch]\nevents = ["finnished"]', '"finnished" is none. Did you mean "finished"?'),
+        ('[watch]\nevents = ["finnished"]', 'there is no "finnished". Did you mean "finished"?'),
         ('[watch]\nevents = "all"', "watch.events: expected a list of"),
         ("[watch]\nno_progress_mins = -1", "watch.no_progress_mins: expected"),
         ('[watch]\nsummary_at = "8 o\'clock"', "watch.summary_at: expected"),

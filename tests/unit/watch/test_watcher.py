@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -306,10 +307,11 @@ def test_channels_that_the_settings_no_longer_have_are_forgotten(world: World) -
 
 def test_the_summary_is_sent_once_a_day(world: World) -> None:
     world.config = WatchConfig(summary_at="08:00")
+    world.now = (datetime.now().replace(hour=12) + timedelta(days=1)).timestamp()
     world.start()
     world.look(100, secs=3600.0)
     told = world.told()
-    assert len(told) == 4 and all("0 of 0 runs are training" in each for each in told)
+    assert len(told) == 5 and all("0 of 0 runs are training" in each for each in told)
     world.start()
     world.look()
     assert world.told() == []

@@ -7,6 +7,7 @@ import logging
 import re
 import tempfile
 import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,28 @@ def service(url: str) -> str:
     return re.sub(r"[^A-Za-z0-9+.-]", "", url.partition("://")[0])[:20]
 
 
+def require_known(urls: Sequence[str]) -> None:
+    """Require that Apprise knows these URLs.
+
+    Raises:
+      ConfigError: Apprise is not installed, or does not know one.
+    """
+    logging.getLogger("apprise").addHandler(_Heard())
+    for url in urls:
+        _target(url)
+
+
+def _target(url: str) -> Any:
+    try:
+        import apprise
+    except ImportError:
+        raise ConfigError("channels need Apprise: pip install 'trainerd[watch]'") from None
+    target = apprise.Apprise()
+    if not target.add(url):
+        raise ConfigError(f"Apprise cannot read the URL of a channel, {service(url)}: see its page on that service.")
+    return target
+
+
 def deliver(url: str, notice: Notice) -> None:
     """Send a notice, and wait until the service has taken it.
 
@@ -52,15 +75,11 @@ def deliver(url: str, notice: Notice) -> None:
       UndeliveredError: the service did not take it.
       ConfigError: Apprise is not installed, or knows no such URL.
     """
-    try:
-        import apprise
-    except ImportError:
-        raise ConfigError("channels need Apprise: pip install 'trainerd[watch]'") from None
     heard = _Heard()
     logging.getLogger("apprise").addHandler(heard)
-    target = apprise.Apprise()
-    if not target.add(url):
-        raise ConfigError(f"Apprise cannot read this URL of {service(url)}: see its documentation for the service.")
+    target = _target(url)
+    import apprise
+
     with tempfile.TemporaryDirectory(prefix="trainerd-watch-") as folder:
         attached = apprise.AppriseAttachment(_pictures(notice, Path(folder)))
         is_taken = target.notify(

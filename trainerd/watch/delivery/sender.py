@@ -28,6 +28,9 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _end_after_this)
     signal.signal(signal.SIGALRM, _give_up)
     try:
+        if folder.name == CHECK:
+            channel.require_known(settings.load(config).watch.channels)
+            return 0
         url = _url(config, name)
         if folder.name == TEST:
             channel.deliver(url, _test_notice())
@@ -42,7 +45,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-TEST = "-"  # in place of a folder: one notice is sent to try the channel
+# In place of a folder: one notice is sent to try the channel; or the URLs of all channels are looked at.
+TEST, CHECK = "-", "-check"
 _ended: list[int] = []
 
 

@@ -11,7 +11,7 @@ import urllib.parse
 from werkzeug.exceptions import Forbidden, MisdirectedRequest, Unauthorized, UnsupportedMediaType
 from werkzeug.wrappers import Request
 
-from trainerd.errors import UsageError
+from trainerd.errors import ConfigError
 from trainerd.watch.page.listen import Address, is_loopback
 
 COOKIE = "trainerd"
@@ -26,12 +26,12 @@ class Guard:
       token: what a person or Prometheus must show; None for none.
 
     Raises:
-      UsageError: others can reach this address, and there is no token.
+      ConfigError: others can reach this address, and there is no token.
     """
 
     def __init__(self, address: Address, token: str | None) -> None:
         if token is None and not address.is_of_this_machine_only:
-            raise UsageError(
+            raise ConfigError(
                 f"{address} can be reached from other machines, and whoever reaches it could pause every run: give a "
                 "token, or listen on 127.0.0.1 or a unix socket and let ssh or a proxy lead there."
             )

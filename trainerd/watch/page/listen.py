@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainerd.errors import UsageError
+from trainerd.errors import ConfigError
 
 _UNIX = "unix:"
 _MODE = 0o660  # of a unix socket: the owner and the group
@@ -34,15 +34,15 @@ class Address:
         """Read it.
 
         Raises:
-          UsageError: it is none.
+          ConfigError: it is none.
         """
-        if text.startswith(_UNIX) and len(text) > len(_UNIX):
-            return cls(path=Path(text.removeprefix(_UNIX)).absolute())
+        if text.startswith(f"{_UNIX}/"):
+            return cls(path=Path(text.removeprefix(_UNIX)))
         host, colon, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
         is_port = port.isascii() and port.isdecimal() and int(port) <= 0xFFFF
         if not (host and colon and is_port) or (":" in host and not text.startswith("[")):
-            raise UsageError(
+            raise ConfigError(
                 f"{text!r} is no address to listen on. Say 127.0.0.1:9780, [::1]:9780 or unix:/run/trainerd/watch.sock."
             )
         return cls(host, int(port))
@@ -73,13 +73,13 @@ def bound(address: Address) -> socket.socket:
     """A socket that is bound to an address, and does not listen yet.
 
     Raises:
-      UsageError: it is in use, or cannot be had.
+      ConfigError: it is in use, or cannot be had.
     """
     return _bound_path(address.path) if address.path is not None else _bound_port(address)
 
 
 def _bound_port(address: Address) -> socket.socket:
-    with _as_usage_error(address):
+    with _as_config_error(address):
         family, kind, protocol, _, where = socket.getaddrinfo(
             "127.0.0.1" if address.host.lower() == "localhost" else address.host,
             address.port,
@@ -99,7 +99,7 @@ def _bound_port(address: Address) -> socket.socket:
 def _bound_path(path: Path) -> socket.socket:
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _as_usage_error(Address(path=path)):
+        with _as_config_error(Address(path=path)):
             _remove_stale(path)
             found.bind(str(path))
             path.chmod(_MODE)  # nobody can connect before it listens
@@ -113,7 +113,7 @@ def _remove_stale(path: Path) -> None:
     """Remove the socket of a watcher that has ended, which leaves it behind when it is killed."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise UsageError(f"{path} is there, and is no socket. Move it, or listen on another path.")
+            raise ConfigError(f"{path} is there, and is no socket. Move it, or listen on another path.")
     except FileNotFoundError:
         return
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
@@ -122,18 +122,18 @@ def _remove_stale(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
             return
-    raise UsageError(f"another process listens on {path}. End that one, or listen on another path.")
+    raise ConfigError(f"another process listens on {path}. End that one, or listen on another path.")
 
 
 @contextlib.contextmanager
-def _as_usage_error(address: Address) -> Iterator[None]:
+def _as_config_error(address: Address) -> Iterator[None]:
     """Say of an OSError what could not be listened on."""
     try:
         yield
     except OSError as error:
         where = f"port {address.port} of {address.host}" if address.path is None else str(address.path)
         reason = error.strerror or str(error)
-        raise UsageError(f"cannot listen on {where}: {reason}. Set another `listen` in watch.toml.") from error
+        raise ConfigError(f"cannot listen on {where}: {reason}. Set another `listen` in watch.toml.") from error
 
 
 def remove(path: Path) -> None:

@@ -32,7 +32,7 @@ class Page:
       address: where it listens.
 
     Raises:
-      UsageError: the address is none, is in use, or needs a token.
+      ConfigError: the address is none, is in use, or needs a token.
     """
 
     def __init__(self, listen: str, runs: Runs, token: str | None = None) -> None:

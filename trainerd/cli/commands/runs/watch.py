@@ -8,7 +8,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -17,6 +17,8 @@ from trainerd.cli.say import say
 from trainerd.daemon import logs
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.errors import ConfigError, InUseError
+from trainerd.rundir import registry
+from trainerd.rundir.all_runs import readable_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.threads import called_every
 from trainerd.system.xdg import state_home
@@ -25,7 +27,7 @@ from trainerd.watch.delivery import senders
 from trainerd.watch.delivery.channel import UndeliveredError, identity, service
 from trainerd.watch.delivery.heartbeat import Heartbeat
 from trainerd.watch.delivery.notes import Notes
-from trainerd.watch.delivery.sender import TEST
+from trainerd.watch.delivery.sender import CHECK, TEST
 from trainerd.watch.run_reader import Runs
 from trainerd.watch.settings import PageConfig, Settings
 from trainerd.watch.watcher import Watcher
@@ -67,8 +69,10 @@ def _watch(path: Path | None, found: Settings) -> None:
         notifier = stack.enter_context(contextlib.closing(Notifier()))
         notes = Notes(folder, time.time())
         stack.enter_context(_alone(folder))
+        _require_channels(path, found)
         sending = stack.enter_context(contextlib.closing(senders.Senders(path, found.watch.channels, notes)))
         notes.drop_others(sending.names)
+        _warn_of_unknown(found.watch.runs)
         runs = Runs()
         watcher = Watcher(found.watch, notes, sending, runs)
         if found.watch.heartbeat_url is not None:
@@ -84,13 +88,32 @@ def _watch(path: Path | None, found: Settings) -> None:
         notifier.send("STOPPING=1")
 
 
+def _require_channels(path: Path | None, found: Settings) -> None:
+    """Require that Apprise knows all channels, in another process: it is large.
+
+    Raises:
+      ConfigError: it does not know one, or is not installed.
+    """
+    if path is not None and found.watch.channels:
+        _, why = (process := senders.start(path, "", CHECK)).communicate()
+        if process.returncode:
+            raise ConfigError(f"{path}: {why.strip()}")
+
+
+def _warn_of_unknown(names: Sequence[str]) -> None:
+    """Warn of a name in the settings that no run has: it may be mistyped."""
+    paths = readable_paths()
+    for name in names:
+        if not any(registry.is_called(path, name) for path in paths):
+            log.warning("watch.runs: no run is called %r yet; `trainerd list` shows all", name)
+
+
 @contextlib.contextmanager
 def _page(config: PageConfig, runs: Runs) -> Iterator[None]:
     """Serve the page while the block runs.
 
     Raises:
-      ConfigError: what serves it is not installed.
-      UsageError: the address cannot be had, or needs a token.
+      ConfigError: what serves it is not installed, the address cannot be had, or needs a token.
     """
     try:
         from trainerd.watch.page.server import Page
@@ -126,9 +149,10 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _test(path: Path | None, found: Settings) -> None:
-    if path is None or not found.watch.channels:
-        where = path or settings.find(Path("watch.toml"))
-        raise ConfigError(f"there is no channel to try: {where} has no `channels` in its table [watch].")
+    if path is None:
+        raise ConfigError(f"there is no channel to try: {settings.own_path()} is not there. docs/watch.md shows one.")
+    if not found.watch.channels:
+        raise ConfigError(f"there is no channel to try: {path} has no `channels` in its table [watch].")
     failed = 0
     for number, url in enumerate(found.watch.channels, 1):
         _, why = (process := senders.start(path, identity(url), TEST)).communicate()
