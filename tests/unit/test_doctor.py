@@ -426,7 +426,7 @@ def test_versions() -> None:
 @pytest.mark.parametrize(
     ("gpus", "has_driver", "packages", "unit", "kind", "said"),
     [
-        ([], False, ["tensorflow"], None, Kind.OK, "trains on the processor"),
+        ([], False, ["tensorflow"], None, Kind.OK, "training uses the CPU"),
         ([], True, ["tensorflow"], None, Kind.WARNING, "nvidia-smi lists no GPU"),
         (["GPU 0: H100"], True, ["tensorflow"], None, Kind.WARNING, "no package with CUDA's libraries"),
         (["GPU 0: H100"], True, ["tensorflow-cpu"], None, Kind.WARNING, "tensorflow-cpu is installed"),
@@ -463,7 +463,7 @@ def test_what_is_in_quarantine_is_told(rundir: RunDirectory) -> None:
     assert not list(checkpoints.quarantined(rundir))
     rundir.quarantine.mkdir()
     (rundir.quarantine / "model.ckpt-5.json").touch()
-    assert "has 1 file that did not verify" in only(checkpoints.quarantined(rundir), Kind.WARNING).said
+    assert "has 1 file of checkpoints that did not verify" in only(checkpoints.quarantined(rundir), Kind.WARNING).said
 
 
 # ---------------------------------------------------------------------- the command

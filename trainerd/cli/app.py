@@ -24,7 +24,7 @@ COMMANDS = {
     "list": ("runs", "Show every run on this machine."),
     "events": ("runs", "Show what happened to a run."),
     "watch": ("runs", "Tell you what happens to runs, and show them on a page."),
-    "forget": ("runs", "Leave a run out of that list."),
+    "forget": ("runs", "Leave a run out of `trainerd list`."),
     "completion": ("jobs", "Print what a shell needs to complete commands."),
     "status": ("training", "Show how a run is doing."),
     "save": ("training", "Write a checkpoint now and go on training."),

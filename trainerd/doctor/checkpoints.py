@@ -67,7 +67,7 @@ def quarantined(rundir: RunDirectory) -> Iterator[Finding]:
     if names:
         yield warning(
             SUBJECT,
-            f"{folder} has {len(names)} {'file' if len(names) == 1 else 'files'} that did not verify",
+            f"{folder} has {len(names)} {'file' if len(names) == 1 else 'files'} of checkpoints that did not verify",
             "`trainerd events` says when and why; look at the disk, and delete them.",
         )
 

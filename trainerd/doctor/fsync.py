@@ -72,7 +72,8 @@ def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Findi
         )
     else:
         cache = f", and the disk's cache is {device.write_cache}" if device.write_cache else ""
-        yield well(SUBJECT, f"{told}{cache}; nothing speaks against it, and a disk that lies cannot be seen from here")
+        unseen = "whether the disk itself keeps what it confirms cannot be seen from here"
+        yield well(SUBJECT, f"{told}{cache}; no mount option disables it, and {unseen}")
 
 
 def read_device(number: str, devices: Path = _DEVICES) -> Device:

@@ -46,7 +46,7 @@ def judge(gpus: Collection[str], has_driver: bool, distributions: Collection[str
         if has_driver:
             cure = "type `nvidia-smi`: it says why. After an update of the driver, reboot."
             return warning(SUBJECT, "the kernel has NVIDIA's driver, and nvidia-smi lists no GPU", cure)
-        return well(SUBJECT, "none of NVIDIA is seen: what trains here trains on the processor")
+        return well(SUBJECT, "no NVIDIA GPU is seen: training uses the CPU")
     told = "; ".join(gpus)
     if hiding_unit is not None:
         cure = f"`systemctl edit {hiding_unit}` as docs/systemd.md says of a GPU."

@@ -34,7 +34,7 @@ def judge(fingerprint: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Fi
         cure = _pinned({name: saved[name] for name in changed})
         yield warning(SUBJECT, f"the newest checkpoint was saved by {told}: the next steps may round differently", cure)
     else:
-        same = "; those of the newest checkpoint" if saved else ""
+        same = ", the same as those of the newest checkpoint" if saved else ""
         yield well(SUBJECT, ", ".join(f"{name} {now[name]}" for name in NAMES if name in now) + same)
 
 

@@ -223,7 +223,7 @@ def carry_out(rundir: RunDirectory, store: CheckpointStore, decided: Decided) ->
         fsync_directory(rundir.path)
     where = f"; what lay ahead is in {ahead}" if ahead.exists() else ""
     log.info("went back to %s%s", target, where, extra={"event": "rollback", "step": target.step})
-    run_events.add(rundir, Kind.ROLLBACK, f"to {target}", step=target.step)
+    run_events.add(rundir, Kind.ROLLBACK, f"from step {decided.moves.line.ended_at} to {target}", step=target.step)
     return found
 
 

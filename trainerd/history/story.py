@@ -161,4 +161,4 @@ def _of_events(events: Sequence[Event]) -> list[Moment]:
 
 
 def _crashed(resumed: int, passed: int) -> Moment:
-    return Moment(Kind.CRASH, resumed, f"{max(0, passed - resumed)} steps were trained again")
+    return Moment(Kind.CRASH, resumed, f"{max(0, passed - resumed)} steps were lost")

@@ -105,7 +105,7 @@ def _refuse_other_optimizer(step: int, changes: list[Difference], rundir: RunDir
     others = [change for change in changes if change.is_of_optimizer]
     if others:
         raise DataError(
-            f"the optimizer is not the one that was saved at step {step}:\n{_lines(others)}\n"
+            f"the optimizer is not the one that was saved at step {step}: {_told(others)}\n"
             "What the one kept means something else to the other. Put it back; or use another `logdir` for another "
             "optimizer; or start once with --accept-changes (or "
             f"`touch {rundir.accept_changes}` before the start) to go on with them all the same."
@@ -116,7 +116,7 @@ def _refuse_other_dataset(step: int, changes: list[Difference], rundir: RunDirec
     moved = [change for change in changes if change.moves_position]
     if moved:
         raise DataError(
-            f"the dataset is not the one whose position was saved at step {step}:\n{_lines(moved)}\n"
+            f"the dataset is not the one whose position was saved at step {step}: {_told(moved)}\n"
             "Its batches would not be those that come next. Put it back; or start once with --accept-changes (or "
             f"`touch {rundir.accept_changes}` before the start) to go on from that position all the same, "
             "which TensorFlow can where the stages are the same; "
@@ -124,5 +124,6 @@ def _refuse_other_dataset(step: int, changes: list[Difference], rundir: RunDirec
         )
 
 
-def _lines(changes: list[Difference]) -> str:
-    return "\n".join(f"  {change}" for change in changes)
+def _told(changes: list[Difference]) -> str:
+    """What has changed, the first on the line that is kept of an error."""
+    return "\n  ".join(map(str, changes))

@@ -176,7 +176,12 @@ class Services:
         self.minima.resumed(found)
         self.course.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
-        run_events.add(self._rundir, Kind.RESUME, f"from a checkpoint of the kind {found.reason!r}", step=found.step)
+        run_events.add(
+            self._rundir,
+            Kind.RESUME,
+            f"from the checkpoint of step {found.step}, made for: {found.reason}",
+            step=found.step,
+        )
 
     # ------------------------------------------------------------------ a boundary
 

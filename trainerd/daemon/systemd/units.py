@@ -11,7 +11,7 @@ _LIFE = ("Type", "NotifyAccess", "ExecStart", "ExecReload", "KillMode", "Restart
 _ENDS = ("RestartPreventExitStatus", "TimeoutStartSec", "TimeoutStopSec", "TimeoutAbortSec", "WatchdogSec", "OOMPolicy")
 _LIMITS = ("LimitCORE", "UMask", "NoNewPrivileges", "RestrictSUIDSGID", "RestrictRealtime", "LockPersonality")
 FOR_USERS = frozenset((*_WHOLE, *_LIFE, *_ENDS, *_LIMITS, "SystemCallArchitectures"))
-_USER_PREAMBLE = "# Trains in the background for one user, by that user's own service manager. See docs/systemd.md."
+_USER_PREAMBLE = "# A unit of one user's own service manager. See docs/systemd.md."
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def render(template: str, exec_start: str, *, user: bool = False) -> str:
             comment = []
             continue
         if name == "ExecStart":
-            comment, line = ["# What runs: trainerd in the foreground."], f"ExecStart={exec_start}"
+            comment, line = ["# What runs, in the foreground."], f"ExecStart={exec_start}"
         elif user and name == "WantedBy":
             comment, line = ["# Start when this user's service manager starts."], "WantedBy=default.target"
         lines += [*comment, line]

@@ -157,10 +157,9 @@ class Course:
                 raise UsageError(f"{wanted} cannot be set: {there[wanted]}.")
         self._session.assign(name, value)
         now, step = self._session.numbers()[name], self._session.step
-        log.info(
-            "after step %d %s is %s; it was %s", step, name, now, there[name], extra={"event": "set", "step": step}
-        )
-        run_events.add(self._rundir, Kind.CHANGE, f"{name} is {now}; it was {there[name]}", step=step)
+        said = f"{name} is {now:.7g}; it was {there[name]:.7g}"  # as exact as float32 is
+        log.info("after step %d %s", step, said, extra={"event": "set", "step": step})
+        run_events.add(self._rundir, Kind.CHANGE, said, step=step)
         return Change(SET, step, value, name)
 
     def _refuse(self, what: str, ids: list[str], error: TrainerdError) -> None:

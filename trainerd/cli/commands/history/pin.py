@@ -43,7 +43,7 @@ def require_checkpoint(rundir: RunDirectory, step: int) -> None:
     """
     steps = rundir.steps()
     if step not in steps:
-        there = f"There are {_few(steps)}." if steps else "There is none yet."
+        there = f"The steps that have one: {_few(steps)}." if steps else "There is none yet."
         raise UsageError(f"{rundir.path} has no checkpoint of step {step}. {there}")
     try:
         manifest.read(rundir.manifest(step))

@@ -14,6 +14,7 @@ from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 from trainerd.proof.check import rehearse
+from trainerd.rundir.paths import RunDirectory
 
 
 class _Warnings(logging.StreamHandler[TextIO]):
@@ -41,14 +42,20 @@ def command(config_path: Path | None) -> None:
     warnings, logger = _Warnings(), logging.getLogger("trainerd")
     logger.addHandler(warnings)
     try:
-        _check(config_path)
+        is_begun = _check(config_path)
     finally:
         logger.removeHandler(warnings)
     verdict = "It works; mind the warning above" if warnings.count else "All is well"
-    say(f"{verdict}. `{options.command_line('run', config_path)}` trains it.")
+    run = options.command_line("run", config_path)
+    say(
+        f"{verdict}. `{run}` goes on with the run, if its checkpoint fits."
+        if is_begun
+        else f"{verdict}. `{run}` trains it."
+    )
 
 
-def _check(config_path: Path | None) -> None:
+def _check(config_path: Path | None) -> bool:
+    """Check it. Returns whether the run has begun."""
     config = options.load_config(config_path)
     say(f"config: {config.path or 'the digits job that ships'}: no mistakes")
     say(f"logdir: {config.rundir}")
@@ -59,3 +66,4 @@ def _check(config_path: Path | None) -> None:
     say(f"job: {config.entry}: builds and traces")
     for line in rehearse(session, config.parsed_target(), config.parsed_best(), refuse=config.deterministic):
         say(line)
+    return bool(RunDirectory(config.rundir).steps())

@@ -47,6 +47,8 @@ def command(config_path: Path | None, logdir: Path | None, python: Path | None, 
         say(json.dumps([finding.to_json() for finding in findings]))
     else:
         say(table(findings))
+        if facts.state is None and facts.newest is None:
+            say(f"Nothing has been trained in {rundir.path} yet.")
     count = sum(finding.kind is Kind.PROBLEM for finding in findings)
     if count:
         raise DiagnosisError(f"{count} {'problem was' if count == 1 else 'problems were'} found in {rundir.path}.")
