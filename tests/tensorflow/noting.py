@@ -38,11 +38,11 @@ class Noting:
     def config(self) -> Any:
         return self._given_config
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, step: int = 0) -> None:
         with tf.Graph().as_default(), tf1.Session() as session:
             variable = tf1.get_variable("v", initializer=1.0)
             session.run(variable.initializer)
-            tf1.train.Saver().save(session, str(self._folder / "model.ckpt"), global_step=0)
+            tf1.train.Saver().save(session, str(self._folder / "model.ckpt"), global_step=step)
 
     def evaluate(self, **arguments: Any) -> Any:
         self.evaluated.append(arguments)

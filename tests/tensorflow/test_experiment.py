@@ -247,6 +247,35 @@ def test_continuous_eval_ends_when_the_predicate_says_so(tmp_path: Path, kind: t
         made.continuous_eval(continuous_eval_predicate_fn="no")  # type: ignore[arg-type]
 
 
+class Late(Core):
+    """Evaluates slower than the training saves: the first checkpoint is deleted before it is read."""
+
+    is_deleted = True
+
+    def evaluate(self, **arguments: Any) -> Any:  # type: ignore[override]
+        result = super().evaluate(**arguments)
+        if len(self.evaluated) == 1:
+            if self.is_deleted:
+                self.checkpoint(1)
+                for file in self._folder.glob("model.ckpt-0.*"):
+                    file.unlink()
+            raise tf.errors.NotFoundError(None, None, "Failed to find any matching files")
+        return result
+
+
+def test_a_checkpoint_that_is_deleted_before_it_is_evaluated_is_passed_over(tmp_path: Path, clock: list[float]) -> None:
+    late = Late(tmp_path, {"global_step": 100})
+    continuing(late, train_steps=100).continuous_eval()
+    assert [each["checkpoint_path"].rpartition("-")[2] for each in late.evaluated] == ["0", "1"]
+
+
+def test_another_error_of_its_kind_ends_the_evaluation(tmp_path: Path, clock: list[float]) -> None:
+    late = Late(tmp_path, {"global_step": 100})
+    late.is_deleted = False
+    with pytest.raises(tf.errors.NotFoundError):
+        continuing(late, train_steps=100).continuous_eval()
+
+
 def test_continuous_eval_evaluates_a_checkpoint_once(tmp_path: Path, kind: type[Any], clock: list[float]) -> None:
     made = continuing(kind(tmp_path, {"global_step": 100}))
     results: list[Any] = []

@@ -101,7 +101,13 @@ class ContinuousEvaluation:
                 return self._warn(_NOT_TRAINED)
             if self._pace.only_once and newest == self._newest:
                 return self._warn(_NOTHING_NEW)
-            metrics = self._once(newest).metrics if self._pace.only_once else self._again(newest)
+            try:
+                metrics = self._once(newest).metrics if self._pace.only_once else self._again(newest)
+            except tf.errors.NotFoundError:
+                if newest_checkpoint(self._model_dir) == newest:
+                    raise
+                tf1.logging.warning("%s was deleted before it was read; the newest one is next.", newest)
+                return {}  # the training saves faster than this evaluates
             self._warned_at, self._newest = 0.0, newest
             return metrics or {}
         return self._warn(_NOTHING_NEW)
