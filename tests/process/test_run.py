@@ -235,3 +235,24 @@ def test_a_kill_leaves_the_run_directory_free_though_the_jobs_own_processes_live
     again = start("run")
     again.until_training()
     assert again.pause() == 0
+
+
+@pytest.mark.parametrize("entry", ["jobs:counter", "jobs:steps_program"])
+def test_the_steps_that_are_trained_again_are_those_of_the_kills(start: Start, project: Path, entry: str) -> None:
+    write_config(project, entry=entry, more="max_steps = 1000000000\n")
+    known = expected = resumed = 0
+    for kills in range(4):
+        run = start("run")
+        begun = run.until_training(resumed + 1)
+        if kills == 1:
+            run.rundir.save.touch()
+            run.until(lambda s: s.last_checkpoint is not None, "a checkpoint")
+        run.until_training(max(known, begun.step) + 10)
+        run.signal(signal.SIGKILL)
+        assert run.end() == -signal.SIGKILL
+        left = read_state(run.rundir.state)
+        assert left is not None
+        expected += max(0, min(left.step, known) - resumed)
+        assert left.goodput.steps_again == expected
+        known, resumed = max(known, left.step), left.last_checkpoint.step if left.last_checkpoint else 0
+    assert expected > 0 and resumed > 0

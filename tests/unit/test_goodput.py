@@ -43,7 +43,7 @@ def test_each_phase_has_its_time() -> None:
 def test_steps_that_are_trained_again_are_counted_exactly() -> None:
     found = Goodput(known_until=150)
     for first, last in ((100, 120), (120, 160), (160, 200)):
-        found = found.after_steps(first, last, 4.0)
+        found = found.after_training(first, last, 4.0).after_steps(first, last)
     assert found.steps_again == 50
     assert found.seconds == pytest.approx({"trained again": 4.0 + 3.0, "training": 1.0 + 4.0})
 

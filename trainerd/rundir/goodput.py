@@ -40,7 +40,7 @@ class Goodput:
             return self
         return replace(self, seconds={**self.seconds, kind: self.seconds.get(kind, 0.0) + seconds})
 
-    def after_steps(self, first: int, last: int, seconds: float) -> Goodput:
+    def after_training(self, first: int, last: int, seconds: float) -> Goodput:
         """After a time of training.
 
         Args:
@@ -48,10 +48,16 @@ class Goodput:
           last: the step at its end.
           seconds: how long it was.
         """
-        again = max(0, min(last, self.known_until) - first)
-        share = again / (last - first) if last > first else float(first < self.known_until)
-        found = self.after(Spent.AGAIN, seconds * share).after(Spent.TRAINING, seconds * (1 - share))
-        return replace(found, steps_again=self.steps_again + again)
+        share = self._again(first, last) / (last - first) if last > first else float(first < self.known_until)
+        return self.after(Spent.AGAIN, seconds * share).after(Spent.TRAINING, seconds * (1 - share))
+
+    def after_steps(self, first: int, last: int) -> Goodput:
+        """After the steps from one boundary to another."""
+        return replace(self, steps_again=self.steps_again + self._again(first, last))
+
+    def _again(self, first: int, last: int) -> int:
+        """How many steps between two boundaries an earlier process had trained."""
+        return max(0, min(last, self.known_until) - first)
 
     def percent(self) -> dict[str, float]:
         """The share of each kind, with one decimal: they add up to 100.0. Empty before any time has passed."""

@@ -69,13 +69,18 @@ class Reporter:
         self._shown, self._shown_at = self.state, self._timer()
         took, spent = self._shown_at - began, self.state.goodput
         if before.phase is Phase.TRAINING:
-            return spent.after_steps(before.step, max(before.step, self.state.step), took)
+            return spent.after_training(before.step, max(before.step, self.state.step), took)
         return spent.after(_SPENT.get(before.phase, Spent.STARTING), took)
 
     def hold(self, **changes: Any) -> None:
         """Change fields of the state; the next update shows them."""
         with self._lock:
             self.state = replace(self.state, **changes)
+
+    def trained(self, first: int, last: int) -> None:
+        """Steps were trained, from one boundary to another; the next update shows it."""
+        with self._lock:
+            self.state = replace(self.state, step=last, goodput=self.state.goodput.after_steps(first, last))
 
     @contextlib.contextmanager
     def observed_by(self, observers: Sequence[Observer]) -> Iterator[None]:
