@@ -13,7 +13,7 @@ from trainerd.rundir.claim import claimed
 from trainerd.rundir.goodput import Goodput, Spent
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
-from trainerd.rundir.state import Phase, State, read_state
+from trainerd.rundir.state import LastCheckpoint, Phase, State, read_state
 
 
 class Clock:
@@ -76,6 +76,13 @@ def test_the_time_without_a_process_is_that_of_its_end(tmp_path: Path, left: Pha
         found = reporter.state.goodput
         assert found.seconds[kind] == pytest.approx(1000.0, abs=60) and found.known_until == known
         assert f"{kind} " in text(reporter.state, True)
+
+
+def test_what_is_trained_again_after_a_rollback_was_not_lost(tmp_path: Path) -> None:
+    found = State(Phase.PAUSED, step=90, goodput=Goodput(known_until=80))
+    back = found.at_checkpoint(LastCheckpoint(10, "", "request", 0.1, 1, 1.0), {}, Phase.PAUSED)
+    assert back.goodput.after_steps(10, 50).steps_again == 0
+    assert found.goodput.after_steps(10, 50).steps_again == 40
 
 
 def test_a_clock_that_was_set_back_takes_nothing_away(tmp_path: Path) -> None:

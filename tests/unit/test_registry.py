@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
@@ -137,15 +139,25 @@ def test_the_folder_of_a_config_is_an_argument_too(tmp_path: Path) -> None:
     run_in(tmp_path / "project" / "run", step=12)
     (tmp_path / "project" / "trainerd.toml").write_text('entry = "mine:job"\nlogdir = "run"\n')
     assert "12" in said("status", str(tmp_path / "project"))
+    assert "12" in said("status", str(tmp_path / "project" / ".." / "project"))
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "trainerd.toml").write_text('entry = "other:job"\nlogdir = "run"\n')
+    with (
+        mock.patch("trainerd.cli.commands.jobs.doctor.examine", return_value=[]) as examine,
+        contextlib.suppress(ValueError),
+    ):
+        said("doctor", "--json", str(tmp_path / "new"))
+    assert examine.call_args[0][0].config.entry == "other:job"
 
 
 def test_a_folder_is_one_run_whatever_its_name(tmp_path: Path) -> None:
+    (tmp_path / "b" / "c").mkdir(parents=True)
     rundir = run_in(tmp_path / "a" / "run")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     registry.remember(RunDirectory(tmp_path / "link" / "run"))
     assert all_runs.all_paths() == [rundir.path]
+    assert "forgot" in said("forget", str(tmp_path / "b" / ".." / "a" / "run")) and all_runs.all_paths() == []
     assert RunDirectory.of(tmp_path / "a" / ".." / "a" / "run").path == rundir.path
-    (tmp_path / "b" / "c").mkdir(parents=True)
     (tmp_path / "deep").symlink_to(tmp_path / "b" / "c")
     assert RunDirectory.of(tmp_path / "deep" / ".." / "run").path == tmp_path / "b" / "run"
     assert RunDirectory.of(tmp_path / "link" / "run").path == tmp_path / "link" / "run"

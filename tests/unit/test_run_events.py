@@ -54,6 +54,10 @@ def test_a_start_that_finds_the_run_finished_is_no_news(rundir: RunDirectory) ->
             reporter.update(phase=Phase.FINISHED, ended="the target is reached")
             assert reporter.state.memory_bytes == needed
     assert read(rundir) == before and len(before) == 2
+    State(Phase.PAUSED, step=5, at=1.0).write(rundir.state)
+    with claimed(rundir, "jobs:job") as reporter:  # a target that a paused run has reached already is news
+        reporter.update(phase=Phase.FINISHED, step=5, ended="the target is reached")
+    assert kinds(rundir)[2:] == [(Kind.START, None), (Kind.FINISH, 5)]
 
 
 def test_the_next_start_tells_of_a_kill_and_of_a_reboot(rundir: RunDirectory) -> None:

@@ -24,7 +24,7 @@ from trainerd.rundir import registry
 from trainerd.rundir.all_runs import all_paths
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import read_state
+from trainerd.rundir.state import LARGEST, read_state
 from trainerd.system.absolute import absolute
 from trainerd.workers.plan import make_plan
 
@@ -43,7 +43,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
         is_argument = param is not None and param.param_type_name == "argument"
         if os.path.lexists(path):
-            return _of_job(path) if is_argument else path
+            return _of_job(path, ctx) if is_argument else path
         paths = all_paths()
         if (found := registry.find(str(value), paths)) is not None:
             return found
@@ -71,15 +71,18 @@ def _chosen_run(ctx: click.Context, param: click.Parameter, value: Path | None) 
     return value or noted
 
 
-def _of_job(folder: Path) -> Path:
+def _of_job(folder: Path, ctx: click.Context | None) -> Path:
     """The run directory that a folder means: that of the config in it, if nothing was trained in the folder itself."""
     config = folder / configs.NAME
-    is_of_job = os.path.isfile(config) and not os.path.lexists(RunDirectory(folder.absolute()).lock)  # noqa: PTH113
-    return configs.load_rundir(config) if is_of_job else folder
+    if not os.path.isfile(config) or os.path.lexists(RunDirectory(folder.absolute()).lock):  # noqa: PTH113
+        return folder
+    if ctx is not None:
+        ctx.meta[_CONFIG] = config
+    return configs.load_rundir(config)
 
 
 RUN = _Run()
-_NOTED = "trainerd.run"
+_NOTED, _CONFIG = "trainerd.run", "trainerd.config"
 _DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits.toml"
 
 config_option = click.option(
@@ -100,7 +103,7 @@ _new_logdir_option = click.option(
     "--logdir", type=click.Path(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
 )
 max_steps_option = click.option(
-    "--max-steps", type=click.IntRange(min=1), help="Train until this step, whatever the config says."
+    "--max-steps", type=click.IntRange(1, LARGEST), help="Train until this step, whatever the config says."
 )
 forever_option = click.option("--forever", is_flag=True, help="Train on, past `max_steps` and `target`.")
 accept_changes_option = click.option(
@@ -152,14 +155,19 @@ def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
     Raises:
       ConfigError: it is wrong.
     """
-    if config_path is not None or logdir is None:
-        return overrides(logdir, None, False)(load_config(config_path))
-    started = (run.config for run in registry.known() if run.path == absolute(logdir))
-    config_path = next((path for path in started if path is not None and path.exists()), None)
-    config = load_config(config_path)
-    if config_path is None and _is_of_digits(absolute(logdir)):  # whatever job is in this folder
-        config = _digits()
-    return overrides(logdir, None, False)(config)
+    if config_path is None and logdir is not None:
+        ctx = click.get_current_context(silent=True)
+        named = ctx.meta.get(_CONFIG) if ctx is not None else None
+        config_path = named or _config_of_start(absolute(logdir))
+        if config_path is None and _is_of_digits(absolute(logdir)):  # whatever job is in this folder
+            return overrides(logdir, None, False)(_digits())
+    return overrides(logdir, None, False)(load_config(config_path))
+
+
+def _config_of_start(logdir: Path) -> Path | None:
+    """The config that a run was started with, if it is still there."""
+    found = (run.config for run in registry.known() if absolute(run.path) == logdir)
+    return next((path for path in found if path is not None and path.exists()), None)
 
 
 def _is_of_digits(logdir: Path) -> bool:

@@ -273,6 +273,7 @@ class Services:
         with self._reporter.phase(Phase.RESTORING):
             self._session.restore(self._rundir.prefix(found.step))
         self.resumed(found)
+        self._reporter.went_back()
         self.recorder.begin(self._session, found.step)
         self.recorder.mark("rollback", found.step + 1, found.metrics.get("loss"))
         self._is_over = False

@@ -68,6 +68,7 @@ class Claim:
         self._rundir, self._is_over = rundir, False
         self.was_paused = request_files.consume_pause(rundir)
         left = read_state(rundir.state)
+        self._was_finished = left is not None and left.phase is Phase.FINISHED
         self._tell_how_it_was_left(left)
         holder = held.name_holder(os.getpid())
         registry.remember(rundir, config)
@@ -93,14 +94,14 @@ class Claim:
             return
         said = f"it ended while {left.phase}, after step {left.step} or later, without a save"
         run_events.add(self._rundir, Kind.KILL, said, step=left.step, at=left.at)
-        if left.at < (booted := psutil.boot_time()):
+        if left.is_of_this_machine and left.at < (booted := psutil.boot_time()):
             run_events.add(self._rundir, Kind.REBOOT, "the machine was rebooted", step=left.step, at=booted)
 
     def _note(self, state: State) -> None:
         """Note that the run has started, and that it is over, each once. A start that finds it finished is no news."""
         kind = _ENDS.get(state.phase)
         if self._started_at is not None:
-            if state.phase in (Phase.GATHERING, Phase.STARTING, Phase.FINISHED):
+            if state.phase in (Phase.GATHERING, Phase.STARTING) or (kind is Kind.FINISH and self._was_finished):
                 return
             run_events.add(self._rundir, Kind.START, self._start, at=self._started_at)
             self._started_at = None

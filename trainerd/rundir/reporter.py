@@ -57,7 +57,7 @@ class Reporter:
         """Change fields of the state and show it."""
         with self._lock:
             self.state = replace(self.state, **changes, at=self._clock())
-            if not self.state.phase.is_over:  # then it says what the run needed
+            if not self.state.phase.is_over:  # of a run that is over, it stays what the run needed
                 self.state = replace(self.state, memory_bytes=self._process.memory_info().rss)
             self.state = replace(self.state, goodput=self._spent())
             for observer in self._observers:
@@ -81,6 +81,11 @@ class Reporter:
         """Steps were trained, from one boundary to another; the next update shows it."""
         with self._lock:
             self.state = replace(self.state, step=last, goodput=self.state.goodput.after_steps(first, last))
+
+    def went_back(self) -> None:
+        """The run has gone back: what is trained again from here on was not lost in a crash."""
+        with self._lock:
+            self.state = replace(self.state, goodput=replace(self.state.goodput, known_until=0))
 
     @contextlib.contextmanager
     def observed_by(self, observers: Sequence[Observer]) -> Iterator[None]:

@@ -19,9 +19,9 @@ from trainerd.text import printable, seconds, size
 
 DAMAGED = "state.json is damaged: the next start writes it anew"
 KILLED = "killed"  # a phase that no process can write
-_SILENT_SECS = 600.0  # after which a process of another machine, which cannot be seen, counts as gone
+_SILENT_SECS = 3600.0  # after which a process of another machine, which cannot be seen, counts as gone
 _LONGEST_ETA_SECS = 1e11  # some thousand years
-_LARGEST = 1 << 62
+LARGEST = 1 << 62
 
 
 class Phase(enum.StrEnum):
@@ -158,7 +158,7 @@ class State:
       pid, create_time: which process; `create_time` is in seconds since 1970 (UTC), as psutil gives it.
       uptime_at_start: the machine's uptime when the process started, in seconds: it tells a process apart from
         another with its pid even when the wall clock was set in between.
-      host: the name of its machine; empty if no process has trained there yet.
+      host: the name of its machine; empty where it is not known.
       step, max_steps: the global step, and where training ends (None: it does not).
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
       steps_per_sec: the rate over the last seconds; None before it is known.
@@ -219,7 +219,9 @@ class State:
 
     def at_checkpoint(self, last: LastCheckpoint, metrics: dict[str, float], phase: Phase) -> State:
         """The state of a run that is to go on from this checkpoint, while no process trains."""
-        return replace(self, phase=phase, step=last.step, metrics=dict(metrics), last_checkpoint=last, error=None)
+        goodput = replace(self.goodput, known_until=0)  # what is trained again from here on was not lost in a crash
+        changed = replace(self, phase=phase, step=last.step, metrics=dict(metrics), last_checkpoint=last)
+        return replace(changed, error=None, goodput=goodput)
 
     def line(self) -> str:
         """The state in one line, for a log and for `systemctl status`."""
@@ -229,13 +231,17 @@ class State:
             parts.append(f"{self.steps_per_sec:.4g} steps/s")
         return ", ".join(parts)
 
+    @property
+    def is_of_this_machine(self) -> bool:
+        """Whether its process is, or was, one of this machine's; so are those of states that do not say."""
+        return self.host in ("", socket.gethostname())
+
     def is_elsewhere(self, now: float) -> bool:
         """Whether another machine, or a container, trains the run: its processes cannot be seen from here.
 
         It counts as running for as long as it writes its state; `now` is in seconds since 1970 (UTC).
         """
-        is_other = self.host not in ("", socket.gethostname())
-        return is_other and not self.phase.is_over and now - self.at < _SILENT_SECS
+        return not self.is_of_this_machine and not self.phase.is_over and abs(now - self.at) < _SILENT_SECS
 
     def is_left(self, is_running: bool) -> bool:
         """Whether the process is gone and could not say so."""
@@ -279,7 +285,7 @@ def read_state(path: Path) -> State | None:
 
 def _integer(text: str) -> int:
     """An integer that every reader can count with: JSON has them of any size."""
-    if abs(value := int(text)) > _LARGEST:
+    if abs(value := int(text)) > LARGEST:
         raise ValueError(f"{text} is out of range")
     return value
 

@@ -19,6 +19,7 @@ from trainerd.loop.contract import Session
 from trainerd.managed.host import default_logdir
 from trainerd.sessions.tf1.job_session import GraphJobSession
 from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.system.absolute import absolute
 from trainerd.workers.engine.engine import Engine
 
 AnyJob = Job | GraphJob | KerasJob
@@ -115,7 +116,7 @@ def _program_of(job: Scheduled, config: Config) -> Program:
         program = job.program(schedule)
     except ValueError as error:
         raise EntryError(f"entry = {config.entry!r}: {error}") from None
-    if schedule not in job.train_nothing and job.model_dir and Path(job.model_dir).absolute() != config.rundir:
+    if schedule not in job.train_nothing and job.model_dir and absolute(Path(job.model_dir)) != config.rundir:
         raise EntryError(
             f"entry = {config.entry!r}: its model_dir is {job.model_dir}, and logdir is {config.rundir}. Leave "
             "model_dir out, or make logdir the same."

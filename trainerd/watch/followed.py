@@ -47,12 +47,7 @@ class Followed:
         """
         self._has_run = self._has_run or seen.is_running
         state = seen.state
-        seems_left = (
-            state is not None
-            and not seen.unread
-            and state.is_left(seen.is_running)
-            and (self._has_run or state.at >= begun_at)
-        )
+        seems_left = state is not None and state.is_left(seen.is_running) and (self._has_run or state.at >= begun_at)
         before, self._seemed_left = self._seemed_left, seems_left
         self.is_doubtful = seems_left and not before
         return seems_left and before
@@ -87,7 +82,7 @@ class Followed:
         return _new(events, lines, self._lines_read, begun_at), lines[-_KEPT:] or self._lines_read
 
     def took(self, events: Sequence[Event], lines: list[str]) -> None:
-        """What was new is told."""
+        """What was new has been dealt with."""
         self._events, self._lines_read = events, lines
 
     def is_note_due(self, lines: list[str], now: float) -> bool:

@@ -43,9 +43,11 @@ def of_event(run: str, event: Event, state: State | None) -> Notice:
     if event.kind in (Kind.FAIL, Kind.ROLLBACK) and _NO_NUMBER.search(event.said):
         kind, words = "nan", f"{words}, since it came to NaN or infinity,"
     is_of_now = state is not None and state.step == event.step  # a notice may be late
+    # All runs of a machine are told of a reboot at the same moment. The key of a kill is that of `of_kill`.
+    key = f"{event.kind} {event.at} {event.step}" + (f" {run}" if event.kind is Kind.REBOOT else "")
     step = f" at step {event.step:,}" if event.step is not None else ""
     body = [event.said, _figures(state) if is_of_now and event.kind in (Kind.FINISH, Kind.PAUSE) else ""]
-    return _notice(kind, run, f"{event.kind} {event.at} {event.step}", event.at, f"{words}{step}", *body)
+    return _notice(kind, run, key, event.at, f"{words}{step}", *body)
 
 
 def of_kill(run: str, state: State, booted_at: float) -> Notice:
@@ -59,7 +61,7 @@ def of_kill(run: str, state: State, booted_at: float) -> Notice:
       booted_at: when the machine was started, in seconds since 1970 (UTC).
     """
     resume = f"step {state.last_checkpoint.step:,}" if state.last_checkpoint is not None else "the beginning"
-    why = "The machine was rebooted meanwhile. " if state.at < booted_at else ""
+    why = "The machine was rebooted meanwhile. " if state.is_of_this_machine and state.at < booted_at else ""
     said = f"{why}It ended while {state.phase}, without a save. The next start resumes from {resume}."
     title = f"was killed at step {state.step:,} or later"
     return _notice("killed", run, f"{Kind.KILL} {state.at} {state.step}", state.at, title, said)

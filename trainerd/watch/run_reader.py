@@ -138,9 +138,12 @@ class RunReader:
             holder = self._holder.get(_stamp(rundir.lock), lambda: read_holder(rundir))
             is_here = holder is not None and holder.is_alive()
             is_running = is_here or (state is not None and state.is_elsewhere(time.time()))
-            self._events.look()
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
-            unread = str(error)
+            state, unread = None, str(error)
+        try:
+            self._events.look()
+        except TrainerdError as error:
+            unread = unread or str(error)
         self._metrics = state.metrics if state is not None else {}
         return Seen(self.name, rundir, state, is_running, self._events.events, dict(self._events.counts), unread)
 

@@ -86,7 +86,7 @@ def test_the_page_takes_what_the_watcher_has_just_seen(make_run: MakeRun) -> Non
 
 def test_a_run_of_another_machine_runs_while_it_writes_its_state(make_run: MakeRun, runs: Runs) -> None:
     rundir, found = make_run(), []
-    for phase, age in ((Phase.TRAINING, 60), (Phase.TRAINING, 700), (Phase.PAUSED, 60)):
+    for phase, age in ((Phase.TRAINING, 60), (Phase.TRAINING, 4000), (Phase.PAUSED, 60)):
         State(phase, 1, host="another", at=time.time() - age).write(rundir.state)
         [run] = runs.look()
         assert run.state is not None

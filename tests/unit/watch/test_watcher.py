@@ -175,8 +175,8 @@ def test_a_run_that_another_machine_trains_was_not_killed(world: World) -> None:
 
 
 def test_each_run_is_told_of_a_reboot(world: World) -> None:
-    for number, rundir in enumerate((world.run("a"), world.run("b"))):
-        State(Phase.TRAINING, step=number, at=psutil.boot_time() - 5).write(rundir.state)
+    for rundir in (world.run("a"), world.run("b")):
+        State(Phase.TRAINING, at=psutil.boot_time() - 5).write(rundir.state)
         world.now = 0.0
         with claimed(rundir, "jobs:job"):
             pass

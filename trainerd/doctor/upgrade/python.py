@@ -130,13 +130,18 @@ class Python:
                 start_new_session=True,
             ) as process,
         ):
-            if self.nice:
-                os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self.nice)
-                Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")  # before the run that trains meanwhile
             try:
+                self._make_way(process.pid)
                 return process.wait(seconds)
             finally:
                 _kill_group(process.pid)
+
+    def _make_way(self, pid: int) -> None:
+        """Have a process make way for the run that trains meanwhile: for the CPU, and when memory runs out."""
+        if self.nice:
+            os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + self.nice)
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
     def _error(self, rundir: RunDirectory, output: Path, code: int) -> str:
         """What it says went wrong: in its state, or else the last line that it printed."""

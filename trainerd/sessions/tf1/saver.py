@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.system.absolute import absolute
+
 
 class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
     """A `tf.compat.v1.train.Saver` of all variables.
@@ -34,7 +36,7 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
         """
         guard = getattr(sess, "step_guard", None)
         is_plain = global_step is not None and not args and not options
-        if is_plain and guard is not None and guard.save is not None and Path(save_path).absolute() == guard.save_path:
+        if is_plain and guard is not None and guard.save is not None and absolute(Path(save_path)) == guard.save_path:
             # Not `tf.compat.v1.train.global_step`: on a service's thread it takes the graph's tensor for an eager one.
             step = global_step if isinstance(global_step, int) else int(sess.run(global_step))
             if guard.model is not None and step == guard.model.step:

@@ -53,15 +53,18 @@ def require_known(urls: Sequence[str]) -> None:
         _target(url)
 
 
-def _target(url: str) -> Any:
+def _target(url: str) -> tuple[Any, Any]:
+    """Apprise, and what it makes of a URL."""
     try:
         import apprise
     except ImportError:
         raise ConfigError("channels need Apprise: pip install 'trainerd[watch]'") from None
     target = apprise.Apprise()
     if not target.add(url):
-        raise ConfigError(f"Apprise cannot read the URL of a channel, {service(url)}: see its page on that service.")
-    return target
+        raise ConfigError(
+            f"Apprise cannot read the URL of a channel, {service(url)}: see Apprise's page on that service."
+        )
+    return apprise, target
 
 
 def deliver(url: str, notice: Notice) -> None:
@@ -77,9 +80,7 @@ def deliver(url: str, notice: Notice) -> None:
     """
     heard = _Heard()
     logging.getLogger("apprise").addHandler(heard)
-    target = _target(url)
-    import apprise
-
+    apprise, target = _target(url)
     with tempfile.TemporaryDirectory(prefix="trainerd-watch-") as folder:
         attached = apprise.AppriseAttachment(_pictures(notice, Path(folder)))
         is_taken = target.notify(

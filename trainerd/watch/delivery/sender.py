@@ -7,6 +7,7 @@ trainerd.watch.delivery.sender CONFIG CHANNEL FOLDER`: a channel is named by its
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import sys
 import time
@@ -39,9 +40,6 @@ def main(arguments: list[str]) -> int:
     except TrainerdError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except TimeoutError as error:
-        print(error, file=sys.stderr)
-        return UndeliveredError.exit_code
     return 0
 
 
@@ -55,14 +53,16 @@ def _end_after_this(number: int, frame: object) -> None:
 
 
 def _give_up(number: int, frame: object) -> None:
-    raise TimeoutError(f"it took more than {NOTICE_SECS} s")
+    """End at once: Apprise would catch an error, and wait for its threads."""
+    print(f"it took more than {NOTICE_SECS} s", file=sys.stderr, flush=True)
+    os._exit(UndeliveredError.exit_code)
 
 
 def _url(config: Path, name: str) -> str:
     """The URL of a channel.
 
     Raises:
-      ConfigError: the config cannot be read, or has it no more.
+      ConfigError: the config cannot be read, or no longer has it.
     """
     for url in settings.load(config).watch.channels:
         if channel.identity(url) == name:

@@ -48,7 +48,7 @@ def command(config_path: Path | None) -> None:
     verdict = "It works; mind the warning above" if warnings.count else "All is well"
     run = options.command_line("run", config_path)
     say(
-        f"{verdict}. `{run}` goes on with the run, if its checkpoint fits."
+        f"{verdict}. `{run}` takes up the run that has begun, if its checkpoint fits."
         if is_begun
         else f"{verdict}. `{run}` trains it."
     )

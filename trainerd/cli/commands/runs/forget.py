@@ -10,12 +10,16 @@ from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir import registry
+from trainerd.system.absolute import absolute
 
 
 @click.command("forget")
 @click.argument("run", type=options.RUN)
 def command(run: Path) -> None:
     """Leave a run out of `trainerd list`, until it starts again. Its folder stays as it is."""
-    if not registry.forget(run.absolute()):
-        raise UsageError(f"no run in {run.absolute()} is known. `trainerd list` shows those that are.")
-    say(f"forgot {run.absolute()}; its files are where they were")
+    path = absolute(run)
+    names = [path, *(known.path for known in registry.known() if path.exists() and path.samefile(known.path))]
+    forgotten = [registry.forget(name) for name in names]
+    if not any(forgotten):
+        raise UsageError(f"no run in {path} is known. `trainerd list` shows those that are.")
+    say(f"forgot {path}; its files are where they were")

@@ -95,8 +95,10 @@ def _require_channels(path: Path | None, found: Settings) -> None:
       ConfigError: it does not know one, or is not installed.
     """
     if path is not None and found.watch.channels:
-        _, why = (process := senders.start(path, "", CHECK)).communicate()
-        if process.returncode:
+        with storage("start a process that looks at the channels"):
+            process = senders.start(path, "", CHECK)
+        _, why = process.communicate()
+        if process.returncode == ConfigError.exit_code:
             raise ConfigError(f"{path}: {why.strip()}")
 
 
