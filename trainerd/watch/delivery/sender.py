@@ -7,12 +7,12 @@ trainerd.watch.delivery.sender CONFIG CHANNEL FOLDER`: a channel is named by its
 from __future__ import annotations
 
 import fcntl
-import os
 import signal
 import sys
 import time
 from pathlib import Path
 
+from trainerd.daemon.exit import end_now
 from trainerd.errors import ConfigError, TrainerdError
 from trainerd.watch import settings
 from trainerd.watch.delivery import channel
@@ -55,7 +55,7 @@ def _end_after_this(number: int, frame: object) -> None:
 def _give_up(number: int, frame: object) -> None:
     """End at once: Apprise would catch an error, and wait for its threads."""
     print(f"it took more than {NOTICE_SECS} s", file=sys.stderr, flush=True)
-    os._exit(UndeliveredError.exit_code)
+    end_now(UndeliveredError.exit_code)
 
 
 def _url(config: Path, name: str) -> str:
