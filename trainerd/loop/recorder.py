@@ -80,8 +80,7 @@ class Recorder:
             return
         self._rate.add(steps.last_step, self._timer())
         self._last = steps.last()
-        self._reporter.hold(metrics=self._reporter.state.metrics | self._last)
-        self._reporter.trained(steps.first - 1, steps.last_step)
+        self._reporter.trained(steps.first - 1, steps.last_step, self._last)
         now = self._clock()
         if self.metrics_steps:
             self._write_every(self.metrics_steps, steps, now)

@@ -13,7 +13,7 @@ from trainerd.errors import TrainerdError
 from trainerd.rundir import registry
 from trainerd.rundir.lock import find_removed, read_holder
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import DAMAGED, State, read_state
+from trainerd.rundir.state import DAMAGED, State, is_running, read_state
 from trainerd.system import machine
 from trainerd.system.machine import NAME, WATCHER
 
@@ -100,10 +100,10 @@ def _look(name: str, path: Path) -> Run:
     try:
         state = read_state(rundir.state)
         is_here = read_holder(rundir) is not None or find_removed(rundir) is not None
-        is_running = is_here or (state is not None and state.is_elsewhere(time.time()))
     except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
         return Run(name, path, None, False, str(error))
-    return Run(name, path, state, is_running, DAMAGED if state is None and rundir.state.exists() else "")
+    running = is_running(state, is_here=is_here, now=time.time())
+    return Run(name, path, state, running, DAMAGED if state is None and rundir.state.exists() else "")
 
 
 def _unit_of(path: Path) -> str:

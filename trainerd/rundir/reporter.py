@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,10 +77,15 @@ class Reporter:
         with self._lock:
             self.state = replace(self.state, **changes)
 
-    def trained(self, first: int, last: int) -> None:
-        """Steps were trained, from one boundary to another; the next update shows it."""
+    def trained(self, first: int, last: int, metrics: Mapping[str, float]) -> None:
+        """Steps were trained, from one boundary to another; the next update shows it.
+
+        One copy of the state, since some sessions call this after every step.
+        """
         with self._lock:
-            self.state = replace(self.state, step=last, goodput=self.state.goodput.after_steps(first, last))
+            spent = self.state.goodput
+            spent = spent.after_steps(first, last) if first < spent.known_until else spent
+            self.state = replace(self.state, step=last, metrics={**self.state.metrics, **metrics}, goodput=spent)
 
     def went_back(self) -> None:
         """The run has gone back: what is trained again from here on was not lost in a crash."""

@@ -268,6 +268,17 @@ class State:
             write_atomic(path, text.encode() + b"\n", durable=False)
 
 
+def is_running(state: State | None, *, is_here: bool, now: float) -> bool:
+    """Whether a process trains a run.
+
+    Args:
+      state: what the run says of itself; None if it says nothing.
+      is_here: whether its process is one of this machine's.
+      now: seconds since 1970 (UTC).
+    """
+    return is_here or (state is not None and state.is_elsewhere(now))
+
+
 def read_state(path: Path) -> State | None:
     """Read a state file. Returns None for a missing or damaged one.
 

@@ -21,7 +21,7 @@ from trainerd.rundir.all_runs import readable_paths
 from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.state import DAMAGED, State, read_state
+from trainerd.rundir.state import DAMAGED, State, is_running, read_state
 from trainerd.system.durable_files import storage
 from trainerd.watch.event_reader import EventReader
 
@@ -129,7 +129,7 @@ class RunReader:
 
     def look(self) -> Seen:
         """Look what has become of it."""
-        rundir, state, is_running, unread = self.rundir, None, False, ""
+        rundir, state, is_here, unread = self.rundir, None, False, ""
         try:
             stamp = _stamp(rundir.state)
             state = self._state.get(stamp, lambda: read_state(rundir.state))
@@ -137,7 +137,6 @@ class RunReader:
             # Cached, since who has ended never comes back.
             holder = self._holder.get(_stamp(rundir.lock), lambda: read_holder(rundir))
             is_here = holder is not None and holder.is_alive()
-            is_running = is_here or (state is not None and state.is_elsewhere(time.time()))
         except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
             state, unread = None, str(error)
         try:
@@ -145,7 +144,8 @@ class RunReader:
         except TrainerdError as error:
             unread = unread or str(error)
         self._metrics = state.metrics if state is not None else {}
-        return Seen(self.name, rundir, state, is_running, self._events.events, dict(self._events.counts), unread)
+        running = is_running(state, is_here=is_here, now=time.time())
+        return Seen(self.name, rundir, state, running, self._events.events, dict(self._events.counts), unread)
 
     def detail(self) -> Detail:
         """Read its curve on, and its checkpoints; after a look.

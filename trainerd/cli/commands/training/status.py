@@ -18,7 +18,7 @@ from trainerd.rundir import run_events
 from trainerd.rundir.lock import find_removed, read_holder, removed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.state import DAMAGED, Phase, State, read_state
+from trainerd.rundir.state import DAMAGED, Phase, State, is_running, read_state
 from trainerd.system.durable_files import free_bytes, storage
 from trainerd.text import figure, printable, seconds, size
 
@@ -59,7 +59,7 @@ def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
       NotRunningError: nothing has ever been trained there.
     """
     state = read_state(rundir.state)
-    running = read_holder(rundir) is not None or (state is not None and state.is_elsewhere(time.time()))
+    running = is_running(state, is_here=read_holder(rundir) is not None, now=time.time())
     if state is None and not running and (pid := find_removed(rundir)) is not None:
         return State(Phase.TRAINING, pid, warnings=[removed(rundir)], logdir=str(rundir.path)), True
     if state is None and not running:
