@@ -14,6 +14,7 @@ import pytest
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved, wait_for
 from trainerd.checkpoints import manifest
+from trainerd.rundir import run_events
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
@@ -256,3 +257,5 @@ def test_the_steps_that_are_trained_again_are_those_of_the_kills(start: Start, p
         assert left.goodput.steps_again == expected
         known, resumed = max(known, left.step), left.last_checkpoint.step if left.last_checkpoint else 0
     assert expected > 0 and resumed > 0
+    resumes = [event for event in run_events.read(run.rundir) if event.kind is run_events.Kind.RESUME]
+    assert resumes and all("steps are trained again" in event.said for event in resumes)

@@ -176,12 +176,10 @@ class Services:
         self.minima.resumed(found)
         self.course.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
-        run_events.add(
-            self._rundir,
-            Kind.RESUME,
-            f"from the checkpoint of step {found.step}, made for: {found.reason}",
-            step=found.step,
-        )
+        said = f"from the checkpoint of step {found.step}, made for: {found.reason}"
+        if (lost := self._reporter.state.goodput.known_until - found.step) > 0:
+            said += f"; {lost:,} steps are trained again"
+        run_events.add(self._rundir, Kind.RESUME, said, step=found.step)
 
     # ------------------------------------------------------------------ a boundary
 
@@ -272,8 +270,8 @@ class Services:
             self.holding.forget()
         with self._reporter.phase(Phase.RESTORING):
             self._session.restore(self._rundir.prefix(found.step))
-        self.resumed(found)
         self._reporter.went_back()
+        self.resumed(found)
         self.recorder.begin(self._session, found.step)
         self.recorder.mark("rollback", found.step + 1, found.metrics.get("loss"))
         self._is_over = False
