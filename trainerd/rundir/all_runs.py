@@ -99,7 +99,8 @@ def _look(name: str, path: Path) -> Run:
     rundir = RunDirectory(path)
     try:
         state = read_state(rundir.state)
-        is_here = read_holder(rundir) is not None or find_removed(rundir) is not None
+        is_over = state is not None and state.phase.is_over  # then nothing trains in a folder that was removed
+        is_here = read_holder(rundir) is not None or (not is_over and find_removed(rundir) is not None)
     except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
         return Run(name, path, None, False, str(error))
     running = is_running(state, is_here=is_here, now=time.time())
