@@ -49,6 +49,7 @@ class Page:
             threads=_THREADS,
             connection_limit=_CONNECTIONS,
             channel_timeout=_SILENT_SECS,
+            asyncore_loop_timeout=_SILENT_SECS,  # it waits for connections, and need not wake each second
             max_request_header_size=_LARGEST,
             max_request_body_size=_LARGEST,
             ident=None,
