@@ -361,7 +361,7 @@ def validated(folder: Path, *before: Any, epochs: int = 4) -> tuple[keras.Model,
     return model, seen
 
 
-@pytest.mark.parametrize("batches", [1, 3, 8, 24])
+@pytest.mark.parametrize("batches", [3, *(pytest.param(n, marks=LONG) for n in (1, 8, 24))])
 def test_a_pause_waits_for_no_validation_which_is_made_again(tmp_path: Path, batches: int) -> None:
     whole, expected = validated(tmp_path / "whole")
     with pytest.raises(trainerd.keras.Paused):

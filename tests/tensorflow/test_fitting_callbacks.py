@@ -36,7 +36,9 @@ class Counts(keras.callbacks.Callback):  # type: ignore[misc]
         self.first = self.first or (epoch, logs["loss"])
 
 
-@pytest.mark.parametrize("stops", [[6], [6, 6], [4, 2], [30], [27, 3]])
+@pytest.mark.parametrize(
+    "stops", [[6], [4, 2], *(pytest.param(each, marks=pytest.mark.long) for each in ([6, 6], [30], [27, 3]))]
+)
 def test_what_callbacks_remember_is_theirs_before_an_epoch_begins(tmp_path: Path, stops: list[int]) -> None:
     """And after the last one: the best weights are put back by a fit that has nothing left to train."""
 
