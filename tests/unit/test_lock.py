@@ -85,7 +85,12 @@ def test_a_lock_that_cannot_be_written_names_its_file(rundir: RunDirectory) -> N
             held.name_holder(os.getpid())
 
 
-@pytest.mark.parametrize("content", ["", "garbage", "123", '{"pid": 1}', "[]", '{"pid": "x"}'])
+FOLDER = '{"pid": "self/task/../../1", "create_time": 0, "uptime_at_start": 0}'
+
+
+@pytest.mark.parametrize(
+    "content", ["", "garbage", "123", '{"pid": 1}', "[]", '{"pid": "x"}', FOLDER, "[" * 100_000, "\xff"]
+)
 def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: str) -> None:
     rundir.lock.write_text(content)
     assert lock.read_holder(rundir) is None

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+import msgspec
+
 from trainerd.errors import InUseError, StorageError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage
@@ -120,8 +122,8 @@ class Held:
             return True
         try:
             there = read_regular(self._path)
-            Holder(**json.loads(there))
-        except (OSError, ValueError, TypeError):  # it is gone, or says nothing of anybody
+            msgspec.json.decode(there, type=Holder)
+        except (OSError, ValueError):  # it is gone, or says nothing of anybody
             return True
         return there == self._name
 
@@ -244,9 +246,9 @@ def read_holder(rundir: RunDirectory) -> Holder | None:
     """
     try:
         with storage(f"read {rundir.lock}", missing_ok=True):
-            holder = Holder(**json.loads(read_regular(rundir.lock)))
+            holder = msgspec.json.decode(read_regular(rundir.lock), type=Holder)
             return holder if holder.is_alive() else None
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     return None
 
