@@ -107,6 +107,7 @@ class Claim:
             self._started_at = None
         if kind is not None and not self._is_over:
             run_events.add(self._rundir, kind, state.error or state.ended or "", step=state.step)
+            run_events.flush(self._rundir)  # no later look writes it
         self._is_over = kind is not None
 
     def _follow(self) -> None:
@@ -117,6 +118,7 @@ class Claim:
         """Look where the run directory is, and write what of the state waits to be written."""
         self._place.look()
         self._state_file.flush()
+        run_events.flush(self._rundir, patience=0.0)
 
 
 def _since(left: State | None, now: float) -> Goodput:

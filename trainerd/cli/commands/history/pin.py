@@ -13,6 +13,7 @@ from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage
 from trainerd.system.regular_files import open_to_append
 
@@ -29,8 +30,10 @@ def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
     with storage(f"write {pin}"):
         os.close(open_to_append(pin))
         fsync_directory(rundir.path)
-    if not rundir.manifest(step).exists():  # deleted in between; from here on it could not have been
-        pin.unlink(missing_ok=True)
+        is_there = safe_paths.exists(rundir.manifest(step))  # from here on it could not be deleted
+        if not is_there:
+            safe_paths.remove(pin, missing_ok=True)
+    if not is_there:
         raise UsageError(f"the checkpoint of step {step} is being deleted.")
     say(f"pinned step {step}: {rundir.prefix(step)}")
 
