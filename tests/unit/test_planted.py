@@ -15,11 +15,13 @@ import trainerd.cli
 from tests.unit.conftest import Cli
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
+from trainerd.cli import as_owner
 from trainerd.cli.app import COMMANDS
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
+from trainerd.system.machine import Machine
 from trainerd.system.regular_files import read_regular
 from trainerd.text import printable
 
@@ -127,6 +129,26 @@ def test_a_link_to_a_run_directory_is_followed_where_its_maker_is_trusted(rundir
     os.lchown(link, 12345, 12345)
     code, text = cli("unpin", "5", "--logdir", str(link))
     assert code == 64 and "symbolic link that uid 12345 has made" in text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize(
+    "command", [["evaluate"], ["export", "out"], ["predict", "--output", "out.csv"], ["doctor", "--python", "python3"]]
+)
+def test_root_runs_no_job_of_another_user(
+    rundir: RunDirectory, cli: Cli, command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("test"))
+    os.chown(rundir.path, 12345, 12345)
+    code, text = cli(*command, "--logdir", str(rundir.path))
+    assert code == 64 and "uid 12345" in text and "sudo -u '#12345'" in text
+    state = tmp_path / "lib"
+    (state / "private").mkdir(parents=True)
+    rundir.path.rename(state / "private" / "trainerd-digits")
+    (state / "trainerd-digits").symlink_to("private/trainerd-digits")
+    monkeypatch.setattr(as_owner, "MACHINE", Machine(state=state))
+    code, text = cli(*command, "--logdir", str(state / "trainerd-digits"))
+    assert code == 64 and "-p DynamicUser=yes -p User=trainerd-digits -p StateDirectory=trainerd-digits" in text
 
 
 def test_no_command_shows_control_characters(held: RunDirectory, cli: Cli) -> None:

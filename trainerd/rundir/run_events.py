@@ -53,6 +53,7 @@ class Kind(StrEnum):
 
 
 _FREQUENT = (Kind.EVALUATION, Kind.BEST)  # other files have them too
+_MOST_WAITING = 1000  # events that are kept in memory while they cannot be written
 _PATIENCE_SECS = 2.0
 
 
@@ -96,7 +97,7 @@ def add(rundir: RunDirectory, kind: Kind, said: str = "", *, step: int | None = 
     first = said.partition("\n")[0][:_LONGEST]
     event = Event(time.time() if at is None else at, kind, step, first)
     with _guard:
-        _waiting[rundir.path] = [*_waiting.get(rundir.path, []), event][-_NEWEST:]
+        _waiting[rundir.path] = [*_waiting.get(rundir.path, []), event][-_MOST_WAITING:]
     flush(rundir, patience=0.0)
 
 

@@ -50,7 +50,7 @@ def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
 
 
 def read_end(path: Path, limit: int = MIB) -> bytes:
-    """The last bytes of a regular file, `limit` at most; see `read_regular`."""
+    """Return the last bytes of a regular file, `limit` at most; see `read_regular`."""
     with open_to_read(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
         return file.read(limit)
