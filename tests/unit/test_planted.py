@@ -131,6 +131,16 @@ def test_a_link_to_a_run_directory_is_followed_where_its_maker_is_trusted(rundir
     assert code == 64 and "symbolic link that uid 12345 has made" in text
 
 
+def test_a_link_in_place_of_a_worker_leads_to_no_other_run(rundir: RunDirectory, tmp_path: Path) -> None:
+    other = RunDirectory(tmp_path / "other")
+    other.create()
+    for rank in (1, 2):
+        rundir.worker(rank).create()
+    (rundir.path / "workers" / "3").symlink_to(other.path)
+    (rundir.path / "workers" / "4").touch()
+    assert rundir.workers() == [rundir.worker(1), rundir.worker(2)]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize(
     "command", [["evaluate"], ["export", "out"], ["predict", "--output", "out.csv"], ["doctor", "--python", "python3"]]
