@@ -122,7 +122,7 @@ class TrainAndEvaluate(Scheduled):
 
     def run_chief(self) -> None:
         """Train, as the task that saves; a master evaluates too."""
-        server.start(self._estimator.config)
+        server.start_to_train(self._estimator.config)
         if self._estimator.config.task_type == TaskType.MASTER:
             self.run_local()
         else:
@@ -130,7 +130,7 @@ class TrainAndEvaluate(Scheduled):
 
     def run_worker(self) -> None:
         """Train, when the workers before have begun."""
-        server.start(self._estimator.config)
+        server.start_to_train(self._estimator.config)
         secs = min(_MOST_SECS, (self._estimator.config.task_id + 1) * _DELAY_SECS)
         tf1.logging.info("Waiting %d secs before starting training.", secs)
         waiting = Waiting()
