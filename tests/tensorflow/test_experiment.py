@@ -378,9 +378,20 @@ def test_continuous_train_and_eval(tmp_path: Path, kind: type[Any]) -> None:
     assert (len(estimator.trained), len(estimator.evaluated), estimator.exported) == (1, 1, 1)
 
 
+def test_continuous_train_and_eval_exports_after_every_evaluation(
+    tmp_path: Path, kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimator = kind(tmp_path, {"loss": 1.0})
+    steps, answers, checkpoint = iter((5, 10, 15)), iter((True, True, True, False)), estimator.checkpoint
+    monkeypatch.setattr(estimator, "checkpoint", lambda: checkpoint(next(steps)))
+    made = experiment(estimator, export_strategies=strategy())
+    assert made.continuous_train_and_eval(lambda result: next(answers)) == ({"loss": 1.0}, [b"exported"])
+    assert (len(estimator.evaluated), estimator.exported) == (3, 3)
+
+
 def test_continuous_train_and_eval_asks_first(tmp_path: Path, kind: type[Any]) -> None:
     made = experiment(kind(tmp_path), train_steps=10**11, export_strategies=())
-    made.continuous_train_and_eval(continuous_eval_predicate_fn=lambda result: False)
+    assert made.continuous_train_and_eval(continuous_eval_predicate_fn=lambda result: False) == (None, None)
     assert not made.estimator.trained and not made.estimator.evaluated
     with pytest.raises(ValueError, match="`continuous_eval_predicate_fn` must be a callable"):
         made.continuous_train_and_eval(continuous_eval_predicate_fn="fn")  # type: ignore[arg-type]
