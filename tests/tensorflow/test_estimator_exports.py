@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.lines import X, Y, endless, make, model_fn, serving_input, step_of, whole
+from tests.tensorflow.noting import as_task
 from trainerd.compat import estimator as names
 from trainerd.errors import StorageError
 from trainerd.estimator.checkpoints import step_of as step_of_checkpoint
@@ -66,6 +67,12 @@ def test_the_only_task_of_a_cluster_trains_without_a_server(
     assert found == (None, []), "as of any task of a cluster"
     assert step_of_checkpoint(estimator.latest_checkpoint()) == 20
     assert list(read_eval_metrics(estimator.eval_dir())) == ([10, 20] if task == "master" else [])
+
+
+def test_a_second_evaluator_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_task(monkeypatch, "evaluator", 1)
+    with pytest.raises(ValueError, match="only be one `evaluator` task"):
+        trained(tmp_path)
 
 
 def test_throttled_by_steps_and_the_last_in_any_case(tmp_path: Path) -> None:

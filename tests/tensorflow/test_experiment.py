@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -152,15 +151,23 @@ def test_train_waits(tmp_path: Path, kind: type[Any], clock: list[float], secs: 
 
 @pytest.mark.parametrize(("task", "secs"), [(0, 0), (1, 5), (3, 15), (20, 60)])
 def test_later_tasks_wait_longer(
-    tmp_path: Path, kind: type[Any], clock: list[float], monkeypatch: pytest.MonkeyPatch, task: int, secs: int
+    tmp_path: Path,
+    kind: type[Any],
+    clock: list[float],
+    servers: mock.Mock,
+    monkeypatch: pytest.MonkeyPatch,
+    task: int,
+    secs: int,
 ) -> None:
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"index": task}}))
-    experiment(kind(tmp_path)).train()
+    as_task(monkeypatch, "worker", task, workers=21)
+    experiment(kind(tmp_path, config=RunConfig())).train()
     assert clock[0] == pytest.approx(1000 + secs)
 
 
-def test_or_they_wait_for_the_global_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"index": 3}}))
+def test_or_they_wait_for_the_global_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], servers: mock.Mock
+) -> None:
+    as_task(monkeypatch, "worker", 3, workers=4)
     made = experiment(Core(tmp_path), delay_workers_by_global_step=True)
     made.train()
     (hook,) = made.estimator.trained[0]["hooks"]
