@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
@@ -26,7 +27,7 @@ class EventReader:
     def __init__(self, rundir: RunDirectory) -> None:
         self.events: tuple[Event, ...] = ()
         self.counts: Counter[str] = Counter()
-        self._path = rundir.events
+        self._rundir = rundir
         self._inode = self._offset = 0
 
     def look(self) -> None:
@@ -35,18 +36,19 @@ class EventReader:
         Raises:
           StorageError: it cannot be read.
         """
-        with storage(f"read {self._path}", missing_ok=True):
-            found = self._path.lstat()
+        path = self._rundir.events
+        with storage(f"read {path}", missing_ok=True):
+            found = path.lstat()
             if (found.st_ino, found.st_size) == (self._inode, self._offset):
                 return
             is_longer = found.st_ino == self._inode and found.st_size > self._offset
-            self._read(self._offset if is_longer else 0)
+            self._read(path, self._offset if is_longer else 0)
             self._inode = found.st_ino
             return
         self.events, self._inode, self._offset = (), 0, 0
 
-    def _read(self, start: int) -> None:
-        content = read_regular(self._path, start=start)
+    def _read(self, path: Path, start: int) -> None:
+        content = read_regular(path, start=start)
         events, length = run_events.parse(content)
         known = self.events if start else ()
         new = Counter(events) - Counter(() if start else self.events)
