@@ -284,6 +284,25 @@ def test_a_classifier_is_served_raw_features_too(tmp_path: Path) -> None:
     found = parsed["serving_default"](inputs=tf.constant([example.SerializeToString()]))["scores"]
     assert found.numpy() == raw["serving_default"](x=tf.constant([[0.5]]))["scores"].numpy()
 
+    def single() -> Any:
+        fed = tf1.placeholder(tf.float32, [None, 1])
+        return trainerd.ServingInputReceiver({"x": fed}, fed, {"other": fed})
+
+    one = tf.saved_model.load(estimator.export_saved_model(tmp_path / "one", single).decode()).signatures
+    assert {tuple(each.structured_input_signature[1]) for each in one.values()} == {("input",)}, "as TensorFlow's"
+
+
+def test_a_raw_feature_has_its_shape_but_the_batch() -> None:
+    with tf.Graph().as_default():
+        features = {
+            "row": tf1.placeholder(tf.float32, [7, 3]),
+            "scalar": tf1.placeholder(tf.int32, []),
+            "any": tf1.placeholder(tf.int32, None),
+        }
+        fed = trainerd.build_raw_serving_input_receiver_fn(features)().features
+        shapes = {name: tensor.shape for name, tensor in fed.items()}
+    assert shapes["row"].as_list() == [None, 3] and shapes["scalar"].rank == 0 and shapes["any"].rank is None
+
 
 # ---------------------------------------------------------------------- what is wrong
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.lines import X, Y, endless, make, model_fn, serving_input, step_of, whole
+from tests.tensorflow.noting import as_task
 from trainerd.compat import estimator as names
 from trainerd.errors import StorageError
+from trainerd.estimator.checkpoints import step_of as step_of_checkpoint
 from trainerd.estimator.export.saved_model import exports_in
 from trainerd.experiment.early_stopping import read_eval_metrics
 from trainerd.experiment.export.best import best_in
@@ -51,6 +54,25 @@ def test_exporters(tmp_path: Path) -> None:
     _, again = trained(tmp_path, exporters)
     assert again[0]["loss"] == pytest.approx(metrics["loss"]) and again[1] == [], "it was all done"
     assert set(read_eval_metrics(str(tmp_path / "eval"))) == {10, 20, 30, 40, 50, 60}
+
+
+@pytest.mark.parametrize("task", ["chief", "master"])
+def test_the_only_task_of_a_cluster_trains_without_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    """Cloud services set this for a job on one machine."""
+    cluster = {"cluster": {task: ["localhost:2222"]}, "task": {"type": task, "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    estimator, found = trained(tmp_path, last=20)
+    assert found == (None, []), "as of any task of a cluster"
+    assert step_of_checkpoint(estimator.latest_checkpoint()) == 20
+    assert list(read_eval_metrics(estimator.eval_dir())) == ([10, 20] if task == "master" else [])
+
+
+def test_a_second_evaluator_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_task(monkeypatch, "evaluator", 1)
+    with pytest.raises(ValueError, match="only be one `evaluator` task"):
+        trained(tmp_path)
 
 
 def test_throttled_by_steps_and_the_last_in_any_case(tmp_path: Path) -> None:

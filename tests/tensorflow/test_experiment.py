@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -152,15 +151,23 @@ def test_train_waits(tmp_path: Path, kind: type[Any], clock: list[float], secs: 
 
 @pytest.mark.parametrize(("task", "secs"), [(0, 0), (1, 5), (3, 15), (20, 60)])
 def test_later_tasks_wait_longer(
-    tmp_path: Path, kind: type[Any], clock: list[float], monkeypatch: pytest.MonkeyPatch, task: int, secs: int
+    tmp_path: Path,
+    kind: type[Any],
+    clock: list[float],
+    servers: mock.Mock,
+    monkeypatch: pytest.MonkeyPatch,
+    task: int,
+    secs: int,
 ) -> None:
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"index": task}}))
-    experiment(kind(tmp_path)).train()
+    as_task(monkeypatch, "worker", task, workers=21)
+    experiment(kind(tmp_path, config=RunConfig())).train()
     assert clock[0] == pytest.approx(1000 + secs)
 
 
-def test_or_they_wait_for_the_global_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"index": 3}}))
+def test_or_they_wait_for_the_global_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], servers: mock.Mock
+) -> None:
+    as_task(monkeypatch, "worker", 3, workers=4)
     made = experiment(Core(tmp_path), delay_workers_by_global_step=True)
     made.train()
     (hook,) = made.estimator.trained[0]["hooks"]
@@ -378,9 +385,20 @@ def test_continuous_train_and_eval(tmp_path: Path, kind: type[Any]) -> None:
     assert (len(estimator.trained), len(estimator.evaluated), estimator.exported) == (1, 1, 1)
 
 
+def test_continuous_train_and_eval_exports_after_every_evaluation(
+    tmp_path: Path, kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimator = kind(tmp_path, {"loss": 1.0})
+    steps, answers, checkpoint = iter((5, 10, 15)), iter((True, True, True, False)), estimator.checkpoint
+    monkeypatch.setattr(estimator, "checkpoint", lambda: checkpoint(next(steps)))
+    made = experiment(estimator, export_strategies=strategy())
+    assert made.continuous_train_and_eval(lambda result: next(answers)) == ({"loss": 1.0}, [b"exported"])
+    assert (len(estimator.evaluated), estimator.exported) == (3, 3)
+
+
 def test_continuous_train_and_eval_asks_first(tmp_path: Path, kind: type[Any]) -> None:
     made = experiment(kind(tmp_path), train_steps=10**11, export_strategies=())
-    made.continuous_train_and_eval(continuous_eval_predicate_fn=lambda result: False)
+    assert made.continuous_train_and_eval(continuous_eval_predicate_fn=lambda result: False) == (None, None)
     assert not made.estimator.trained and not made.estimator.evaluated
     with pytest.raises(ValueError, match="`continuous_eval_predicate_fn` must be a callable"):
         made.continuous_train_and_eval(continuous_eval_predicate_fn="fn")  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event, Kind, add, read
 from trainerd.rundir.state import Phase, State
+from trainerd.watch.event_reader import EventReader
 
 
 @pytest.fixture
@@ -41,6 +42,22 @@ def test_a_start_and_an_end_are_noted_once(rundir: RunDirectory) -> None:
         reporter.update(phase=Phase.FAILED, step=7, error="my own\nmistake")
     assert kinds(rundir) == [(Kind.START, None), (Kind.PAUSE, 5), (Kind.START, None), (Kind.FAIL, 7)]
     assert [event.said for event in read(rundir)][1::2] == ["paused on request", "my own"]
+
+
+def test_the_events_of_an_old_run_are_read_and_the_next_start_renames_them(rundir: RunDirectory) -> None:
+    """`events.jsonl` is among what programs find with `glob("events*")`, and take for event files of TensorBoard."""
+    old = rundir.path / "events.jsonl"
+    old.write_text('\n{"at": 3.0, "kind": "start", "step": null, "said": ""}')
+    reader = EventReader(rundir)
+    reader.look()
+    add(rundir, Kind.ROLLBACK, step=4)
+    assert kinds(rundir) == [(Kind.START, None), (Kind.ROLLBACK, 4)] and rundir.events == old
+    with claimed(rundir, "jobs:job") as reporter:
+        reporter.update(phase=Phase.PAUSED, step=5)
+    assert kinds(rundir) == [(Kind.START, None), (Kind.ROLLBACK, 4), (Kind.START, None), (Kind.PAUSE, 5)]
+    assert not list(rundir.path.glob("events*"))
+    reader.look()
+    assert reader.counts == {"start": 2, "rollback": 1, "pause": 1}, "each is counted once"
 
 
 def test_a_start_that_finds_the_run_finished_is_no_news(rundir: RunDirectory) -> None:

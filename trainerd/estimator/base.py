@@ -50,8 +50,7 @@ class BaseEstimator(ABC):
     def __init__(self, model_dir: str | os.PathLike[str] | None, config: RunConfig | None) -> None:
         self._config = _with_model_dir(config, model_dir)
         self._evaluations = EvaluationWriter()
-        said = {name: value for name, value in vars(self._config).items() if name != "session_config"}
-        tf1.logging.info("Using config: %s", said)
+        tf1.logging.info("Using config: %s", vars(self._config))
 
     # ------------------------------------------------------------------ what differs between kinds of models
 
@@ -266,7 +265,7 @@ def _extras(hooks: Sequence[Any] | None, listeners: Sequence[Any] | None) -> Ext
 
 
 def _with_model_dir(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """The settings, with a folder."""
+    """The settings, with a folder and a ConfigProto."""
     if config is not None and not isinstance(config, RunConfig):
         raise ValueError(f"config must be an instance of `RunConfig`, but provided {config}.")
     found = config or RunConfig()
@@ -280,4 +279,5 @@ def _with_model_dir(config: RunConfig | None, model_dir: str | os.PathLike[str] 
     if path is None:
         path = tempfile.mkdtemp()
         tf1.logging.warning("Using temporary folder as model directory: %s", path)
-    return found.replace(model_dir=path)
+    session_config = found.session_config or tf1.ConfigProto(allow_soft_placement=True)
+    return found.replace(model_dir=path, session_config=session_config)

@@ -20,6 +20,19 @@ def is_wanted(config: Any) -> bool:
     return has_cluster and not is_local
 
 
+def start_to_train(config: Any) -> None:
+    """Start the server of a task that trains. The only task of a cluster needs none.
+
+    Raises:
+      ValueError: the settings have no cluster.
+    """
+    cluster = config.cluster_spec.as_dict()
+    if not config.master and sum(len(addresses) for addresses in cluster.values()) == 1:
+        tf.compat.v1.logging.info("Skip starting Tensorflow server as there is only one node in the cluster.")
+    else:
+        start(config)
+
+
 def start(config: Any) -> Any:
     """Start the server.
 

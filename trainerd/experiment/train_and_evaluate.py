@@ -44,7 +44,7 @@ def train_and_evaluate(estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpe
 
     Raises:
       TypeError: an argument has another type.
-      ValueError: TF_CONFIG has a task that there is not.
+      ValueError: TF_CONFIG has a task that there is not, or a second evaluator.
       Paused: a pause was requested; everything is on disk, and the program ends with code 0.
     """
     return TrainAndEvaluate(estimator, train_spec, eval_spec).train_and_evaluate()
@@ -104,6 +104,11 @@ class TrainAndEvaluate(Scheduled):
         }
         if config.task_type not in tasks:
             raise ValueError(f"Task type {config.task_type} is not supported. Supported task types are {sorted(tasks)}")
+        if config.task_type == TaskType.EVALUATOR and config.task_id > 0:
+            raise ValueError(
+                "For distributed training, there can only be one `evaluator` task (with task id 0). Given task id "
+                f"{config.task_id}."
+            )
         tasks[config.task_type]()
         return None, []
 
@@ -122,7 +127,7 @@ class TrainAndEvaluate(Scheduled):
 
     def run_chief(self) -> None:
         """Train, as the task that saves; a master evaluates too."""
-        server.start(self._estimator.config)
+        server.start_to_train(self._estimator.config)
         if self._estimator.config.task_type == TaskType.MASTER:
             self.run_local()
         else:
@@ -130,7 +135,7 @@ class TrainAndEvaluate(Scheduled):
 
     def run_worker(self) -> None:
         """Train, when the workers before have begun."""
-        server.start(self._estimator.config)
+        server.start_to_train(self._estimator.config)
         secs = min(_MOST_SECS, (self._estimator.config.task_id + 1) * _DELAY_SECS)
         tf1.logging.info("Waiting %d secs before starting training.", secs)
         waiting = Waiting()

@@ -62,6 +62,7 @@ class Claim:
         observers: Sequence[Observer] = (),
         moved: Callable[[], None] = lambda: None,
     ) -> None:
+        rundir.rename_old_files()
         request_files.open_to_group(rundir)
         request_files.consume_save(rundir)
         request_files.consume(rundir.set_request)

@@ -143,8 +143,16 @@ class RunDirectory:
 
     @property
     def events(self) -> Path:
-        """What happened to the run, for `trainerd events`."""
-        return self.path / "events.jsonl"
+        """What happened to the run, for `trainerd events`. A run that version 0.2.0 left has it under the old name."""
+        new, old = self.path / "run-events.jsonl", self.path / "events.jsonl"
+        return old if not os.path.lexists(new) and os.path.lexists(old) else new
+
+    def rename_old_files(self) -> None:
+        """Rename what version 0.2.0 named otherwise. Programs take all that `glob("events*")` finds for event files."""
+        old = self.events
+        with contextlib.suppress(OSError):
+            if old.name == "events.jsonl":
+                old.rename(old.with_name(f"run-{old.name}"))
 
     @property
     def writing(self) -> Path:

@@ -1,4 +1,4 @@
-"""What happened to a run: a line of JSON for each event, in `events.jsonl` of the run directory.
+"""What happened to a run: a line of JSON for each event, in `run-events.jsonl` of the run directory.
 
 The file is appended to. When it has grown too large, evaluations and bests are dropped, and its older half if that is
 not enough. A line that a kill or a full disk has torn is passed over.

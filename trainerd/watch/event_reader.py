@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
@@ -27,7 +28,7 @@ class EventReader:
     def __init__(self, rundir: RunDirectory) -> None:
         self.events: tuple[Event, ...] = ()
         self.counts: Counter[str] = Counter()
-        self._path = rundir.events
+        self._rundir = rundir
         self._inode = self._offset = 0
 
     def look(self) -> None:
@@ -36,19 +37,20 @@ class EventReader:
         Raises:
           StorageError: it cannot be read.
         """
-        with storage(f"read {self._path}"):
-            found = safe_paths.lstat(self._path)
+        path = self._rundir.events
+        with storage(f"read {path}"):
+            found = safe_paths.lstat(path)
             if found is None:
                 self.events, self._inode, self._offset = (), 0, 0
             elif (found.st_ino, found.st_size) != (self._inode, self._offset):
                 is_longer = found.st_ino == self._inode and found.st_size > self._offset
-                self._read(self._offset if is_longer else 0, found.st_size)
+                self._read(path, self._offset if is_longer else 0, found.st_size)
                 self._inode = found.st_ino
 
-    def _read(self, known_to: int, size: int) -> None:
+    def _read(self, path: Path, known_to: int, size: int) -> None:
         """Read from where the last look ended; the end alone of a file that has grown by more than is read at once."""
         start = max(known_to, size - MIB)
-        with open_to_read(self._path) as file:
+        with open_to_read(path) as file:
             file.seek(start)
             events, length = run_events.parse(file.read(MIB))
         known = self.events if known_to else ()
