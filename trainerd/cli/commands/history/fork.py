@@ -40,7 +40,7 @@ def command(
 
     With --set, a config for it is written beside the config, with the name of NEWDIR.
     """
-    rundir, folder = options.find_rundir(config_path, logdir), folder.absolute()
+    rundir, folder = options.run_to_change(config_path, logdir), folder.absolute()
     changes = edit.read_changes(said)
     target = Target(choose(rundir, where, metric, line), line)
     require_free(folder)

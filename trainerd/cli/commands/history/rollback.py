@@ -37,7 +37,7 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
 
     Nothing is deleted: what lay ahead is an earlier line of the run from then on.
     """
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.run_to_change(config_path, logdir)
     target = Target(choose(rundir, where, metric, line), line)
     asked = options.asked_rundir(rundir)
     if asked is rundir or rundir.steps():  # else the checkpoints are on the chief's machine, and the chief looks

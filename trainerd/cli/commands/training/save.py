@@ -20,7 +20,7 @@ from trainerd.rundir.lock import read_holder
 @click.option("--wait", is_flag=True, help="Return when the checkpoint is on disk.")
 def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     """Write a checkpoint at the next step and go on training. The same as `touch LOGDIR/save`."""
-    rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
+    rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
     if (holder := read_holder(rundir)) is None:
         start = options.command_line("start", config_path, logdir)
         raise NotRunningError(f"nothing trains in {rundir.path}. `{start}` starts it.")

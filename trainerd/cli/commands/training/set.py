@@ -24,7 +24,7 @@ def command(said: tuple[str, ...], config_path: Path | None, logdir: Path | None
 
     They are kept over a pause. The lineage of each later checkpoint has them.
     """
-    rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
+    rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
     values = set_requests.parse(" ".join(said))
     if (holder := read_holder(rundir)) is None:
         start = options.command_line("start", config_path, logdir)
