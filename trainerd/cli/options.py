@@ -138,8 +138,9 @@ accept_changes_option = click.option(
     is_flag=True,
     help="Go on although the dataset is not the one whose position was saved.",
 )
-
-
+accept_job_option = click.option(
+    "--accept-job", is_flag=True, help="Go on although the newest checkpoint is of another job, or of a renamed one."
+)
 rank_option = click.option(
     "--rank", type=click.IntRange(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
 )
@@ -147,7 +148,8 @@ rank_option = click.option(
 
 def of_a_run(command: Command) -> Command:
     """The options of the commands that train, on all machines."""
-    for option in (accept_changes_option, forever_option, max_steps_option, _new_logdir_option, config_option):
+    options = (accept_job_option, accept_changes_option, forever_option, max_steps_option)
+    for option in (*options, _new_logdir_option, config_option):
         command = option(command)
     return command
 
@@ -158,12 +160,18 @@ def of_training(command: Command) -> Command:
 
 
 def arguments(
-    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+    config_path: Path | None,
+    logdir: Path | None,
+    max_steps: int | None,
+    forever: bool,
+    accept_changes: bool,
+    accept_job: bool,
 ) -> list[str]:
     """The options of a run as they are typed."""
     given = {"--config": config_path, "--logdir": logdir, "--max-steps": max_steps}
     found = [part for name, value in given.items() if value is not None for part in (name, str(value))]
-    return [*found, *["--forever"] * forever, *["--accept-changes"] * accept_changes]
+    flags = {"--forever": forever, "--accept-changes": accept_changes, "--accept-job": accept_job}
+    return [*found, *(name for name, is_given in flags.items() if is_given)]
 
 
 def load_config(config_path: Path | None) -> Config:
@@ -202,6 +210,28 @@ def _is_of_digits(logdir: Path) -> bool:
         state = read_state(RunDirectory(logdir).state)
         return state is not None and state.job == _digits().entry
     return False
+
+
+def config_and_logdir(
+    rundir: RunDirectory, job: str, config_path: Path | None, logdir: Path | None
+) -> tuple[Path | None, Path | None]:
+    """The options with which a start trains this job, and not the one that is in the current folder.
+
+    Args:
+      rundir: the run directory.
+      job: the entry that is trained there; "" if that is not known.
+      config_path, logdir: the options of the present command.
+    """
+    if config_path is not None or logdir is None:
+        return config_path, logdir
+    ctx = click.get_current_context(silent=True)
+    found: Path | None = (ctx.meta.get(_CONFIG) if ctx is not None else None) or _config_of_start(absolute(logdir))
+    if found is None and Path(configs.NAME).exists() and job == _digits().entry:
+        found = _DIGITS
+    with contextlib.suppress(ConfigError):
+        if found is not None and configs.load_rundir(found) == rundir.path:
+            return found, None
+    return found, logdir
 
 
 def config_text(config_path: Path | None) -> str:
@@ -244,7 +274,11 @@ def _digits() -> Config:
 
 
 def overrides(
-    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False
+    logdir: Path | None,
+    max_steps: int | None,
+    forever: bool,
+    accept_changes: bool = False,
+    accept_job: bool = False,
 ) -> Callable[[Config], Config]:
     """The command line's changes of a config, as a function that a reload calls again.
 
@@ -257,7 +291,7 @@ def overrides(
     where = str(absolute(logdir)) if logdir is not None else None  # now: the daemon works in another folder
 
     def apply(config: Config) -> Config:
-        config = replace(config, accept_changes=accept_changes)
+        config = replace(config, accept_changes=accept_changes, accept_job=accept_job)
         if where is not None:
             config = replace(config, logdir=where)
         if max_steps is not None:
