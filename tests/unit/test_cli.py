@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from tests.unit.conftest import Cli, FakeTime
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.cli import requests
+from trainerd.cli import main, requests
 from trainerd.cli.app import COMMANDS
 from trainerd.cli.commands.training import pause, status
 from trainerd.cli.display import Display, render
@@ -87,6 +89,33 @@ def test_without_a_config_it_is_the_digits_job(cli: Cli, tmp_path: Path) -> None
     code, text = cli("status")
     assert code == 69
     assert f"nothing has been trained in {tmp_path}/runs/digits yet" in text
+
+
+@pytest.mark.parametrize(
+    "typed", ["run", "start", "check", "prove", "status", "pause", "doctor", "predict -o x", "fork 1 x"]
+)
+def test_without_a_config_the_first_line_names_the_example(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, typed: str
+) -> None:
+    (tmp_path / "runs").touch()  # no run can begin there
+    for broken in ("trainerd.proof.prove.Proof", "trainerd.cli.commands.jobs.check.rehearse"):
+        monkeypatch.setattr(broken, None)
+    monkeypatch.setitem(sys.modules, "trainerd.sessions.load", None)
+    monkeypatch.chdir(tmp_path)
+    with contextlib.suppress(SystemExit):
+        main(typed.split())
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert "no trainerd.toml" in first and "digits example" in first
+    assert not any("digits example" in line for line in rest)
+    Path("job.py").touch()
+    code, text = cli(*typed.split())
+    assert code == 78 and "`" in text and "init" in text and "digits" not in text
+
+
+def test_a_config_is_written_for_a_job_that_is_there(cli: Cli) -> None:
+    Path("job.py").write_text("mine")
+    assert cli("init", ".")[0] == 0
+    assert Path("job.py").read_text() == "mine" and Path("trainerd.toml").exists()
 
 
 def test_commands_that_steer_say_when_nothing_runs(cli: Cli) -> None:
@@ -356,7 +385,7 @@ def test_a_checkpoint_is_pinned_and_unpinned(cli: Cli, rundir: RunDirectory) -> 
     for step in (1, 2, 3):
         CheckpointStore(rundir).publish(FakeSnapshot(step, 2.0 * step), About("test"))
     where = ("--logdir", str(rundir.path))
-    assert cli("pin", "2", *where) == (0, f"pinned step 2: {rundir.prefix(2)}\n")
+    assert f"pinned step 2: {rundir.prefix(2)}\n" in cli("pin", "2", *where)[1]
     assert cli("pin", "2", *where)[0] == 0, "a pin that is there is no mistake"
     CheckpointStore(rundir, policy=Policy(1)).publish(FakeSnapshot(4, 8.0), About("test"))
     assert rundir.steps() == [4, 2]
@@ -365,7 +394,7 @@ def test_a_checkpoint_is_pinned_and_unpinned(cli: Cli, rundir: RunDirectory) -> 
     assert rundir.pinned() == {2}
     code, text = cli("unpin", "4", *where)
     assert code == 64 and "step 4 is not pinned" in text and "Pinned: 2." in text
-    assert cli("unpin", "2", *where) == (0, "unpinned step 2\n") and not rundir.pinned()
+    assert "unpinned step 2\n" in cli("unpin", "2", *where)[1] and not rundir.pinned()
 
 
 @pytest.mark.parametrize(("reason", "phase"), [("finish", "finished"), ("schedule", "paused")])

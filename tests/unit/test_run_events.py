@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from trainerd.cli.app import cli
-from trainerd.errors import StorageError
+from trainerd.errors import NotRunningError, StorageError
 from trainerd.history.story import Kind as Happened
 from trainerd.history.story import story_of
 from trainerd.rundir import run_events
@@ -138,6 +138,26 @@ def test_the_command_shows_them(rundir: RunDirectory) -> None:
     [found] = json.loads(said("--since", "90m", "--json"))
     assert (found["kind"], found["step"]) == ("save failed", 1200)
     assert "is no span of time" in said("--since", "yesterday")
+
+
+def test_evaluations_do_not_hide_the_other_events(rundir: RunDirectory) -> None:
+    add(rundir, Kind.START, "jobs:job")
+    for step in range(400):
+        add(rundir, Kind.EVALUATION, step=step)
+    add(rundir, Kind.PAUSE, step=400)
+
+    def said(*arguments: str) -> str:
+        return CliRunner().invoke(cli, ["events", str(rundir.path), *arguments], catch_exceptions=False).stdout
+
+    done = CliRunner().invoke(cli, ["events", str(rundir.path)])
+    assert "352 earlier events" in done.stderr and "351 evaluation, 1 start" in done.stderr
+    shown = done.stdout.splitlines()
+    assert len(shown) == 50 and "pause" in shown[-1]
+    assert [line.split()[2] for line in said("--kind", "start", "--kind", "pause").splitlines()] == ["start", "pause"]
+    assert len(said("-n", "60").splitlines()) == 60
+    assert len(json.loads(said("--json"))) == 402 and len(json.loads(said("--json", "-n", "3"))) == 3
+    with pytest.raises(NotRunningError, match="no events of kind rollback"):
+        said("--kind", "rollback")
 
 
 def test_history_shows_pauses_and_crashes_whose_checkpoints_are_gone(rundir: RunDirectory) -> None:

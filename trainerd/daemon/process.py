@@ -33,7 +33,7 @@ from trainerd.errors import (
     full_message,
     headline,
 )
-from trainerd.history import rollback
+from trainerd.history import rollback, run_job
 from trainerd.job.definition import Program
 from trainerd.job.user_code import in_a_line
 from trainerd.loop.contract import Session
@@ -123,6 +123,8 @@ class TrainerProcess:
 
     def run_locked(self, held: lock.Held) -> Outcome:
         """Train, holding the lock already; see `run`."""
+        is_accepted = request_files.consume(self._rundir.accept_job) or self._config.accept_job
+        run_job.require_own_job(self._rundir, self._config.entry, is_accepted=is_accepted)
         self._changes_accepted = request_files.consume(self._rundir.accept_changes)
         self._notifier = Notifier()
         self._watchdog: Watchdog | None = None

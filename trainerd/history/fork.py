@@ -115,6 +115,8 @@ def _fill(staging: RunDirectory, source: RunDirectory, found: Manifest, origin: 
     staging.manifest(found.step).write_bytes(own.to_bytes())
     staging.checkpoint_state.write_bytes(StateFile(found.step, (found.step,)).to_bytes(staging.basename))
     staging.origin.write_bytes(json.dumps(asdict(origin), indent=1).encode() + b"\n")
+    if "entry" in origin.changes:
+        staging.accept_job.touch()
 
 
 def _link(source: Path, target: Path) -> None:

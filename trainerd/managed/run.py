@@ -175,7 +175,9 @@ class ManagedRun(ABC):
         self._step_guard.closing = self._closing
         with contextlib.ExitStack() as stack:
             stack.callback(boundary.retire)
-            reporter = stack.enter_context(self._host.held(self.rundir, [self._saved]))
+            reporter = stack.enter_context(
+                self._host.held(self.rundir, [self._saved], saves=self._keep_settings is not None)
+            )
             if self.rundir is not None:
                 stack.enter_context(open_sessions.holding(self.place, self._abandoned))
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))

@@ -133,13 +133,16 @@ def _since(left: State | None, now: float) -> Goodput:
 
 
 @contextlib.contextmanager
-def claimed(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) -> Iterator[Reporter]:
+def claimed(
+    rundir: RunDirectory, job: str, observers: Sequence[Observer] = (), check: Callable[[], None] = lambda: None
+) -> Iterator[Reporter]:
     """Claim a run directory for this process while the block runs.
 
     Args:
       rundir: the run directory; it is made if it is missing.
       job: what trains there, for `trainerd status`.
       observers: told of every change of the state.
+      check: called with the lock held, before anything is written: it raises if the job may not train there.
 
     Raises:
       InUseError: another process trains there.
@@ -147,6 +150,7 @@ def claimed(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) 
     """
     rundir.create()
     with lock.hold(rundir) as held, undone_in_children(held.close):
+        check()
         claim = Claim(held, rundir, job, observers=observers)
         claim.tell_of_leftovers()
         with called_every(FLUSH_SECS, claim.look, name="state"):

@@ -137,6 +137,11 @@ class RunDirectory:
         return self.path / "accept-changes"
 
     @property
+    def accept_job(self) -> Path:
+        """Touch it before a start: go on although the newest checkpoint is of another job."""
+        return self.path / "accept-job"
+
+    @property
     def log(self) -> Path:
         """The log of all that trained here, whatever started it."""
         return self.path / "trainerd.log"

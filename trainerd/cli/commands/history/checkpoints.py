@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.columns import GAP, lines, width
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
@@ -40,8 +41,8 @@ def command(config_path: Path | None, logdir: Path | None, as_json: bool) -> Non
         is_terminal = sys.stdout.isatty()
         say(table(entries, shutil.get_terminal_size().columns if is_terminal else None))
     else:
-        run = options.command_line("run", config_path, logdir)
-        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. `{run}` writes some.")
+        run = how_to_start(rundir, config_path, logdir, "run")
+        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. {run} writes some.")
 
 
 def table(entries: Sequence[Entry], room: int | None) -> str:

@@ -64,7 +64,7 @@ def command(
     if bool(steps) + every + minima + (since is not None) > 1:
         raise UsageError("choose one of STEP, --all, --minima and --since.")
     config = options.config_of_run(config_path, logdir)
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.run_to_change(config_path, logdir)
     as_owner.require_owner(rundir)
 
     def chosen() -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import completion, options
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
 from trainerd.config import edit
 from trainerd.config import parse as configs
@@ -16,6 +17,8 @@ from trainerd.errors import UsageError
 from trainerd.history.choice import choose
 from trainerd.history.fork import fork, require_free
 from trainerd.history.rollback import Target
+from trainerd.history.run_job import is_program, job_of
+from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage, write_atomic
 
 
@@ -40,18 +43,27 @@ def command(
 
     With --set, a config for it is written beside the config, with the name of NEWDIR.
     """
-    rundir, folder = options.find_rundir(config_path, logdir), folder.absolute()
+    rundir, folder = options.run_to_change(config_path, logdir), folder.absolute()
     changes = edit.read_changes(said)
     target = Target(choose(rundir, where, metric, line), line)
     require_free(folder)
     path, text = _config_of(folder, changes, config_path) if changes else (None, "")
     fork(rundir, target, folder, changes)
     if path is None:
-        say(f"forked {target}: `{options.command_line('run', config_path, folder)}` trains it.")
+        say(f"forked {target}. {_how_to_train(rundir, config_path, logdir, folder)} trains it.")
         return
     with storage(f"write {path}"):
         write_atomic(path, text.encode())
-    say(f"forked {target}: `{options.command_line('run', _short(path))}` trains it.")
+    say(f"forked {target}. `{options.command_line('run', _short(path))}` trains it.")
+
+
+def _how_to_train(rundir: RunDirectory, config_path: Path | None, logdir: Path | None, folder: Path) -> str:
+    """What trains a fork: the command or the program of the run that it is of, with the new folder."""
+    job = job_of(rundir)
+    if job and is_program(job):
+        return f"{how_to_start(rundir, config_path, logdir)} with the run directory {folder}"
+    config, _ = options.config_and_logdir(rundir, job, config_path, logdir)
+    return f"`{options.command_line('run', config, folder)}`"
 
 
 def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) -> tuple[Path, str]:

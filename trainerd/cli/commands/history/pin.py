@@ -24,7 +24,7 @@ from trainerd.system.regular_files import open_to_append
 @options.logdir_option
 def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
     """Keep the checkpoint of STEP, whatever retention says. The same as `touch LOGDIR/model.ckpt-STEP.pin`."""
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.run_to_change(config_path, logdir)
     require_checkpoint(rundir, step)
     pin = rundir.pin(step)
     with storage(f"write {pin}"):

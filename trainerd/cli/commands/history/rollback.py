@@ -11,6 +11,7 @@ import click
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import completion, options, requests
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
 from trainerd.errors import InUseError, UsageError
 from trainerd.history import rollback
@@ -37,7 +38,7 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
 
     Nothing is deleted: what lay ahead is an earlier line of the run from then on.
     """
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.run_to_change(config_path, logdir)
     target = Target(choose(rundir, where, metric, line), line)
     asked = options.asked_rundir(rundir)
     if asked is rundir or rundir.steps():  # else the checkpoints are on the chief's machine, and the chief looks
@@ -45,14 +46,14 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
     rundir, holder = asked, read_holder(asked)
     if request_files.is_asked(rundir.rollback):
         raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
-    start = options.command_line("start", config_path, logdir)
+    start = how_to_start(rundir, config_path, logdir)
     if holder is None and rundir.path.stat().st_uid != os.geteuid():  # what is moved must stay the trainer's own
         Request(target).write(rundir)
         say(f"the next start goes back to {target}.")
         return
     if holder is None:
         _go_back(rundir, target)
-        say(f"went back to {target}. `{start}` goes on there.")
+        say(f"went back to {target}. {start} resumes from there.")
         return
     _ask(rundir, target, holder)
     if not request_files.is_asked(
@@ -61,7 +62,7 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
         say(f"went back to {target}; training goes on from there")
     else:
         requests.wait_for_end(holder)
-        say(f"paused. `{start}` goes on from {target}.")
+        say(f"paused. {start} resumes from {target}.")
 
 
 def _go_back(rundir: RunDirectory, target: Target) -> None:
