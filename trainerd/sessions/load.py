@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ from trainerd.workers.engine.engine import Engine
 
 AnyJob = Job | GraphJob | KerasJob
 
-# TensorFlow looks for devices when it is first used, and remarks on those it does not find; better here than
-# among the lines of the run.
-tf.config.list_logical_devices()
+# A job configures TensorFlow at the top of its module or in its function, so nothing here uses TensorFlow before it.
+# If there is no GPU, TensorFlow logs that as an error when it first looks for one: it looks now, while its messages are
+# not shown. If there is one, the job may still choose it with CUDA_VISIBLE_DEVICES, which TensorFlow then reads.
+if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))):
+    tf.config.list_physical_devices()
 
 
 def open_entry(
