@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -24,8 +25,8 @@ from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
 from trainerd.loop.contract import Exportable, Steps
 from trainerd.sessions.input.iterators import begin_again
-from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, without_files
-from trainerd.sessions.keras.job_checks import checked, data_of
+from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, without_files
+from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of
 from trainerd.sessions.keras.progress import Progress, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
 from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
@@ -46,6 +47,8 @@ class KerasJobSession(FunctionSession):
       job: what to train.
       wrap: maps the job of its steps to the one that is trained. Default: the same.
       writes: whether callbacks that write files are called.
+      max_steps: the step at which training ends; None if it has no such end.
+      trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
 
@@ -59,11 +62,14 @@ class KerasJobSession(FunctionSession):
         *,
         wrap: Callable[[Job], Job] = lambda job: job,
         writes: bool = True,
+        max_steps: int | None = None,
+        trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
         job = checked(job, is_alone=options.get("engine") is None)
-        self._keras = job
+        self._trial_steps = trial_steps
+        self._keras = job if trial_steps is None else dataclasses.replace(job, validation_freq=1)
         self._model = job.model
         self._agreed: Mapping[str, Any] | None = None  # the figures of an epoch, if there are several workers
         self._data, self._size, self._epoch_steps = data_of(job)
@@ -71,9 +77,8 @@ class KerasJobSession(FunctionSession):
         self._progress = Progress()
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         elsewhere = [each for each in job.callbacks if each not in callbacks] if options.get("engine") else []
-        self._callbacks = Callbacks(
-            callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps, elsewhere=elsewhere
-        )
+        epochs = epochs_of(job, self._epoch_steps, max_steps)
+        self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._told_at = timer, -math.inf
         self._remembered: Any = None
         self._before: Any = None  # what callbacks remembered before what is under way between two epochs
@@ -118,7 +123,7 @@ class KerasJobSession(FunctionSession):
         assert progress.epoch_began is not None
         end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
         data_end = progress.input_began + self._size if self._size else math.inf
-        end = min(end, data_end)
+        end = min(end, data_end, progress.epoch_began + (self._trial_steps or math.inf))
         if self._callbacks.wants_batches and before < min(limit, end):
             steps = self._run_batch(before)
         else:
@@ -343,7 +348,7 @@ class KerasJobSession(FunctionSession):
     def _validate(self) -> Mapping[str, Any]:
         job = self._keras
         x, y, weights = keras.utils.unpack_x_y_sample_weight(job.validation_data)
-        with called_at_boundary("the model's evaluate", self.step):
+        with called_at_boundary("the model's evaluate", self.step, raised_in):
             found = self._model.evaluate(
                 x,
                 y,
