@@ -429,10 +429,28 @@ def test_a_rehearsal_goes_past_the_end_of_an_epoch_with_a_validation() -> None:
     lines = list(rehearse(KerasJobSession(job, trial_steps=EPOCH_STEPS), Target.parse("val_mae <= 0.1")))
     assert any("val_mae" in line for line in lines)
     called = [each.partition(" [")[0] for each in marks.seen]
-    assert called[:5] == ["train", "epoch 0", "test", "epoch end 0", "epoch 1"] and marks.params["steps"] == 6
+    assert called[:6] == ["train", "epoch 0", "test", "test", "epoch end 0", "epoch 1"] and marks.params["steps"] == 6
     failing = trainerd.KerasJob(a_model(), shuffled(), callbacks=[Fails()])
     with pytest.raises(JobError, match="callback Fails failed after step 2"):
         list(rehearse(KerasJobSession(failing, trial_steps=EPOCH_STEPS)))
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # a generator's length is not known
+def test_a_rehearsal_names_a_validation_that_does_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
+    draws = np.random.default_rng(1)
+
+    def elements(noise: float) -> Any:
+        yield X + np.float32(draws.normal() * noise), Y
+
+    def rehearsed(noise: float) -> str:
+        spec = (tf.TensorSpec(X.shape), tf.TensorSpec(Y.shape))
+        data = tf.data.Dataset.from_generator(lambda: elements(noise), output_signature=spec)
+        list(rehearse(KerasJobSession(trainerd.KerasJob(a_model(), shuffled(), data), trial_steps=EPOCH_STEPS)))
+        return caplog.text
+
+    assert not rehearsed(0.0)
+    said = rehearsed(1.0)
+    assert "gave other metrics" in said and "mae" in said and "FlatMap" in said
 
 
 @pytest.mark.parametrize("method", ["on_epoch_end", "on_test_begin"])

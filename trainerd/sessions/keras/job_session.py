@@ -25,8 +25,9 @@ from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
 from trainerd.loop.contract import Exportable, Steps
 from trainerd.sessions.input.iterators import begin_again
+from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, without_files
-from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of
+from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of, validation_inputs
 from trainerd.sessions.keras.progress import Progress, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
 from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
@@ -92,6 +93,7 @@ class KerasJobSession(FunctionSession):
         if options.get("engine") is not None:  # whose steps must not have functions in functions
             step = tf.autograph.experimental.do_not_convert(step.python_function)
         super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
+        self._validation = ValidationData(validation_inputs(job), self._data, refuse=bool(options.get("repeats")))
         self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
 
     # ------------------------------------------------------------------ the contract
@@ -164,8 +166,7 @@ class KerasJobSession(FunctionSession):
 
     def score(self) -> dict[str, float]:
         """Validate the model."""
-        found = self._validate()
-        return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+        return _numbers(self._validate())
 
     def exportable(self) -> Exportable:
         """The model, with the data that it is validated and tested with."""
@@ -303,7 +304,7 @@ class KerasJobSession(FunctionSession):
                 logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
             self._call("on_epoch_end", progress.epoch, logs)
         progress.epoch_logs = saveable(logs)
-        figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+        figures = _numbers(logs)
         is_told = (now := self._timer()) - self._told_at >= TELL_SECS
         self._told_at = now if is_told else self._told_at
         level = logging.INFO if is_told else logging.DEBUG  # small epochs come by the dozen in a second
@@ -346,8 +347,18 @@ class KerasJobSession(FunctionSession):
         return number % every == 0 if isinstance(every, int) else number in every
 
     def _validate(self) -> Mapping[str, Any]:
+        if self._trial_steps is None:
+            return self._evaluate()
+        before = Values(self._variables)
+        found = self._evaluate()
+        before.put_back()
+        self._validation.require_same(_numbers(found), _numbers(self._evaluate()))
+        return found
+
+    def _evaluate(self) -> Mapping[str, Any]:
         job = self._keras
         x, y, weights = keras.utils.unpack_x_y_sample_weight(job.validation_data)
+        self._validation.begin()
         with called_at_boundary("the model's evaluate", self.step, raised_in):
             found = self._model.evaluate(
                 x,
@@ -379,13 +390,13 @@ class KerasJobSession(FunctionSession):
     def epoch_logs(self) -> Mapping[str, float]:
         """The numbers that this worker has measured in the epoch that ends at this boundary."""
         logs = self._progress.logs or self._logs()
-        return {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+        return _numbers(logs)
 
     def validation_logs(self) -> Mapping[str, float]:
         """The figures of the validation of that epoch, if it has one."""
         if not self._is_validated():
             return {}
-        return {f"val_{name}": value for name, value in self._validate().items() if isinstance(value, int | float)}
+        return {f"val_{name}": value for name, value in _numbers(self._validate()).items()}
 
     def agree_on(self, logs: Mapping[str, Any]) -> None:
         """Take these figures for those of that epoch."""
@@ -420,3 +431,7 @@ class KerasJobSession(FunctionSession):
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
             self._progress.stopped = ""
+
+
+def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
