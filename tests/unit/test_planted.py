@@ -194,6 +194,7 @@ def test_a_state_of_other_types_is_no_state(held: RunDirectory, cli: Cli, bad: s
 def test_what_can_be_shown_is_shown_as_it_is() -> None:
     for text in ("plain", "ünïcödé 日本 🙂", "a\tb\nc", "a\xa0b"):
         assert printable(text) == text
+    assert printable("\x1b[1mbold\x1b[0m, \x1b[38;5;9mred\x1b[m") == "bold, red"
     assert printable("\x1b\x7f\x85\u2028\ud800\U000e0001") == "\\x1b\\x7f\\x85\\u2028\\ud800\\U000e0001"
 
 

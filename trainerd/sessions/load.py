@@ -64,7 +64,9 @@ def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> S
     return _session_of(job, config, wrap, writes=config.rank == 0, engine=engine)
 
 
-def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -> Session:
+def open_session(
+    config: Config, wrap: Callable[[Job], Job] = lambda job: job, *, trial_steps: int | None = None
+) -> Session:
     """Build the job that the config names, and a session for it, to try it.
 
     Callbacks of a Keras model that write files are left out, since those files belong to the run.
@@ -72,6 +74,7 @@ def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -
     Args:
       config: what to build.
       wrap: maps the job to the one that the session trains; a GraphJob is not mapped.
+      trial_steps: the steps after which an epoch of a Keras model ends, with a validation; None: all of them.
 
     Raises:
       EntryError: the job cannot be had, or cannot be trained; or it is a function that writes its own loop.
@@ -88,7 +91,7 @@ def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -
             f"entry = {config.entry!r} is a function that takes the Supervisor: what it does is only known when it "
             "runs, so it cannot be tried. Try it with a short `max_steps` and another `logdir`."
         )
-    return _session_of(job, config, wrap, writes=False)
+    return _session_of(job, config, wrap, writes=False, trial_steps=trial_steps)
 
 
 def _load(config: Config) -> AnyJob | Program | Scheduled:
@@ -133,6 +136,7 @@ def _session_of(
     wrap: Callable[[Job], Job] = lambda job: job,
     *,
     writes: bool = True,
+    trial_steps: int | None = None,
     engine: Engine | None = None,
 ) -> Session:
     source = source_of(config.entry)
@@ -148,5 +152,6 @@ def _session_of(
     if isinstance(job, KerasJob):
         from trainerd.sessions.keras.job_session import KerasJobSession  # Keras is imported where it is used
 
-        return KerasJobSession(job, wrap=wrap, writes=writes, **options)
+        options |= {"writes": writes, "trial_steps": trial_steps, "max_steps": config.max_steps}
+        return KerasJobSession(job, wrap=wrap, **options)
     return FunctionSession(wrap(job), **options)

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 # TensorFlow's stateful random ops keep a counter in their kernel. Those of tf.random.Generator (StatefulUniform and
 # the like) keep it in a variable, and the stateless ones have none.
-_LOSE_THEIR_PLACE = {
+LOSE_THEIR_PLACE = {
     "AllCandidateSampler",
     "FixedUnigramCandidateSampler",
     "LearnedUnigramCandidateSampler",
@@ -36,7 +36,7 @@ _PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 
 def random_ops(graph: Any) -> list[str]:
     """The kinds of such ops in a graph and the functions that it calls, sorted."""
-    return sorted(kinds_in_steps(graph) & _LOSE_THEIR_PLACE)
+    return sorted(kinds_in_steps(graph) & LOSE_THEIR_PLACE)
 
 
 def calls_python(graph: Any) -> bool:
@@ -61,7 +61,7 @@ def require_kept(graph: Any, *, refuse: bool) -> None:
             "NumPy's random numbers, is in no checkpoint, and after a pause it begins anew. Keep it in variables.",
             extra={"event": "python"},
         )
-    if not (lost := sorted(kinds & _LOSE_THEIR_PLACE)):
+    if not (lost := sorted(kinds & LOSE_THEIR_PLACE)):
         return
     inexact_ops.tell(
         f"the job's step uses {', '.join(lost)}, which keep their place in the random numbers where no checkpoint can "
