@@ -16,7 +16,7 @@ from tests.tensorflow.noting import as_task
 from trainerd.compat import estimator as names
 from trainerd.errors import StorageError
 from trainerd.estimator.checkpoints import step_of as step_of_checkpoint
-from trainerd.estimator.export.saved_model import exports_in
+from trainerd.estimator.export.saved_model import exports_in, write_below
 from trainerd.experiment.early_stopping import read_eval_metrics
 from trainerd.experiment.export.best import best_in
 from trainerd.job.user_code import job_traceback
@@ -224,6 +224,21 @@ def test_a_full_disk_leaves_no_part_of_an_export(tmp_path: Path, monkeypatch: py
     with pytest.raises(StorageError, match="no space left on the device"):
         estimator.export_saved_model(tmp_path / "export", serving_input)
     assert not list((tmp_path / "export").iterdir())
+
+
+def test_two_exports_at_once_below_one_folder_get_names_of_their_own(tmp_path: Path) -> None:
+    stagings, made = [], []
+
+    def write(folder: Path) -> None:
+        stagings.append(folder)
+        (folder / "graph").write_text("a graph")
+        if len(stagings) == 1:
+            made.append(write_below(tmp_path, "model.ckpt-7", write))
+
+    made.append(write_below(tmp_path, "model.ckpt-7", write))
+    assert exports_in(tmp_path) == made and [step_of(path) for path in made] == [7, 7]
+    assert stagings[0].name == stagings[1].name, "the leftovers of one are found by the next, whatever the time"
+    assert sorted(tmp_path.iterdir()) == made
 
 
 def test_a_metric_that_raises_says_what_it_said(tmp_path: Path) -> None:

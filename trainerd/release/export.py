@@ -72,6 +72,7 @@ def release(wanted: Release, folder: Path, packed: Path | None = None) -> Mappin
       EntryError: the job has nothing to export.
       ReleaseError: what was written does not give what the checkpoint gives.
       StorageError: it cannot be written.
+      UsageError: the name is taken, by another export that was faster too.
     """
     session = load.open_session(replace(wanted.config, input_position="restart"))
     session.load(wanted.rundir.prefix(wanted.checkpoint.step))
@@ -83,10 +84,11 @@ def release(wanted: Release, folder: Path, packed: Path | None = None) -> Mappin
             _write(exportable, form, staging / NAMES[form])
         compared = _verified(wanted, exportable, figures, staging, formats)
         _describe(wanted, as_validation(figures), compared, staging)
-        if packed is not None:
-            archive(staging, packed)
-        else:
+        if packed is None:
             put_in_place(staging, folder)
+        else:
+            archive(staging, staging.with_name(packed.name))
+            put_in_place(staging.with_name(packed.name), packed)
     return compared
 
 
