@@ -16,6 +16,10 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.noting import Core, Fitted, as_task, experiment
 from trainerd.estimator.run_config import RunConfig
+from trainerd.experiment import new_checkpoints
+from trainerd.experiment.new_checkpoints import NewCheckpointListener, Throttle
+from trainerd.experiment.records import Summary
+from trainerd.system.elapsed import Elapsed
 
 tf1 = tf.compat.v1
 
@@ -30,13 +34,16 @@ def kind(request: pytest.FixtureRequest) -> type[Any]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that sleeping moves."""
-    now = [1000.0]
+    """A clock that sleeping moves. The wall clock is set back by a day in the first sleep, and stays there."""
+    now, wall = [1000.0], [1e9]
 
     def sleep(secs: float) -> None:
         now[0] += secs
+        wall[0] = 1e9 - 86400
+        assert now[0] < 1e5, "a wait that does not end"
 
-    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: wall[0])
     monkeypatch.setattr(time, "sleep", sleep)
     return now
 
@@ -422,3 +429,20 @@ def test_test(tmp_path: Path, kind: type[Any]) -> None:
     assert made.test() == {"loss": 1.0}
     estimator = made.estimator
     assert estimator.trained[0]["steps"] == 1 and estimator.evaluated[0]["steps"] == 1 and estimator.exported == 1
+
+
+def test_an_evaluation_is_due_in_its_time_although_the_clock_is_set_back(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_checkpoints, "reason_of", lambda model_dir, step: "schedule")
+    monkeypatch.setattr(new_checkpoints, "Elapsed", lambda: Elapsed(time.time, time.monotonic))
+    once = mock.Mock(**{"is_unfinished.return_value": False})
+    once.records.summary = Summary(count=1, last_step=1, last_at=time.time())
+    listener = NewCheckpointListener(once, str(tmp_path), Throttle(secs=100.0))
+    listener.after_save(None, 2)
+    time.sleep(99)
+    listener.after_save(None, 3)
+    assert not once.called
+    time.sleep(1)
+    listener.after_save(None, 4)
+    assert once.call_count == 1

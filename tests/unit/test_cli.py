@@ -221,25 +221,43 @@ def test_a_save_is_waited_for(rundir: RunDirectory, clock: FakeTime) -> None:
         def serve() -> None:
             request = rundir.save.read_text().split()
             rundir.save.unlink()
-            State(answer=Answer(request, 7, None)).write(rundir.state)
+            State(answers=[Answer(request, 7, None)]).write(rundir.state)
 
         clock.on_sleep = [lambda: None, serve]
         answer = requests.ask_for_save(rundir, holder, sleep=clock.sleep)
     assert answer.step == 7
 
 
-def test_a_save_whose_answer_was_overtaken_is_asked_for_again(rundir: RunDirectory, clock: FakeTime) -> None:
+def test_an_answer_is_found_behind_later_ones(rundir: RunDirectory, clock: FakeTime) -> None:
     with lock.hold(rundir) as held:
         holder = held.name_holder(os.getpid())
 
-        def serve_and_forget() -> None:
+        def serve() -> None:
+            ids = rundir.save.read_text().split()
             rundir.save.unlink()
-            State(answer=Answer(["another"], 7, None)).write(rundir.state)
+            State(answers=[Answer(ids, 7, None), Answer(["another"], 8, None)]).write(rundir.state)
+
+        clock.on_sleep = [serve]
+        answer = requests.ask_for_save(rundir, holder, sleep=clock.sleep)
+    assert answer.step == 7 and not rundir.save.exists()
+
+
+def test_a_save_that_was_lost_is_asked_for_again_with_its_id(rundir: RunDirectory, clock: FakeTime) -> None:
+    with lock.hold(rundir) as held:
+        holder = held.name_holder(os.getpid())
+
+        asked: list[str] = []
+
+        def lose() -> None:
+            asked.extend(rundir.save.read_text().split())
+            rundir.save.unlink()
+            State(answers=[Answer(["another"], 7, None)]).write(rundir.state)
 
         def serve() -> None:
-            State(answer=Answer(rundir.save.read_text().split(), 9, None)).write(rundir.state)
+            assert rundir.save.read_text().split() == asked
+            State(answers=[Answer(asked, 9, None)]).write(rundir.state)
 
-        clock.on_sleep = [serve_and_forget, *[lambda: None] * 110, serve]
+        clock.on_sleep = [lose, *[lambda: None] * 110, serve]
         assert requests.ask_for_save(rundir, holder, sleep=clock.sleep).step == 9
 
 

@@ -212,6 +212,22 @@ def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -
     assert run.events.begun_at == 20
 
 
+def test_a_rollback_that_is_asked_for_twice_with_one_id_happens_once(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50, **KEEPS})
+    run.steer()
+    asks = [36, 45]
+
+    def ask(step: int) -> None:
+        if asks and step == asks[0]:
+            asks.pop(0)
+            Request(Target(20), "an id").write(rundir)
+            run.flag.raise_for(Raised.ROLLBACK)
+
+    run.session._on_step = ask
+    assert run.train().phase is Phase.FINISHED
+    assert not asks and [line.number for line in lines.lines(rundir)] == [1] and not rundir.rollback.exists()
+
+
 def test_a_run_that_cannot_go_back_says_so_and_trains_on(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 50, **KEEPS})
     run.steer()

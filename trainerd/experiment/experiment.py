@@ -210,7 +210,7 @@ class Experiment(Scheduled):
         return self._train(delay_secs, [], [])
 
     def _train(self, delay_secs: float | None, hooks: list[Any], listeners: list[Any]) -> Any:
-        start, config = time.time(), self._estimator.config
+        start, config = time.monotonic(), self._estimator.config
         if server.is_wanted(config):
             server.start(config)
         extra = list(hooks)
@@ -222,7 +222,7 @@ class Experiment(Scheduled):
             else:
                 delay_secs = min(60, task_id * 5)
         if delay_secs > 0:
-            tf1.logging.info("Waiting %d secs before starting training.", delay_secs - (time.time() - start))
+            tf1.logging.info("Waiting %d secs before starting training.", delay_secs - (time.monotonic() - start))
             with self._waiting.listening():
                 self._waiting.sleep(delay_secs)
         return self._call_train(

@@ -76,8 +76,9 @@ class Claim:
         self._state_file = StateFile(rundir)
         goodput = _since(left, time.time())
         first = State(host=socket.gethostname(), **holder.__dict__, logdir=str(rundir.path), job=job, goodput=goodput)
-        memory = left.memory_bytes if left is not None else 0  # shown where the run is over, and nothing is trained
-        state = before(replace(first, memory_bytes=memory))
+        if left is not None:  # the memory is shown if the run is over; a command may not have read its answer yet
+            first = replace(first, memory_bytes=left.memory_bytes, answers=left.answers)
+        state = before(first)
         self._start = f"{job}, pid {holder.pid}"
         self._started_at: float | None = time.time()  # None once that is noted
         self.reporter = Reporter(state, [self._state_file.observe, self._note, *observers])
