@@ -56,8 +56,7 @@ def test_root_runs_the_code_of_a_job_as_the_user_of_its_service(service: NewServ
     one = service("jobs:evaluated")
     one.systemctl("start")
     one.systemctl("stop")
-    typed = [TRAINERD, "evaluate", "--config", one.config]
-    refused = one.machine.run(*typed, check=False)
+    refused = one.machine.run(TRAINERD, "evaluate", "--config", one.config, check=False)
     assert refused.returncode == 64 and "which root does not do" in refused.stderr, refused.stderr
     [advice] = [line.strip() for line in refused.stderr.splitlines() if "systemd-run" in line]
     done = one.machine.run("bash", "-c", advice.removeprefix("sudo "))
