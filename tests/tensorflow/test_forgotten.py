@@ -185,7 +185,7 @@ def test_a_variable_that_the_step_changes_and_no_checkpoint_holds_is_told(
         FunctionSession(forgetful(kind), repeats=True)
     else:
         name = "a lookup table" if "table" in kind else "lost"
-        assert f": {name}. " in caplog.text and "kept" not in caplog.text and "'read" not in caplog.text
+        assert f": {name} (" in caplog.text and "kept (" not in caplog.text and "'read" not in caplog.text
         with pytest.raises(EntryError, match=name):
             FunctionSession(forgetful(kind), repeats=True)
 
@@ -258,7 +258,7 @@ def test_a_queue_that_a_step_changes_is_told_of(caplog: pytest.LogCaptureFixture
 
     job = trainerd.Job(step, state={"total": total})
     FunctionSession(job)
-    assert "the step changes what is not in the state: a queue." in caplog.text
+    assert "the step changes what is not in the state: a queue (" in caplog.text
     with pytest.raises(EntryError, match=r"deterministic = true.*a queue"):
         FunctionSession(job, repeats=True)
 
@@ -282,4 +282,4 @@ def test_what_a_program_changes_and_does_not_save_is_told_of(tmp_path: Path, cap
         run.run(step)
         run.run(step, steps=3)
     told = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "forgotten"]
-    assert len(told) == 1 and "what is not in the checkpoint: lost/count, lost/total." in told[0]
+    assert len(told) == 1 and "what is not in the checkpoint: lost/count (" in told[0] and ", lost/total (" in told[0]

@@ -248,4 +248,4 @@ def test_an_evaluation_that_changes_the_graphs_variables_is_told_of(
     fetches = [loss, job.train_op] if changes else [loss]
     looking = replace(job, evaluate=lambda session: {"loss": session.run(fetches)[0]})
     list(measured(GraphJobSession(looking), refuse=False))
-    assert ("the evaluation changes the state: the variable 'beta1_power'" in caplog.text) == changes
+    assert ("the evaluation changed the state: the variable 'beta1_power'" in caplog.text) == changes

@@ -313,13 +313,13 @@ def test_what_changes_the_state_is_told_of_once(rundir: RunDirectory, caplog: py
     one.meanwhile = change
     one.train()
     told = [record.message for record in caplog.records if getattr(record, "event", "") == "changes-state"]
-    assert len(told) == 1 and "the evaluation changes the state: the variable 'value'" in told[0]
+    assert len(told) == 1 and "the evaluation changed the state: the variable 'value'" in told[0]
 
 
 def test_what_changes_the_state_is_refused_where_runs_are_to_repeat(rundir: RunDirectory) -> None:
     one = Guarded(rundir, {**KEYS, "deterministic": True, "seed": 1})
     one.meanwhile = lambda step: setattr(one.session, "value", 7.0)
-    with pytest.raises(JobError, match="deterministic = true, and the evaluation changes"):
+    with pytest.raises(JobError, match="deterministic = true, and the evaluation changed"):
         one.train()
     assert saved(rundir) == []
 

@@ -37,7 +37,7 @@ class Snapshot(Protocol):
         ...
 
     def first_change(self, later: Any) -> str | None:
-        """The name of a variable whose value differs in a later snapshot of the same model; None if none does."""
+        """Return what differs in a later snapshot of the same model, in words; None if nothing does."""
         ...
 
     def release(self) -> None:

@@ -76,7 +76,8 @@ def is_users(error: BaseException) -> bool:
     return isinstance(error, FAILURES)
 
 
-def _is_the_users(file: str) -> bool:
+def is_users_file(file: str) -> bool:
+    """Return whether a source file is the user's: not trainerd's, a library's, or made by TensorFlow."""
     if file.startswith(_EXAMPLES):
         return True
     if Path(file).name.startswith("__autograph_generated_file"):  # in the folder for temporary files
@@ -88,7 +89,7 @@ def job_traceback(error: BaseException) -> str:
     """An exception's type, message and cause, with the frames of the user's own files only."""
     parts: list[str] = []
     for one in _chain(error):
-        frames = [f for f in traceback.extract_tb(one.__traceback__) if _is_the_users(f.filename)]
+        frames = [f for f in traceback.extract_tb(one.__traceback__) if is_users_file(f.filename)]
         text = "Traceback (most recent call last):\n" + "".join(traceback.format_list(frames)) if frames else ""
         if isinstance(one, SyntaxError):
             parts.append(text + "".join(traceback.format_exception_only(one)))
@@ -127,7 +128,7 @@ def own_message(message: str) -> str:
     for line in without_colours(message).splitlines():
         frame = _FRAME.match(line)
         if frame:
-            drop_source = not _is_the_users(frame["file"])
+            drop_source = not is_users_file(frame["file"])
             if not drop_source:
                 kept.append(line)
         elif drop_source and line.startswith("    "):

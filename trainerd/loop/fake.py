@@ -38,7 +38,7 @@ class FakeSnapshot:
 
     def first_change(self, later: FakeSnapshot) -> str | None:
         """The number."""
-        return None if later.value == self.value else "value"
+        return None if later.value == self.value else "the state: the variable 'value'"
 
     def release(self) -> None:
         """It holds nothing."""

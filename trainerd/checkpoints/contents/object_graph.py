@@ -119,6 +119,15 @@ def variables_among(objects: Iterable[Any]) -> list[Any]:
     return found
 
 
+def handles_of(objects: Iterable[Any]) -> set[int]:
+    """Return the identities of the handles of objects: variables, lookup tables and iterators."""
+    found = list(objects)
+    handles = [variable.handle for variable in variables_among(found)]
+    handles += [each.resource_handle for each in found if hasattr(each, "resource_handle")]
+    handles += [each._iterator_resource for each in found if isinstance(each, tf.data.Iterator)]
+    return set(map(id, handles))
+
+
 def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:
     if isinstance(owner, saveable_object_util.SaveableCompatibilityConverter):
         owner = owner.obj

@@ -7,7 +7,7 @@ when a later step writes to the variable.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import xxhash
 from trainerd.checkpoints.contents.keras_variables import is_of_metrics
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY
 from trainerd.checkpoints.contents.state_readers import reader_of
+from trainerd.checkpoints.contents.unsaved_state import Unsaved
 from trainerd.checkpoints.format import bundle_writer
 from trainerd.checkpoints.format.bundle_writer import Form, Item
 
@@ -32,11 +33,13 @@ class TensorSnapshot:
       step: the global step of the boundary.
       items: what goes into the file.
       refuse_nan: whether a tensor that holds a NaN must not be saved.
+      unsaved: what the step reads and the file does not hold, by its name in words.
     """
 
     step: int
     items: Sequence[Item]
     refuse_nan: bool = True
+    unsaved: Mapping[str, Sequence[tf.Tensor]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -51,9 +54,12 @@ class TensorSnapshot:
         """See `Snapshot`. Metrics of Keras begin anew with what is measured; an input reads ahead by itself."""
         for before, after in zip(self.items, later.items, strict=True):
             name = before.key.split("/.ATTRIBUTES")[0]
-            reads_ahead = name == "iterator" or name.startswith(OF_WORKER)
+            reads_ahead = before.tensor.dtype == tf.variant or name.startswith(OF_WORKER)
             if not (is_of_metrics(before.key) or reads_ahead) and not _are_same(before.tensor, after.tensor):
-                return name
+                return f"the state: the variable {name!r}"
+        for what, tensors in self.unsaved.items():
+            if not all(map(_are_same, tensors, later.unsaved[what])):
+                return f"what the step reads and no checkpoint holds: {what}"
         return None
 
     def release(self) -> None:
@@ -76,13 +82,22 @@ class Snapshotter:
       checkpoint: tracks the state. What it tracks must not change afterwards.
       hidden: variables that it does not track, by their keys in the file.
       refuse_nan: whether a snapshot that holds a NaN must not be written.
+      unsaved: what the step reads and the checkpoint does not track. It is compared, and not written.
 
     Raises:
       EntryError: a part cannot be saved.
     """
 
-    def __init__(self, checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], *, refuse_nan: bool = True) -> None:
+    def __init__(
+        self,
+        checkpoint: tf.train.Checkpoint,
+        hidden: Mapping[str, Any],
+        *,
+        refuse_nan: bool = True,
+        unsaved: Unsaved | None = None,
+    ) -> None:
         self._refuse_nan = refuse_nan
+        self._unsaved = unsaved or Unsaved()
         self._reader = reader_of(checkpoint, hidden)
         forms = [Form.of(tf.as_dtype(dtype), tf.TensorShape(shape)) for _, dtype, shape in self._reader.specs]
         self._items = list(zip(self.keys, self._reader.slices, forms, strict=True))
@@ -109,4 +124,4 @@ class Snapshotter:
         items = [Item(key, slices, value, form) for (key, slices, form), value in zip(self._items, values, strict=True)]
         object_graph = self._reader.object_graph
         graph = Item(GRAPH_KEY, "", tf.constant(object_graph), Form(tf.string, len(object_graph)))
-        return TensorSnapshot(step, [*items, graph], self._refuse_nan)
+        return TensorSnapshot(step, [*items, graph], self._refuse_nan, self._unsaved.read())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.errors import JobError
@@ -16,18 +17,21 @@ SHARE = 0.01  # of what is looked at, that the look may cost
 
 
 class StateCheck:
-    """Looks once at each.
+    """Checks each of them as long as it changes nothing: one may change something at its third call.
 
     Args:
       refuse: whether such a change is an error: the run is to repeat exactly.
+      timer: seconds on a clock that is never set.
     """
 
-    def __init__(self, *, refuse: bool) -> None:
+    def __init__(self, *, refuse: bool, timer: Callable[[], float] = time.monotonic) -> None:
         self._refuse = refuse
-        self._looked_at = set[str]()
+        self._timer = timer
+        self._reported = set[str]()
+        self._secs: dict[str, float] = {}  # that the last check took
 
     def look(self, what: str, before: Snapshot, session: Model, took: float, cost: float) -> None:
-        """Check the state, if that costs little or a change is an error.
+        """Check the state, if that costs little. If a change is an error, check it the first time in any case.
 
         Args:
           what: what was done.
@@ -39,10 +43,13 @@ class StateCheck:
         Raises:
           JobError: the state has changed, and that is an error.
         """
-        if what in self._looked_at or not (self._refuse or 2 * cost <= SHARE * took):
+        is_cheap = max(2 * cost, self._secs.get(what, 0.0)) <= SHARE * took
+        if what in self._reported or not (is_cheap or (self._refuse and what not in self._secs)):
             return
-        self._looked_at.add(what)
-        require_unchanged(what, before, session, refuse=self._refuse)
+        begun = self._timer()
+        if require_unchanged(what, before, session, refuse=self._refuse):
+            self._reported.add(what)
+        self._secs[what] = self._timer() - begun
 
 
 @contextlib.contextmanager
@@ -56,24 +63,25 @@ def unchanged(what: str, session: Model, *, refuse: bool) -> Iterator[None]:
         before.release()
 
 
-def require_unchanged(what: str, before: Snapshot, session: Model, *, refuse: bool) -> None:
-    """Name the variable that has changed, if one has.
+def require_unchanged(what: str, before: Snapshot, session: Model, *, refuse: bool) -> bool:
+    """Warn of what has changed; return whether something has.
 
     Raises:
-      JobError: one has, and `refuse` says that this is an error.
+      JobError: something has, and `refuse` says that this is an error.
     """
     after = session.snapshot()
     try:
-        name = before.first_change(after)
+        changed = before.first_change(after)
     finally:
         after.release()
-    if name is None:
-        return
+    if changed is None:
+        return False
     text = (
-        f"{what} changes the state: the variable {name!r} is another after it. What is trained then depends on when it "
-        "is made. Call the model with training=False, draw no numbers from a generator of the state, and read no batch "
-        "from the training's input"
+        f"{what} changed {changed}. What is trained then depends on when it runs. Call the model with training=False, "
+        "draw no numbers from a generator of the state, and read no batch from the training's input. What the training "
+        "depends on, change in the step"
     )
     if refuse:
         raise JobError(f"deterministic = true, and {text}", step=session.step, sound=False)
     log.warning("%s", text, extra={"event": "changes-state"})
+    return True

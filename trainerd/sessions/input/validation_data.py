@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import inexact_ops
-from trainerd.checkpoints.contents.random_ops import LOSE_THEIR_PLACE
+from trainerd.checkpoints.contents.stateful_ops import RANDOM
 from trainerd.sessions.input.iterator_state import setter_of_drawn
 from trainerd.sessions.input.pipeline import describe, graphs_of, is_reshuffled, stage_name, stages
 from trainerd.sessions.input.shuffle_order import has_seed
@@ -94,9 +94,9 @@ def _reasons_of(stage: tf.data.Dataset) -> list[str]:
     if name == "Random" and getattr(stage, "_rerandomize", None):
         found.append("a Dataset.random(rerandomize_each_iteration=True)")
     for node in (node for graph in graphs_of(stage) for node in _nodes(graph)):
-        if node.op in LOSE_THEIR_PLACE and name.startswith("Parallel"):
+        if node.op in RANDOM and name.startswith("Parallel"):
             found.append(f"{node.op} in a {name}, which draws in any order")
-        elif node.op in LOSE_THEIR_PLACE and not (node.attr["seed"].i or node.attr["seed2"].i):
+        elif node.op in RANDOM and not (node.attr["seed"].i or node.attr["seed2"].i):
             found.append(f"{node.op} without a seed")
         elif node.op.startswith(_CHANGE) and node.op not in _CHANGE_NOTHING:
             found.append("a function that changes a variable (a tf.random.Generator, a layer that augments)")

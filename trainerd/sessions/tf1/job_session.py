@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainerd.checkpoints.contents.graph_digest import digest_of
-from trainerd.checkpoints.contents.random_ops import require_kept
+from trainerd.checkpoints.contents.unsaved_state import require_saved_in
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import GraphJob
 from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
@@ -69,7 +69,7 @@ class GraphJobSession(GraphModel):
         for name, variable in job.settable.items():
             if not hasattr(variable, "load") or variable.shape.rank != 0:
                 raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
-        require_kept(job.graph, refuse=repeats)
+        require_saved_in(job.graph, self._fetches, self._state.saved_nodes, refuse=repeats)
         job.graph.finalize()
 
     # ------------------------------------------------------------------ the contract
@@ -149,8 +149,7 @@ class GraphJobSession(GraphModel):
 
     def fingerprint(self) -> dict[str, str]:
         """A digest of what is saved of the graph, and of the job's source."""
-        fetches = [self._job.train_op, *(tf.convert_to_tensor(value) for value in self._job.metrics.values())]
-        built = digest_of([self._job.graph], fetches)
+        built = digest_of([self._job.graph], self._fetches)
         return {"job.source": self._source, "job.graph": built, **super().fingerprint()}
 
     def evaluate(self) -> dict[str, float]:
@@ -221,6 +220,11 @@ class GraphJobSession(GraphModel):
             ) from error
 
     # ------------------------------------------------------------------ building
+
+    @property
+    def _fetches(self) -> list[Any]:
+        """The operations and tensors that each step runs."""
+        return [self._job.train_op, *(tf.convert_to_tensor(value) for value in self._job.metrics.values())]
 
     def _set_raised(self, raised: bool) -> None:
         self._is_raised = raised

@@ -57,6 +57,7 @@ class GraphState:
     Attributes:
       writes_meta_graph: whether the graph is written with each checkpoint.
       has_initializers: whether something in it initializes iterators.
+      saved_nodes: the names of the nodes whose values or positions are saved.
 
     Raises:
       ValueError: the Saver writes a format that TensorFlow itself has given up.
@@ -94,6 +95,7 @@ class GraphState:
                     tensors=[*self._kept, *self._states],
                 )
             self._forget = tf.group([tf.raw_ops.DeleteSessionTensor(handle=handle) for handle in self._fed])
+        self.saved_nodes = {op.name for op in ancestors(tensors)} | {position.name for position in self._positions}
         specs = sorted(f"{key} {t.dtype.base_dtype.name} {t.shape}" for key, t in zip(keys, tensors, strict=False))
         for why, names in unsound_iterators(graph).items() if self._positions else ():
             self._lost |= set(names)
@@ -211,12 +213,13 @@ class GraphState:
             prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
 
     def first_change(self, before: GraphSnapshot, after: GraphSnapshot) -> str | None:
-        """The key of the first variable whose value differs in two snapshots; None if none does."""
+        """Return the first variable whose value differs in two snapshots, in words; None if none does."""
         if not before.handles or not after.handles:
             return None  # given back already, or the session keeps none
         ones, others = (_run(each.session, self._kept, each.handles) for each in (before, after))
         pairs = zip(self._keys, ones, others, strict=True)
-        return next((key for key, one, other in pairs if not _are_same(np.asarray(one), np.asarray(other))), None)
+        changed = (key for key, one, other in pairs if not _are_same(np.asarray(one), np.asarray(other)))
+        return next((f"the state: the variable {key!r}" for key in changed), None)
 
     @cached_property
     def meta_graph(self) -> Any:

@@ -22,8 +22,8 @@ from trainerd.checkpoints.contents.keras_variables import (
     restore_hidden,
 )
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
-from trainerd.checkpoints.contents.random_ops import calls_python, require_kept
-from trainerd.checkpoints.contents.unsaved_variables import require_held
+from trainerd.checkpoints.contents.random_ops import calls_python
+from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
 from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError, JobError
@@ -94,7 +94,6 @@ class FunctionSession:
             self._require_endless()
         self._step = self._trace()
         self._loop = self._make_loop([LOSS] if stop_on_nan else [])
-        require_kept(self._step.graph, refuse=repeats)
         self._has_read = False  # since it was made or restored
         self._exact_input = exact_input and self._iterator is not None
         if self._exact_input:
@@ -103,12 +102,13 @@ class FunctionSession:
             begin_order(job.dataset, begins_again=self.has_epochs)
         self._restores_input = self._exact_input and restores_input
         self._checkpoint = self._make_checkpoint(with_input=self._exact_input)
+        self._begin_iterators(refuse=repeats)
         tracked = variables_among(own_objects(self._checkpoint))
         self._hidden = hidden_variables(self._job.state, tracked)
         if engine is not None:
             engine.own([*tracked, *self._hidden.values()])
         held = [*tracked_objects(self._checkpoint), *self._hidden.values(), *self._passing]
-        require_held(self._step.graph, held, refuse=repeats)
+        self._unsaved = require_saved(self._step.graph, held, refuse=repeats)
         self._numbers = Numbers(job.state, job.settable)
         self._refuse_nan = stop_on_nan
 
@@ -138,7 +138,7 @@ class FunctionSession:
     @cached_property
     def _snapshotter(self) -> Snapshotter:
         """Made when it is needed: what only evaluates or exports saves nothing."""
-        return Snapshotter(self._checkpoint, self._hidden, refuse_nan=self._refuse_nan)
+        return Snapshotter(self._checkpoint, self._hidden, refuse_nan=self._refuse_nan, unsaved=self._unsaved)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -203,6 +203,8 @@ class FunctionSession:
             restore_order(self._job.dataset, self._iterator, self._passes)
         elif self._has_read and self._iterator is not None and not is_live:
             begin_again(self._job.dataset, self._iterator)
+        for iterator in self._iterators_in_state():
+            restore_order(pipeline.dataset_of(iterator), iterator)
         self._has_read = False
         self._loop.settle()
 
@@ -386,6 +388,24 @@ class FunctionSession:
             )
             parts["iterator"] = self._iterator
         return tf.train.Checkpoint(**parts)
+
+    def _iterators_in_state(self) -> list[Any]:
+        """The iterators of the job's state, beside that of its dataset."""
+        tracked = tracked_objects(self._checkpoint)
+        return [each for each in tracked if isinstance(each, tf.data.Iterator) and each is not self._iterator]
+
+    def _begin_iterators(self, *, refuse: bool) -> None:
+        """Check and prepare the iterators of the state, as that of the dataset.
+
+        Raises:
+          EntryError: the position of one cannot be saved; or a shuffle has no seed, and `refuse` is true.
+        """
+        for iterator in self._iterators_in_state():
+            require_saveable(iterator, "leave its iterator out of the state")
+            dataset = pipeline.dataset_of(iterator)
+            warn_of_lost_order(dataset)
+            require_seeds(dataset, refuse=refuse)
+            begin_order(dataset)
 
     @property
     def _passing(self) -> list[Any]:

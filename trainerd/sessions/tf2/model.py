@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects
-from trainerd.checkpoints.contents.unsaved_variables import require_held
+from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
 from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError
@@ -137,14 +137,14 @@ class CheckpointModel:
         self.runs = self._restored.restored_at = step
 
     def warn_of_forgotten(self, graph: Any, where: str = "the checkpoint") -> None:
-        """Say which variables a step changes that are not saved.
+        """Warn of what a step changes and is not saved.
 
         Args:
           graph: that of the step.
           where: what they would have to be in.
         """
         held = [*tracked_objects(self._checkpoint), *self.variables()]
-        require_held(graph, held, refuse=False, where=where)
+        require_saved(graph, held, refuse=False, where=where)
 
     def variables(self) -> list[Any]:
         """All that are saved, as far as they are made."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.random_ops import calls_python, require_kept
+from trainerd.checkpoints.contents.random_ops import calls_python
 from trainerd.loop.contract import Steps
 from trainerd.managed.step_guard import StepGuard
 from trainerd.sessions.tf1.callables import LIMIT
@@ -193,7 +193,6 @@ class StepSession:
 
     def _traced(self, function: _Function, traced: Any) -> None:
         if not function.is_traced:
-            require_kept(traced.graph, refuse=False)
             self._model.calls_python |= calls_python(traced.graph)
             self._model.variables_made()
             self._model.settle()

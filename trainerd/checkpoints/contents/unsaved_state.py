@@ -1,0 +1,215 @@
+"""Finds what a step changes and no checkpoint holds: after a pause it starts over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.checkpoints.contents import inexact_ops
+from trainerd.checkpoints.contents.graph_walk import Node, Use, Walk, walk
+from trainerd.checkpoints.contents.object_graph import handles_of
+from trainerd.checkpoints.contents.op_places import described
+from trainerd.checkpoints.contents.stateful_ops import PYTHON, RANDOM, READS_FILES, VARIABLES, WRITES_FILES
+
+_SHOWN = 5  # names in a message
+_COMPARED = 10_000  # keys of a lookup table: of a larger one, the size alone is compared
+# What the ops change whose kind matches.
+_WORDS = {
+    "LookupTable": "a lookup table",
+    "Queue": "a queue",
+    "Iterator": "an iterator",
+    "StackP": "a stack",
+    "Barrier": "a barrier",
+    "Stage|Unstage": "a staging area",
+    "Accumulator": "an accumulator",
+    "Reader": "a file reader",
+    "Dataset": "a dataset",
+    "WriteFile|Save": "a file",
+}
+
+
+@dataclass(frozen=True)
+class Unsaved:
+    """What a step uses and no checkpoint holds.
+
+    Attributes:
+      variables: those that it reads, by their names.
+      tables: the lookup tables that it reads: the handle, and the types of keys and values.
+    """
+
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    tables: Sequence[tuple[Any, int, int]] = ()
+
+    def read(self) -> dict[str, list[tf.Tensor]]:
+        """Return the values now, by their names in words. Later steps do not change them."""
+        found = {f"the variable {name!r}": [tf.convert_to_tensor(each)] for name, each in self.variables.items()}
+        return found | {f"lookup table {n}": _content(*table) for n, table in enumerate(self.tables, 1)}
+
+
+def require_saved(graph: Any, held: Iterable[Any], *, refuse: bool, where: str = "the state") -> Unsaved:
+    """Warn of what a function changes and no checkpoint holds: random ops, Python, and state that is not in `held`.
+
+    Args:
+      graph: the `FuncGraph` of the function.
+      held: the objects that a checkpoint holds.
+      refuse: whether that is an error.
+      where: where they should be, for the message.
+
+    Raises:
+      EntryError: there is some, and `refuse` says that this is an error.
+    """
+    known = handles_of(held)
+    lost = {inside.op.name: outside for outside, inside in graph.captures if id(outside) not in known}
+    variables = {id(variable.handle): variable for variable in graph.variables}
+    names = {name: variables[id(each)].name.removesuffix(":0") for name, each in lost.items() if id(each) in variables}
+    definition = graph.as_graph_def()
+    saved = {node.name for node in definition.node if node.op == "Placeholder"} - lost.keys()
+    found = walk(definition)
+    datasets = {
+        _described_dataset(name, outside, graph)
+        for name, outside in lost.items()
+        if outside.dtype == tf.variant and hasattr(outside, "numpy") and _has_state(outside)
+    }
+    _tell(found, graph, saved, names, datasets, refuse=refuse, where=where)
+    changed = {node.name for use in found.changes for node in use.handles}
+    return Unsaved(
+        {name: variables[id(lost[node])] for node, name in names.items() if node not in changed},
+        [table for node, table in _tables(found, lost).items() if node not in changed],
+    )
+
+
+def require_saved_in(graph: Any, fetches: Iterable[Any], saved: Collection[str], *, refuse: bool) -> None:
+    """Do the same for a graph of TensorFlow 1.
+
+    Args:
+      graph: the `tf.Graph`.
+      fetches: the operations and tensors that a step runs.
+      saved: the names of the nodes that make a handle of what a checkpoint holds.
+      refuse: whether it is an error.
+
+    Raises:
+      EntryError: there is some, and `refuse` says that this is an error.
+    """
+    roots = [fetch.name if isinstance(fetch, tf.Operation) else fetch.op.name for fetch in fetches]
+    found = walk(graph.as_graph_def(), roots)
+    _tell(found, graph, saved, {}, (), refuse=refuse, where="the Saver")
+
+
+def _tell(
+    found: Walk,
+    graph: Any,
+    saved: Collection[str],
+    names: Mapping[str, str],
+    others: Iterable[str],
+    *,
+    refuse: bool,
+    where: str,
+) -> None:
+    """Warn of what a walk has found.
+
+    Args:
+      found: the result of the walk.
+      graph: the graph that it began with.
+      saved: the names of its nodes whose handles are of what is saved.
+      names: the names of variables, by the nodes that bring them into the graph.
+      others: what is lost beside them, in words.
+      refuse: whether it is an error.
+      where: where it should be.
+    """
+    random = [use.node for use in found.changes if use.node.op in RANDOM]
+    python = [use.node for use in found.changes if use.node.op in PYTHON]
+    if python:
+        inexact_ops.tell(
+            f"the step calls Python ({_listed(described(node, graph) for node in python)}): what that keeps, such as "
+            "an environment or NumPy's random numbers, is in no checkpoint, and after a pause it starts over. Keep it "
+            "in variables. If it keeps nothing, say so: tf.numpy_function(..., stateful=False).",
+            refuse=refuse,
+            event="python",
+        )
+    if random:
+        inexact_ops.tell(
+            f"the job's step uses {_listed(described(node, graph) for node in random)}, which keep their place in the "
+            "random numbers where no checkpoint can reach: after a pause they start over. Use a tf.random.Generator "
+            "that is in the job's state, tf.random.stateless_*, or Keras layers with their own seed generators.",
+            refuse=refuse,
+            event="random-ops",
+        )
+    changed = {
+        name: described(use.node, graph)
+        for use in reversed(found.changes)
+        if use.node.op not in RANDOM | PYTHON
+        for name in _lost(use, saved, names, reads_files=bool(found.kinds & READS_FILES))
+    }
+    if texts := [*(f"{name} ({by})" for name, by in changed.items()), *others]:
+        inexact_ops.tell(
+            f"the step changes what is not in {where}: {_listed(texts)}. No checkpoint holds it, and after a pause it "
+            "starts over. Put what it belongs to (an optimizer, a tf.random.Generator, a layer, an iterator) into "
+            f"{where}; a metric of Keras, into an attribute of a model that is in it. Read a dataset by an iterator "
+            "that is made outside of the step. Keep what is in a queue, a staging area, an accumulator or a file in "
+            "variables.",
+            refuse=refuse,
+            event="forgotten",
+        )
+
+
+def _lost(use: Use, saved: Collection[str], names: Mapping[str, str], *, reads_files: bool) -> list[str]:
+    """Return the words for what a node changes and is lost."""
+    op = use.node.op
+    if op in WRITES_FILES and not reads_files:
+        return []
+    word = next((word for kind, word in _WORDS.items() if re.search(kind, op)), f"what {op} keeps")
+    if not use.handles:
+        return [word]
+    lost = [node for node in use.handles if node.function or node.name not in saved]
+    return [names.get(node.name) or (node.name if node.op in VARIABLES else word) for node in lost]
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """Return the first of some texts, sorted, and the number of the others."""
+    found = sorted(set(texts))
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + more
+
+
+# ---------------------------------------------------------------------- what comes from outside the step
+
+
+def _has_state(variant: Any) -> bool:
+    """Return whether a variant is a dataset that gives something else the next time, or changes something."""
+    try:
+        graph = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=1)  # 1: ignore the state
+    except tf.errors.OpError:  # it is no dataset; or one that TensorFlow cannot describe, and a resume not repeat
+        return False
+    definition = tf.compat.v1.GraphDef.FromString(graph.numpy())
+    found = [use for use in walk(definition).changes if use.node.op != "AssignVariableOp" or use.node.function]
+    return bool(found)
+
+
+def _described_dataset(name: str, variant: Any, graph: Any) -> str:
+    """Return the words for a dataset that a step reads."""
+    inside = graph.get_operation_by_name(name).outputs[0]
+    reader = inside.consumers()[0]
+    return f"a dataset ({described(Node(reader.type, reader.name), graph)})"
+
+
+def _tables(found: Walk, lost: Mapping[str, Any]) -> dict[str, tuple[Any, int, int]]:
+    """Return the lookup tables that are read and not saved, by the nodes that bring them in."""
+    return {
+        node.name: (lost[node.name], use.types["Tin"], use.types["Tout"])
+        for use in found.lookups
+        for node in use.handles
+        if not node.function and node.name in lost
+    }
+
+
+def _content(handle: Any, keys: int, values: int) -> list[tf.Tensor]:
+    """Return the size of a lookup table and, unless it is large, a copy of its keys and values."""
+    size = tf.raw_ops.LookupTableSizeV2(table_handle=handle)
+    if int(size) > _COMPARED:
+        return [size]
+    parts = tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=keys, Tvalues=values)
+    return [size, *(tf.constant(part.numpy(), part.dtype) for part in parts)]  # a DenseHashTable gives its own memory
