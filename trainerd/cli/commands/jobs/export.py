@@ -55,4 +55,4 @@ def command(
     told = release(Release(config, rundir, found, formats), folder, target if archive else None)
     say(f"released step {found.step}: {target}")
     for form, compared in told.items():
-        say(f"  {form}: loaded again alone, and compared: {compared}")
+        say(f"  {form}: loaded again, and compared: {compared}")
