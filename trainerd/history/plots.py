@@ -118,7 +118,7 @@ def _row_below(story: Story, row: int, *, log: bool) -> float:
     _, values = _drawn(story, log=log)
     low, high = min(values), max(values)
     if log:
-        return low / max(high / low, 2.0) ** (row * _ROW)
+        return low * math.exp(-row * _ROW * math.log(max(high / low, 2.0)))
     return low - row * _ROW * ((high - low) or abs(low) or 1.0)
 
 
