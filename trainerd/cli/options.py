@@ -136,7 +136,7 @@ forever_option = click.option("--forever", is_flag=True, help="Train on, past `m
 accept_changes_option = click.option(
     "--accept-changes",
     is_flag=True,
-    help="Go on although the dataset is not the one whose position was saved.",
+    help="Go on although the dataset is not the one whose position was saved; load a job that has done its epochs.",
 )
 accept_job_option = click.option(
     "--accept-job", is_flag=True, help="Go on although the newest checkpoint is of another job, or of a renamed one."

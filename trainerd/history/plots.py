@@ -116,9 +116,9 @@ def _places(story: Story, kind: Kind, *, log: bool) -> tuple[list[int], list[flo
 def _row_below(story: Story, row: int, *, log: bool) -> float:
     """The height of a row below the curve that is drawn; the first is the highest."""
     _, values = _drawn(story, log=log)
-    low, high = float(min(values)), float(max(values))
+    low, high = min(values), max(values)
     if log:
-        return float(low / max(high / low, 2.0) ** (row * _ROW))
+        return low * math.exp(-row * _ROW * math.log(max(high / low, 2.0)))
     return low - row * _ROW * ((high - low) or abs(low) or 1.0)
 
 

@@ -15,7 +15,8 @@ from trainerd.estimator.run_config import RunConfig
 from trainerd.experiment.specs import TrainSpec
 from trainerd.experiment.train_and_evaluate import TrainAndEvaluate
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
-from trainerd.job.entry import load_job, source_of
+from trainerd.job.entry import load_job
+from trainerd.job.source import source_of
 from trainerd.loop.contract import Session
 from trainerd.managed.host import default_logdir
 from trainerd.sessions.tf1.job_session import GraphJobSession
@@ -139,7 +140,7 @@ def _session_of(
     trial_steps: int | None = None,
     engine: Engine | None = None,
 ) -> Session:
-    source = source_of(config.entry)
+    source = source_of(config.entry, config.folder)
     if isinstance(job, GraphJob):
         return GraphJobSession(job, stop_on_nan=config.stop_on_nan, repeats=config.deterministic, source=source)
     options: dict[str, Any] = {

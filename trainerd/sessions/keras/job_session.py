@@ -20,6 +20,7 @@ from trainerd import text
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
+from trainerd.config.fingerprint import EPOCHS
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
@@ -109,6 +110,11 @@ class KerasJobSession(FunctionSession):
     def changes(self) -> int:
         """The step, and whether callbacks have changed the model at the end."""
         return self.step + self._ended_changes
+
+    def fingerprint(self) -> dict[str, str]:
+        """That of its state and data, and its epochs."""
+        epochs = self._keras.epochs
+        return super().fingerprint() | ({} if epochs is None else {EPOCHS: str(epochs)})
 
     def run_until(self, limit: int) -> Steps:
         """Run steps as `FunctionSession` does, to the end of the epoch at most."""
