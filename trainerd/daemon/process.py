@@ -192,7 +192,7 @@ class TrainerProcess:
 
     def _begin(self) -> None:
         """Report the start. A run that is to go back does so first: it may have been at its end."""
-        if request_files.is_asked(self._rundir.rollback) or self._rundir.rollback_moves.exists():
+        if request_files.is_asked(self._rundir.rollback) or rollback.is_under_way(self._rundir):
             store = CheckpointStore(self._rundir)
             store.clean()
             rollback.finish_at_start(self._rundir, store)

@@ -47,6 +47,21 @@ class Line:
             fsync_directory(each.parent)
         write_atomic(folder / _ABOUT, json.dumps(asdict(self)).encode() + b"\n")
 
+    def remove(self, rundir: RunDirectory) -> None:
+        """Remove its folder, whose checkpoints have left it; and that of all lines if this was the only one.
+
+        Raises:
+          OSError: it cannot be removed.
+        """
+        folder = rundir.line(self.number)
+        if rundir.lines.is_symlink() or folder.is_symlink():  # then `write` has made nothing there
+            return
+        if folder.is_dir():
+            (folder / _ABOUT).unlink(missing_ok=True)
+            folder.rmdir()
+        if rundir.lines.is_dir() and not any(rundir.lines.iterdir()):
+            rundir.lines.rmdir()
+
 
 def lines(rundir: RunDirectory) -> list[Line]:
     """The earlier lines of a run, the oldest first. A folder that says nothing of itself is none.

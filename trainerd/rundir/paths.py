@@ -132,6 +132,11 @@ class RunDirectory:
         return self.path / ".rollback.json"
 
     @property
+    def rollback_returns(self) -> Path:
+        """The same file when what lies ahead is moved, and checkpoints of the target's line are to return."""
+        return self.path / ".rollback-returns.json"
+
+    @property
     def accept_changes(self) -> Path:
         """Touch it before a start: go on although the dataset is not the one whose position was saved."""
         return self.path / "accept-changes"

@@ -100,7 +100,7 @@ class Course:
         Raises:
           DataError: the checkpoint does not fit the job.
           JobError: the state of this boundary must not be saved.
-          StorageError: the rollback was begun and could not be finished: the next start finishes it.
+          StorageError: the rollback failed and could not be undone: the next start finishes it.
         """
         ids = list[str]()
         try:
@@ -117,13 +117,15 @@ class Course:
                 log.info("the next start goes back to %s", request.target, extra={"event": "rollback"})
                 self._checkpointer.answers.give(ids, request.target.step, None)
                 return outcome.going_back(str(request.target))
-            decided = rollback.decide(self._rundir, request.target, self._clock())
+            found = rollback.go_back(self._rundir, self._store, request, self._clock())
         except (UsageError, StorageError) as error:
             self._store.keep_for_now(None)
+            if rollback.is_under_way(self._rundir):
+                raise
             rollback.withdraw(self._rundir)
             self._refuse(_NOT_BACK, ids, error)
             return None
-        self._go_on_from(rollback.carry_out(self._rundir, self._store, decided))
+        self._go_on_from(found)
         self._store.keep_for_now(None)
         self._reporter.unwarn(_NOT_BACK)
         self._checkpointer.answers.give(ids, request.target.step, None)
