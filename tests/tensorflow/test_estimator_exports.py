@@ -165,7 +165,7 @@ def test_stop_hooks_of_improvement(tmp_path: Path, hook: str, argument: dict[str
         ({"throttle_secs": -1}, ValueError, "Must specify throttle_secs >= 0"),
         ({"throttle_steps": -1}, ValueError, "Must specify throttle_steps >= 0"),
         ({"start_delay_secs": -1}, ValueError, "Must specify start_delay_secs >= 0"),
-        ({"hooks": ["hook"]}, TypeError, "SessionRunHook"),
+        ({"hooks": ["hook"]}, TypeError, "All hooks must be `SessionRunHook` instances"),
         ({"exporters": "exporter"}, TypeError, "must be an Exporter"),
         ({"exporters": [trainerd.FinalExporter("a", serving_input)] * 2}, ValueError, "must have unique names"),
         ({"exporters": trainerd.FinalExporter("", serving_input)}, ValueError, "cannot have a name that is `None`"),
@@ -178,6 +178,10 @@ def test_wrong_specs(wrong: dict[str, Any], error: type[Exception], match: str) 
         trainerd.TrainSpec(whole, max_steps=0)
     with pytest.raises(TypeError, match="must be callable"):
         trainerd.TrainSpec("input")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="All saving_listeners must be `CheckpointSaverListener` instances"):
+        trainerd.TrainSpec(whole, saving_listeners=["listener"])
+    with pytest.raises(TypeError, match="`estimator` must have type"):
+        trainerd.train_and_evaluate(object(), trainerd.TrainSpec(whole), trainerd.EvalSpec(whole))
 
 
 # ---------------------------------------------------------------------- strategies

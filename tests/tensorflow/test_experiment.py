@@ -195,6 +195,18 @@ def test_a_task_of_a_cluster_starts_its_server(
     assert clock[0] == pytest.approx(1001)
 
 
+@pytest.mark.parametrize(("delay", "secs"), [(None, 10), (7, 7), (0, 0)])
+def test_the_protocol_and_the_delay_of_a_worker_are_those_of_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: mock.Mock, clock: list[float], delay: int, secs: int
+) -> None:
+    as_task(monkeypatch, "worker", 1)
+    config = RunConfig(protocol="grpc", experimental_max_worker_delay_secs=delay)
+    trainerd.train_and_evaluate(Core(tmp_path, config=config), trainerd.TrainSpec(None), trainerd.EvalSpec(None))
+    assert servers.call_args.kwargs["protocol"] == "grpc" and clock[0] == pytest.approx(1000 + secs)
+    experiment(Core(tmp_path, config=config)).train()
+    assert clock[0] == pytest.approx(1000 + secs + min(5, secs))
+
+
 def test_no_server_without_a_cluster(tmp_path: Path, kind: type[Any], servers: mock.Mock) -> None:
     experiment(kind(tmp_path)).train(delay_secs=0)
     servers.assert_not_called()

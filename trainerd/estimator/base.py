@@ -110,6 +110,17 @@ class BaseEstimator(ABC):
     def _required_checkpoint(self) -> str:
         found = self.latest_checkpoint()
         if found is None:
+            raise ValueError(f"Could not find trained model in model_dir: {self.model_dir}.")
+        return found
+
+    def _checkpoint_to_export(self) -> str:
+        """Return the newest checkpoint.
+
+        Raises:
+          ValueError: there is none.
+        """
+        found = self.latest_checkpoint()
+        if found is None:
             raise ValueError(f"Couldn't find trained model at {self.model_dir}.")
         return found
 

@@ -220,7 +220,8 @@ class Experiment(Scheduled):
                 extra.append(tf1.train.GlobalStepWaiterHook(int(8000.0 * math.log(task_id + 1))))
                 delay_secs = 0
             else:
-                delay_secs = min(60, task_id * 5)
+                most = getattr(config, "experimental_max_worker_delay_secs", None)
+                delay_secs = min(60 if most is None else most, task_id * 5)
         if delay_secs > 0:
             tf1.logging.info("Waiting %d secs before starting training.", delay_secs - (time.monotonic() - start))
             with self._waiting.listening():

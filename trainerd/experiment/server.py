@@ -45,12 +45,14 @@ def start(config: Any) -> Any:
             "Could not start server; be sure to specify cluster_spec, task_type, master, and task in RunConfig or set "
             "the TF_CONFIG environment variable."
         )
+    protocol = getattr(config, "protocol", None)
     server = tf.distribute.Server(
         config.cluster_spec,
         job_name=config.task_type,
         task_index=config.task_id,
         config=getattr(config, "tf_config", None) or getattr(config, "session_config", None),
         start=False,
+        **({"protocol": protocol} if protocol else {}),
     )
     server.start()
     return server
