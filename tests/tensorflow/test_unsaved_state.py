@@ -314,7 +314,7 @@ def job_with(kind: str) -> trainerd.Job:
         return {"rate": float(rate)}
 
     state = {"kept": KEPT} | ({"numbers": iterator} if kind == "iterator" else {})
-    return trainerd.Job(step, state=state, evaluate=change, summaries=lambda: None if change() else None)
+    return trainerd.Job(step, state=state, evaluate=change, summaries=change)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_step_that_is_not_there_names_the_nearest_and_changes_nothing(rundir: 
 
 
 def count_operations(monkeypatch: pytest.MonkeyPatch, strike: Callable[[int], None]) -> Callable[[], int]:
-    """Call `strike` before each change of a name, each open file and each fsync, with its number."""
+    """Call `strike` before each change of a name, each new file and each fsync, with its number."""
     count = 0
 
     def counted(function: Callable[..., object]) -> Callable[..., object]:
@@ -125,10 +125,14 @@ def count_operations(monkeypatch: pytest.MonkeyPatch, strike: Callable[[int], No
 
         return call
 
-    for name in ("rename", "replace", "unlink", "mkdir", "rmdir"):
-        monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
-    for name in ("open", "fsync"):
+    for name in ("rename", "unlink", "mkdir", "rmdir", "link", "fsync"):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    read, make = os.open, counted(os.open)
+
+    def opened(path: str, flags: int, *arguments: object, **options: object) -> object:
+        return (make if flags & os.O_CREAT else read)(path, flags, *arguments, **options)  # type: ignore[operator]
+
+    monkeypatch.setattr(os, "open", opened)
     return lambda: count
 
 
@@ -233,7 +237,7 @@ def test_a_kill_at_any_operation_is_finished_by_a_start_or_by_the_command(
 
 def content(rundir: RunDirectory) -> dict[str, bytes | None]:
     """All files and folders of a run directory, but for what is only told."""
-    told = ("events.jsonl", "lock", "state.json")
+    told = ("run-events.jsonl", "lock", "state.json", ".writing")
     found = {path: path.read_bytes() if path.is_file() else None for path in rundir.path.rglob("*")}
     return {str(path.relative_to(rundir.path)): data for path, data in found.items() if path.name not in told}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import itertools
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,34 +88,27 @@ def test_no_operation_follows_a_link_of_a_stranger_to_a_folder_of_another(
 
 
 @as_root
-def test_a_folder_that_is_exchanged_all_the_time_redirects_nothing(tmp_path: Path) -> None:
-    run = a_run(tmp_path, 0)
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("nth", range(6))
+def test_a_folder_that_is_exchanged_in_the_middle_redirects_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: Callable[[Path], object], nth: int
+) -> None:
+    """Whatever the operation opens: right after that there is a link in place of the folder."""
+    run, opened, real = a_run(tmp_path, 0), 0, os.open
     before = contents(tmp_path / "precious")
-    link, stop = tmp_path / "link", threading.Event()
-    link.symlink_to(tmp_path / "precious")
-    os.lchown(link, STRANGER, -1)
 
-    def exchange() -> None:
-        while not stop.is_set():
-            run.rename(tmp_path / "aside")
-            link.rename(run)
-            run.rename(link)
-            (tmp_path / "aside").rename(run)
+    def open_and_exchange(*args: Any, **kwargs: Any) -> int:
+        nonlocal opened
+        descriptor = real(*args, **kwargs)
+        if (opened := opened + 1) == nth + 1:
+            run.rename(tmp_path / "moved")
+            run.symlink_to(tmp_path / "precious")
+            os.lchown(run, STRANGER, -1)
+        return descriptor
 
-    attacker = threading.Thread(target=exchange)
-    attacker.start()
-    done = refused = 0
-    try:
-        for _, operation in itertools.product(range(150), (write, add, rename_here)):
-            try:
-                operation(run / "file")
-                done += 1
-            except OSError:
-                refused += 1
-    finally:
-        stop.set()
-        attacker.join()
-    assert done and refused
+    monkeypatch.setattr(os, "open", open_and_exchange)
+    with contextlib.suppress(OSError):
+        operation(run / "file")
     assert contents(tmp_path / "precious") == before
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -19,9 +18,12 @@ from trainerd.errors import StorageError, UsageError
 from trainerd.history.lines import checkpoints_of
 from trainerd.history.rollback import Target, require_target
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
-from trainerd.system.durable_files import storage
-from trainerd.system.regular_files import read_regular
+from trainerd.system import safe_paths
+from trainerd.system.durable_files import open_new, storage, write_durable
+from trainerd.system.regular_files import open_to_read, read_regular
 from trainerd.system.staging import NO_LINKS, put_in_place, require_free, staged
+
+_PIECE = 1 << 20  # bytes that are copied at a time
 
 
 @dataclass(frozen=True)
@@ -92,24 +94,25 @@ def origin_of(rundir: RunDirectory) -> Origin | None:
 def _fill(staging: RunDirectory, source: RunDirectory, found: Manifest, origin: Origin) -> None:
     """Put the files of a checkpoint into a folder, its manifest and what it was forked from."""
     for name in found.files:
-        if manifests.is_needed(name) or (source.path / name).exists():
+        if manifests.is_needed(name) or safe_paths.exists(source.path / name):
             _link(source.path / name, staging.path / name)
     own = replace(found, before=None)
     try:
         manifests.verify(own, staging.path)
     except DamagedError as error:  # retention has deleted it meanwhile
         raise StorageError(f"the checkpoint of step {found.step} is not there any more: {error}") from error
-    staging.manifest(found.step).write_bytes(own.to_bytes())
-    staging.checkpoint_state.write_bytes(StateFile(found.step, (found.step,)).to_bytes(staging.basename))
-    staging.origin.write_bytes(json.dumps(asdict(origin), indent=1).encode() + b"\n")
+    write_durable(staging.manifest(found.step), own.to_bytes())
+    write_durable(staging.checkpoint_state, StateFile(found.step, (found.step,)).to_bytes(staging.basename))
+    write_durable(staging.origin, json.dumps(asdict(origin), indent=1).encode() + b"\n")
     if "entry" in origin.changes:
-        staging.accept_job.touch()
+        write_durable(staging.accept_job, b"")
 
 
 def _link(source: Path, target: Path) -> None:
     try:
-        os.link(source, target, follow_symlinks=False)
+        safe_paths.link(source, target)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        shutil.copyfile(source, target, follow_symlinks=False)
+        with open_to_read(source) as content, open_new(target) as file:
+            shutil.copyfileobj(content, file, _PIECE)

@@ -54,13 +54,13 @@ class Line:
           OSError: it cannot be removed.
         """
         folder = rundir.line(self.number)
-        if rundir.lines.is_symlink() or folder.is_symlink():  # then `write` has made nothing there
+        if not safe_paths.is_folder(rundir.lines):  # `write` makes nothing where a link leads
             return
-        if folder.is_dir():
-            (folder / _ABOUT).unlink(missing_ok=True)
-            folder.rmdir()
-        if rundir.lines.is_dir() and not any(rundir.lines.iterdir()):
-            rundir.lines.rmdir()
+        if safe_paths.is_folder(folder):
+            safe_paths.remove(folder / _ABOUT, missing_ok=True)
+            safe_paths.remove_folder(folder)
+        if not safe_paths.names(rundir.lines):
+            safe_paths.remove_folder(rundir.lines)
 
 
 def lines(rundir: RunDirectory) -> list[Line]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,10 +21,11 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError, StorageError, UsageError
-from trainerd.history.lines import Line, checkpoints_of, lines, next_number, require_no_link
+from trainerd.history.lines import Line, checkpoints_of, lines, next_number
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Kind
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
 
@@ -134,7 +134,7 @@ def withdraw(rundir: RunDirectory, request: Request | None = None) -> None:
     except UsageError:  # it asks for something else, which whoever serves it reports
         return
     with storage(f"remove {rundir.rollback}"):
-        rundir.rollback.unlink(missing_ok=True)
+        safe_paths.remove(rundir.rollback, missing_ok=True)
         fsync_directory(rundir.path)
 
 
@@ -219,7 +219,7 @@ def go_back(rundir: RunDirectory, store: CheckpointStore, request: Request, now:
 
 def is_under_way(rundir: RunDirectory) -> bool:
     """Whether a rollback has begun, and is neither finished nor undone."""
-    return any(os.path.lexists(path) for path in _journals(rundir))
+    return any(map(safe_paths.exists, _journals(rundir)))
 
 
 def finish(rundir: RunDirectory, store: CheckpointStore) -> Decided | None:
@@ -319,12 +319,12 @@ class _Moving:
     def carry_out(self) -> Manifest:
         """Finish it. Return the manifest of the checkpoint that the run resumes from."""
         rundir, target, moves = self._rundir, self._decided.target, self._decided.moves
-        if not os.path.lexists(rundir.rollback_returns):  # what returns may have the same steps as what lies ahead
+        if not safe_paths.exists(rundir.rollback_returns):  # what returns may have the same steps as what lies ahead
             if moves.ahead or moves.back:
                 moves.line.write(rundir)
             for step in moves.ahead:
                 self._move_out(step, self._ahead)
-            rundir.rollback_moves.rename(rundir.rollback_returns)
+            safe_paths.rename(rundir.rollback_moves, rundir.rollback_returns)
             fsync_directory(rundir.path)
         for step in moves.back:
             self._move_in(step, self._origin)
@@ -334,7 +334,7 @@ class _Moving:
             raise StorageError(f"the checkpoint of {target} was damaged while the run went back: {error}") from error
         self._store.name(target.step)
         withdraw(rundir, Request(target, self._decided.id))
-        rundir.rollback_returns.unlink()
+        safe_paths.remove(rundir.rollback_returns)
         with contextlib.suppress(OSError):  # It is done. The next checkpoint puts the same directory on disk.
             fsync_directory(rundir.path)
         return found
@@ -342,7 +342,7 @@ class _Moving:
     def announce(self) -> None:
         """Log it, and note it among the events of the run."""
         target, ended_at = self._decided.target, self._decided.moves.line.ended_at
-        where = f"; what lay ahead is in {self._ahead.path}" if self._ahead.path.exists() else ""
+        where = f"; what lay ahead is in {self._ahead.path}" if self._decided.moves.ahead else ""
         log.info("went back to %s%s", target, where, extra={"event": "rollback", "step": target.step})
         run_events.add(self._rundir, Kind.ROLLBACK, f"from step {ended_at} to {target}", step=target.step)
 
@@ -353,21 +353,21 @@ class _Moving:
           named: what the file `checkpoint` had in it; None if there was none.
         """
         rundir, moves = self._rundir, self._decided.moves
-        if os.path.lexists(rundir.rollback_returns):
+        if safe_paths.exists(rundir.rollback_returns):
             for step in moves.back:
                 self._move_out(step, self._origin)
-            rundir.rollback_returns.rename(rundir.rollback_moves)
+            safe_paths.rename(rundir.rollback_returns, rundir.rollback_moves)
             fsync_directory(rundir.path)
-        if self._ahead.path.is_dir() and not rundir.lines.is_symlink():
+        if safe_paths.is_folder(rundir.lines) and safe_paths.is_folder(self._ahead.path):
             for step in moves.ahead:
                 self._move_in(step, self._ahead)
         moves.line.remove(rundir)
         if _content(rundir.checkpoint_state) != named:
             if named is None:
-                rundir.checkpoint_state.unlink()
+                safe_paths.remove(rundir.checkpoint_state)
             else:
                 write_atomic(rundir.checkpoint_state, named)
-        rundir.rollback_moves.unlink(missing_ok=True)
+        safe_paths.remove(rundir.rollback_moves, missing_ok=True)
         fsync_directory(rundir.path)
 
     def _move_out(self, step: int, folder: RunDirectory) -> None:
@@ -379,18 +379,18 @@ class _Moving:
     def _move_in(self, step: int, folder: RunDirectory) -> None:
         """Move a checkpoint from the folder of a line into the run directory."""
         for each in (self._rundir.lines, folder.path):
-            require_no_link(each)
+            safe_paths.require_no_link(each)
         self._set_aside(folder.manifest(step), step)
         self._store.take_back(step, folder.path)
         self._put(step, self._rundir.manifest(step))
 
     def _set_aside(self, manifest: Path, step: int) -> None:
-        if os.path.lexists(manifest):
-            manifest.rename(self._aside(step))
+        if safe_paths.exists(manifest):
+            safe_paths.rename(manifest, self._aside(step))
 
     def _put(self, step: int, manifest: Path) -> None:
-        if os.path.lexists(self._aside(step)):
-            self._aside(step).rename(manifest)
+        if safe_paths.exists(self._aside(step)):
+            safe_paths.rename(self._aside(step), manifest)
             fsync_directory(manifest.parent)
             fsync_directory(self._rundir.path)
 

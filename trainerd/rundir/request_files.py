@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import stat
 from pathlib import Path
 
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.regular_files import open_to_append, open_to_read
 
@@ -27,8 +27,8 @@ def open_to_group(rundir: RunDirectory) -> None:
     if os.environ.get(_GROUP_MAY_ASK) != "1":
         return
     try:
-        rundir.requests.mkdir(exist_ok=True)
-        rundir.requests.chmod(0o770)
+        safe_paths.make_folder(rundir.requests, exist_ok=True)
+        safe_paths.set_mode(rundir.requests, 0o770)
     except OSError as error:
         log.warning("no group may ask in %s: %s", rundir.requests, error.strerror)
 
@@ -73,7 +73,7 @@ def append(path: Path, line: str) -> None:
 def is_asked(path: Path) -> bool:
     """Whether there is this request file. A folder or a FIFO of its name is the job's own, and no request."""
     try:
-        return stat.S_ISREG(path.lstat().st_mode)
+        return safe_paths.is_file(path)
     except OSError:
         return False
 
@@ -83,7 +83,7 @@ def consume(path: Path) -> bool:
     if not is_asked(path):
         return False
     try:
-        path.unlink()
+        safe_paths.remove(path)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -104,16 +104,16 @@ def consume_lines(path: Path) -> list[str]:
     taken = path.with_name(f".{path.name}.taken")
     try:
         # Renamed first: who writes to it from now on makes a new one, and is not overlooked.
-        path.rename(taken)
+        safe_paths.rename(path, taken)
         with open_to_read(taken) as file:
             text = file.read(_LIMIT).decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        taken.unlink()
+        safe_paths.remove(taken)
     except FileNotFoundError:
         return []
     except OSError as error:
         log.warning("cannot read or remove %s: %s. Remove it by hand.", taken, error.strerror)
         with contextlib.suppress(OSError):
-            path.unlink()
+            safe_paths.remove(path)
         return []
     return lines

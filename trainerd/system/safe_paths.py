@@ -162,6 +162,20 @@ def make_folder(path: Path, *, mode: int = 0o777, exist_ok: bool = False) -> Non
                 raise
 
 
+def set_mode(folder: Path, mode: int) -> None:
+    """Set who may use a folder.
+
+    Raises:
+      OSError: it cannot be set; ELOOP for a link.
+    """
+    with opened(folder.parent) as parent:
+        descriptor = os.open(folder.name, _READABLE | os.O_NOFOLLOW, dir_fd=parent)
+        try:
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+
+
 def remove(path: Path, *, missing_ok: bool = False) -> None:
     """Remove a file or a link.
 
@@ -174,6 +188,16 @@ def remove(path: Path, *, missing_ok: bool = False) -> None:
     except OSError as error:
         if not (missing_ok and error.errno in MISSING):
             raise
+
+
+def remove_folder(path: Path) -> None:
+    """Remove an empty folder.
+
+    Raises:
+      OSError: it cannot be removed, or is not empty.
+    """
+    with opened(path.parent) as folder:
+        os.rmdir(path.name, dir_fd=folder)
 
 
 def remove_tree(path: Path) -> None:
@@ -197,3 +221,13 @@ def rename(source: Path, target: Path) -> None:
     """
     with opened(source.parent) as here, opened(target.parent) as there:
         os.rename(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name. A link is not followed.
+
+    Raises:
+      OSError: it cannot be given.
+    """
+    with opened(source.parent) as here, opened(target.parent) as there:
+        os.link(source.name, target.name, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
