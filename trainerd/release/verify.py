@@ -77,9 +77,10 @@ def model_variables(model: Any) -> list[tuple[str, Any]]:
 
 
 def _plain_in(part: Any) -> list[Any]:
-    """TensorFlow's own variables, which Keras does not count among its weights."""
-    found = variables_among(own_objects(tf.train.Checkpoint(part=part)))
-    return [each for each in found if isinstance(each, tf.Variable)]
+    """TensorFlow's own variables, which Keras does not count among its weights, but for the states of generators."""
+    objects = own_objects(tf.train.Checkpoint(part=part))
+    states = [id(each.state) for each in objects if isinstance(each, tf.random.Generator)]
+    return [each for each in variables_among(objects) if isinstance(each, tf.Variable) and id(each) not in states]
 
 
 def _value(variable: Any) -> Any:
