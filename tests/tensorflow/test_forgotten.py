@@ -101,6 +101,7 @@ def test_another_program_is_refused_unless_told_otherwise(tmp_path: Path, monkey
     def run_as(file: str | None) -> list[int]:
         with monkeypatch.context() as changed:
             changed.setattr(sys.modules["__main__"], "__file__", file, raising=False)
+            changed.setattr(sys, "argv", [file or "/kernel_launcher.py"])
             return supervised(tmp_path, tf.data.Dataset.range(1000).batch(5))
 
     assert run_as("/first/train.py") == run_as("/moved/train.py") == run_as(None) == [5, 5]

@@ -56,6 +56,7 @@ def test_the_source_of_a_job_is_every_file_that_was_imported_from_its_folder(sou
     folder, source = sources
     assert [each.split()[0] for each in source.split("; ")] == ["its_job.py", "its_settings.py"]
     assert is_unchanged(source, folder) and not is_unchanged("", folder) and not is_unchanged(source, folder / "other")
+    assert not is_unchanged("built_in.py", folder) and not is_unchanged("its_job.py", folder)
     (folder / "its_settings.py").write_text("EPOCHS = 4\n")
     assert not is_unchanged(source, folder)
 

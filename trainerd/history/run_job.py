@@ -14,8 +14,12 @@ _ENTRY = "config.entry"  # in a fingerprint
 
 
 def this_program() -> str:
-    """The name of the file of the program that this process runs; "" at a prompt and in a notebook, which have none."""
-    return os.path.basename(getattr(sys.modules.get("__main__"), "__file__", None) or "")  # noqa: PTH119  no error
+    """The name of the file of the program that this process runs; "" at a prompt and in a notebook, which have none.
+
+    Debuggers, profilers and launchers put the program's file into `sys.argv`, but stay the main module.
+    """
+    has_file = getattr(sys.modules.get("__main__"), "__file__", None) is not None
+    return os.path.basename(sys.argv[0]) if has_file and sys.argv else ""  # noqa: PTH119  whatever it is
 
 
 def is_program(job: str) -> bool:

@@ -27,9 +27,8 @@ def source_of(entry: str, folder: Path) -> str:
 
 def is_unchanged(source: str, folder: Path) -> bool:
     """Whether the files that `source_of` gave are all in the folder, and are what they were."""
-    if not source:
-        return False
-    return all(_described(folder / file.rpartition(" ")[0], folder) == file for file in source.split("; "))
+    files = [each.rpartition(" ") for each in source.split("; ")]
+    return all(name and _digest(folder / name) == digest for name, _, digest in files)
 
 
 def _file_of(module: object) -> Path | None:
@@ -49,7 +48,12 @@ def _is_in(folder: Path, file: Path) -> bool:
 
 def _described(file: Path, folder: Path) -> str:
     name = str(file.relative_to(folder)) if file.is_relative_to(folder) else file.name
+    return " ".join(filter(None, [name, _digest(file)]))
+
+
+def _digest(file: Path) -> str:
+    """The digest of a file; empty if it is none, or cannot be read."""
     try:
-        return f"{name} {xxhash.xxh3_64_hexdigest(file.read_bytes())}"
+        return xxhash.xxh3_64_hexdigest(file.read_bytes()) if file.is_file() else ""
     except OSError:
-        return name
+        return ""
