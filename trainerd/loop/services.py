@@ -259,8 +259,8 @@ class Services:
             self.course.set_numbers()
         if Request.ROLLBACK in taken and self._saves and (paused := self.course.go_back()) is not None:
             return paused
-        if Request.SAVE in taken and self._saves and (ids := self._take_save()) is not None:
-            self.checkpointer.start(self._session, "request", ids, self.owed)
+        if Request.SAVE in taken and self._saves and (asked := self._take_save()) is not None:
+            self.checkpointer.start(self._session, "request", asked, self.owed)
         self.ticker.set_due(min([self.checkpointer.retry_at, *(service.next_time for service in self._services)]))
         return None
 
