@@ -25,6 +25,8 @@ def test_an_exact_job_is_proved_and_leaves_no_temporary_files(project: Path) -> 
     assert done.stdout.rstrip().endswith("The same, bit for bit."), done.stdout + done.stderr
     assert not list(folder.iterdir())
     assert "paused at step" in done.stdout and "killed at step" in done.stdout
+    assert "interrupted: 1 pause and 1 kill; 0 in an evaluation" in done.stdout
+    assert "not interrupted in an evaluation: none comes before the last step" in done.stdout
     assert "compared: 60 steps" in done.stdout and "their batches and loss, x" in done.stdout
     assert not (project / "run").exists()
     logs = [(project / "kept" / name / "trainerd.log").read_text() for name in ("whole", "broken")]
@@ -36,7 +38,16 @@ def test_a_run_that_ends_by_its_dataset_is_interrupted_before_that(start: Start,
     write_config(project, entry="jobs:brief")
     prove = start("prove", "--steps", "60", "--interruptions", "2")
     assert prove.end(120) == 0 and "without a stop: 5 steps" in prove.text, prove.text
-    assert re.search(r"paused at step [1-4]: goes on after step [1-4]\n", prove.text), prove.text
+    assert re.search(r"paused at step [1-4]: resumes after step [1-4]\n", prove.text), prove.text
+
+
+@pytest.mark.long
+def test_a_model_is_interrupted_in_a_validation_and_past_an_epoch(start: Start, project: Path) -> None:
+    write_config(project, entry="jobs:keras_model")
+    prove = start("prove", "--steps", "20", "--interruptions", "2")
+    assert prove.end(120) == 0 and prove.text.rstrip().endswith("The same, bit for bit."), prove.text
+    assert re.search(r"interrupted: 1 pause and 1 kill; 1 in an evaluation, [12] past the end of an epoch", prove.text)
+    assert "not interrupted" not in prove.text
 
 
 @pytest.mark.parametrize(

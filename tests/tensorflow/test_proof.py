@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 
 from trainerd.proof.traced.variables import Comparison, first_other_variable
+from trainerd.loop.fake import FakeSession
+from trainerd.proof.plan import Interruption, Kind
+from trainerd.proof.trace import EVALUATION, INTERRUPTED, Trace, read, steps_marked
+from trainerd.proof.traced.session import TracedSession
 
 NAMES = ["a text that is too long to be kept in the string itself", "", "ü"]
 
@@ -63,3 +72,53 @@ def test_what_only_tensorflow_can_read_is_named_and_not_compared(tmp_path: Path)
         comparison = Comparison(one, other)
         assert [each.label for each in comparison.differences()] == differs
         assert [name.partition("/")[0] for name in comparison.opaque] == ["data"]
+
+
+class Killed(Exception):
+    """Stands in for the end of the process."""
+
+
+@pytest.fixture
+def kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill raises an exception, and the one that waits for its moment never comes."""
+
+    def kill(pid: int, number: int) -> None:
+        assert pid == os.getpid()
+        raise Killed(signal.Signals(number).name)
+
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(threading, "Timer", mock.Mock())
+
+
+@pytest.mark.usefixtures("kills")
+@pytest.mark.parametrize("ends_at", [None, 7])
+def test_a_kill_comes_before_the_run_is_over(tmp_path: Path, ends_at: int | None) -> None:
+    due = Interruption(3, Kind.KILL, latest=10)
+    with contextlib.closing(Trace(tmp_path / "trace")) as trace:
+        session = TracedSession(FakeSession(ends_at=ends_at), trace, due)
+        assert session.run_until(10).last_step == 3
+        assert session.run_until(6).last_step == 6
+        with pytest.raises(Killed, match="SIGKILL"):
+            session.run_until(20)
+    _, rows = read(tmp_path / "trace")
+    assert rows[-1][0] == (20 if ends_at is None else 7)
+
+
+@pytest.mark.usefixtures("kills")
+def test_a_kill_in_an_evaluation_comes_before_anybody_has_its_figures(tmp_path: Path) -> None:
+    evaluated: list[int] = []
+
+    def figures(step: int) -> dict[str, float]:
+        evaluated.append(step)
+        return {"loss": 1.0}
+
+    due = Interruption(4, Kind.KILL, in_evaluation=True, latest=10)
+    with contextlib.closing(Trace(tmp_path / "trace")) as trace:
+        session = TracedSession(FakeSession(figures=figures), trace, due)
+        session.run_until(2)
+        assert session.evaluate() == {"loss": 1.0}
+        assert session.run_until(10).last_step == 4
+        with pytest.raises(Killed, match="SIGKILL"):
+            session.evaluate()
+    assert evaluated == steps_marked(tmp_path / "trace", EVALUATION) == [2, 4]
+    assert steps_marked(tmp_path / "trace", INTERRUPTED) == [4]

@@ -13,9 +13,9 @@ import pytest
 from trainerd.config import parse as configs
 from trainerd.loop.contract import Steps
 from trainerd.proof.folders import mirrored
-from trainerd.proof.plan import Kind, plan
-from trainerd.proof.trace import BATCH, Difference, Rows, Trace, first_difference, read
-from trainerd.proof.verdict import Evidence, verdict
+from trainerd.proof.plan import Kind, Marks, plan
+from trainerd.proof.trace import BATCH, Difference, Rows, Trace, first_difference, read, steps_marked
+from trainerd.proof.verdict import Done, Evidence, interruptions, missing, verdict
 
 NAMES = ["loss", f"{BATCH}0"]
 
@@ -31,6 +31,44 @@ def test_a_plan_is_pauses_and_kills_by_turns_at_boundaries_in_their_order() -> N
 
 def test_a_plan_has_no_more_interruptions_than_there_are_boundaries() -> None:
     assert [each.step for each in plan(4, 10, seed=0)] == [1, 2, 3]
+
+
+def test_a_plan_comes_in_an_evaluation_and_pauses_past_an_epoch() -> None:
+    marks = Marks(evaluations=[40, 80], epochs=[70, 140])
+    for seed in range(20):
+        for count in (2, 3, 4):
+            found = plan(150, count, seed, marks)
+            assert len({each.step for each in found}) == count and sorted(found, key=lambda each: each.step) == found
+            assert {each.kind for each in found} == {Kind.PAUSE, Kind.KILL}
+            inside = [each.step for each in found if each.in_evaluation]
+            assert len(inside) == 1 and inside[0] in (40, 80)
+            assert any(each.kind is Kind.PAUSE and each.step > 70 for each in found)
+            assert all(each.latest == 150 for each in found)
+    [only] = plan(150, 1, 0, marks)
+    assert only.in_evaluation and only.kind is Kind.PAUSE
+
+
+def test_what_has_not_happened_is_said() -> None:
+    marks = Marks(evaluations=[10], epochs=[20])
+    done = [Done(Kind.PAUSE, 10, 10, in_evaluation=True), Done(Kind.KILL, 31, 25, in_evaluation=False)]
+    assert interruptions(done, marks) == "1 pause and 1 kill; 1 in an evaluation, 1 past the end of an epoch"
+    assert missing(done, marks, 2, 40) == []
+    found = missing(done[:1], Marks(), 4, 40)
+    assert [line.split(":")[0] for line in found] == [
+        "not interrupted by a kill",
+        "not interrupted past the end of an epoch",
+    ]
+    assert "40 steps was over first" in found[0]
+    [late] = missing([done[0], Done(Kind.KILL, 31, 20, in_evaluation=False)], marks, 2, 40)
+    assert late.startswith("not interrupted past the end of an epoch")
+
+
+def test_what_a_run_marks_is_read_once_for_each_step(tmp_path: Path) -> None:
+    trace = Trace(tmp_path / "trace")
+    for what, step in (("evaluation", 20), ("epoch", 5), ("evaluation", 10), ("evaluation", 20)):
+        trace.mark(what, step)
+    assert steps_marked(tmp_path / "trace", "evaluation") == [10, 20]
+    assert steps_marked(tmp_path / "trace", "epoch") == [5] and steps_marked(tmp_path / "trace", "other") == []
 
 
 def steps(first: int, *losses: float, batch: float = 0.0) -> Steps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,12 +19,14 @@ from trainerd.config.schema import CheckpointConfig, ClusterConfig, Config, Eval
 from trainerd.errors import ProofError
 from trainerd.proof import trace
 from trainerd.proof.life import begin, in_a_process, live
-from trainerd.proof.plan import Interruption, Kind, plan
-from trainerd.proof.trace import Difference
-from trainerd.proof.verdict import Evidence, verdict
+from trainerd.proof.plan import Interruption, Kind, Marks, plan
+from trainerd.proof.trace import EPOCH, EVALUATION, INTERRUPTED, Difference
+from trainerd.proof.verdict import Done, Evidence, interruptions, missing, verdict
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 from trainerd.workers.plan import free_ports
 
+_ATTEMPTS = 3  # to interrupt a run before it is over
 _HOW = {Kind.PAUSE: "paused", Kind.KILL: "killed"}
 
 
@@ -49,9 +52,8 @@ class Proof:
         self._interruptions = interruptions
         self._seed = seed
         self._variables = 0
-        self._done = 0  # interruptions
+        self._done: list[Done] = []
         self._warnings: list[str] = []
-        self._interrupted_at = 0  # the step of the first one
         self._end = steps  # the dataset may have fewer
 
     def lines(self) -> Iterator[str]:
@@ -69,7 +71,8 @@ class Proof:
         yield "began: the state before the first step is saved, and both runs start from it"
         yield from (f"done again in both: {change}" for change in lineage)
         yield self._without_a_stop("whole")
-        yield from self._interrupted("broken")
+        marks = self._marks("whole")
+        yield from self._interrupted("broken", marks)
         if not self._done:
             raise ProofError(
                 f"the run was at its end, after step {self._end}, before it was interrupted. Prove more steps: "
@@ -80,13 +83,15 @@ class Proof:
             yield "not the same; looking whether two runs without a stop are"
             yield self._without_a_stop("again")
             raise ProofError(verdict(self._evidence(difference), self._original))
-        names, rows = trace.read(self._path("whole") / "trace")
-        _, repeated = trace.read(self._path("broken") / "trace")
+        names, rows = trace.read(self._trace("whole"))
+        _, repeated = trace.read(self._trace("broken"))
         metrics = [name for name in names if not name.startswith(trace.BATCH)]
         yield (
             f"compared: {len(rows)} steps ({len(repeated) - len(rows)} of them done again after a kill), their batches "
             f"and {', '.join(metrics) or 'no metrics'}; {self._variables} variables at the end"
         )
+        yield f"interrupted: {interruptions(self._done, marks)}"
+        yield from missing(self._done, marks, self._interruptions, self._end)
         yield "The same, bit for bit."
 
     def _lineage(self) -> list[Change]:
@@ -103,13 +108,14 @@ class Proof:
     def _config(self, name: str) -> Config:
         """The user's config, in a folder of its own, saving by steps so that a kill costs a few of them."""
         every = max(1, self._steps // (2 * (self._interruptions + 1)))
+        evaluate_steps = self._original.evaluate.evaluate_steps or max(1, self._steps // 2)
         return replace(
             self._original,
             logdir=str(self._path(name)),
             max_steps=self._steps,
             target=None,
             checkpoint=CheckpointConfig(save_model_secs=0.0, save_model_steps=every, keep_last=2, minima=False),
-            evaluate=EvaluateConfig(evaluate_secs=0.0, evaluate_steps=self._original.evaluate.evaluate_steps),
+            evaluate=EvaluateConfig(evaluate_secs=0.0, evaluate_steps=evaluate_steps),
             cluster=ClusterConfig(token=str(self._folder / "token")),
         )
 
@@ -127,27 +133,51 @@ class Proof:
     def _without_a_stop(self, name: str) -> str:
         config, begun = self._start_over(name), time.monotonic()
         live(self._of_workers(config), None)
-        if not (self._path(name) / "trace").exists():
+        if not self._trace(name).exists():
             raise ProofError("the dataset has no batch: not one step could be run.")
         self._end = self._reached(name)
         return f"without a stop: {self._end} steps in {text.seconds(time.monotonic() - begun)}"
 
-    def _interrupted(self, name: str) -> Iterator[str]:
-        config = self._start_over(name)
-        for interruption in plan(self._end, self._interruptions, self._seed):
-            live(self._of_workers(config), interruption)
-            self._interrupted_at = self._interrupted_at or interruption.step
-            yield self._line(name, interruption)
-            if self._reached(name) >= self._end:
+    def _interrupted(self, name: str, marks: Marks) -> Iterator[str]:
+        """Run it with interruptions. If it is over before one of them, interrupt another run, at other steps."""
+        for seed in range(self._seed, self._seed + _ATTEMPTS):
+            shutil.rmtree(self._path(name), ignore_errors=True)
+            config, self._done = self._start_over(name), []
+            planned = plan(self._end, self._interruptions, seed, marks)
+            for interruption in planned:
+                code = live(self._of_workers(config), interruption)
+                if not self._happened(name, interruption, code):
+                    yield f"{interruption.kind} at step {interruption.step}: the run was over first"
+                    break
+                yield self._note(name, interruption)
+            if len(self._done) == len(planned):
                 break
         live(self._of_workers(config), None)
         yield f"to the end: {self._reached(name)} steps"
 
-    def _line(self, name: str, interruption: Interruption) -> str:
-        if self._reached(name) >= self._end:
-            return f"{interruption.kind} at step {interruption.step}: the run had ended"
-        self._done += 1
-        return f"{_HOW[interruption.kind]} at step {interruption.step}: goes on after step {self._reached(name)}"
+    def _happened(self, name: str, interruption: Interruption, code: int) -> bool:
+        """Whether a run was interrupted, and was not over yet."""
+        if interruption.kind is Kind.KILL:
+            was = code == -signal.SIGKILL
+        else:
+            state = read_state(RunDirectory(self._path(name)).state)
+            was = state is not None and state.phase is Phase.PAUSED
+        return was and self._reached(name) < self._end
+
+    def _note(self, name: str, interruption: Interruption) -> str:
+        resumes_at, step = self._reached(name), interruption.step
+        in_evaluation = interruption.in_evaluation and step in trace.steps_marked(self._trace(name), INTERRUPTED)
+        self._done.append(Done(interruption.kind, step, resumes_at, in_evaluation))
+        where = ", in an evaluation" if in_evaluation else ""
+        return f"{_HOW[interruption.kind]} at step {step}{where}: resumes after step {resumes_at}"
+
+    def _marks(self, name: str) -> Marks:
+        """Where a run evaluates, and where its epochs end."""
+        found = (trace.steps_marked(self._trace(name), what) for what in (EVALUATION, EPOCH))
+        return Marks(*([step for step in steps if step < self._end] for steps in found))
+
+    def _trace(self, name: str) -> Path:
+        return self._path(name) / "trace"
 
     def _reached(self, name: str) -> int:
         """The step of the newest checkpoint of a run."""
@@ -158,8 +188,8 @@ class Proof:
 
     def _difference(self, one: str, other: str) -> Difference | None:
         """Where two runs differ first."""
-        names, rows = trace.read(self._path(one) / "trace")
-        _, others = trace.read(self._path(other) / "trace")
+        names, rows = trace.read(self._trace(one))
+        _, others = trace.read(self._trace(other))
         if (found := trace.first_difference(names, rows, others)) is not None:
             return found
         steps = self._reached(one), self._reached(other)
@@ -180,7 +210,7 @@ class Proof:
         whole, broken = (self._fingerprint(name) for name in ("whole", "broken"))
         return Evidence(
             difference,
-            self._interrupted_at,
+            self._done[0].step,
             self._difference("whole", "again"),
             builds_otherwise(differences(whole, broken)),
             whole.get("input.pipeline", ""),

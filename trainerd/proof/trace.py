@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from trainerd.loop.contract import Steps
 
 Rows = NDArray[np.float64]
+EVALUATION, EPOCH, INTERRUPTED = "evaluation", "epoch", "interrupted"  # INTERRUPTED: in an evaluation
 BATCH = "batch digest "  # and a number: the columns that tell of the batch
 
 
@@ -42,6 +43,11 @@ class Trace:
             self._file = self._open(steps.names, rows[0].nbytes)
         self._file.write(rows.tobytes())
 
+    def mark(self, what: str, step: int) -> None:
+        """Note what happens at a boundary, in a file beside the trace."""
+        with _marks_of(self._path).open("a", encoding="utf-8") as file:
+            file.write(f"{what} {step}\n")
+
     def close(self) -> None:
         """Nothing more will be written."""
         if self._file is not None:
@@ -58,6 +64,17 @@ class Trace:
         file.truncate(header + (end - header) // width * width)
         file.seek(0, os.SEEK_END)
         return file
+
+
+def _marks_of(path: Path) -> Path:
+    return path.with_name("marks")
+
+
+def steps_marked(path: Path, what: str) -> list[int]:
+    """Return the steps at which the run of a trace has noted something, each once."""
+    marks = _marks_of(path)
+    lines = marks.read_text(encoding="utf-8").splitlines() if marks.exists() else []
+    return sorted({int(step) for word, step in map(str.split, lines) if word == what})
 
 
 def read(path: Path) -> tuple[list[str], Rows]:

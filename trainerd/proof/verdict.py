@@ -6,12 +6,66 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainerd.config.schema import Config
+from trainerd.proof.plan import Kind, Marks
 from trainerd.proof.trace import Difference
 
+_NAMES = ("pause", "kill")  # of the kinds
 _STARTS = (
     "What is built depends on something that is another at each start: the order of a set or of os.listdir (use "
     "sorted()), hash() of a text (PYTHONHASHSEED), the clock, the pid, or random numbers without a seed."
 )
+
+
+@dataclass(frozen=True)
+class Done:
+    """An interruption that has happened.
+
+    Attributes:
+      kind: how.
+      step: the step at which it was asked for.
+      resumes_at: the step of the checkpoint from which the run went on.
+      in_evaluation: whether it came in an evaluation.
+    """
+
+    kind: Kind
+    step: int
+    resumes_at: int
+    in_evaluation: bool
+
+    def is_past_an_epoch(self, marks: Marks) -> bool:
+        """Whether the run was resumed past the end of an epoch."""
+        return any(self.resumes_at > step for step in marks.epochs)
+
+
+def interruptions(done: Sequence[Done], marks: Marks) -> str:
+    """Return what has happened, in a line."""
+    counts = {kind: sum(each.kind is kind for each in done) for kind in Kind}
+    pauses, kills = (f"{count} {name}{'s' * (count != 1)}" for count, name in zip(counts.values(), _NAMES, strict=True))
+    inside, past = sum(each.in_evaluation for each in done), sum(each.is_past_an_epoch(marks) for each in done)
+    return f"{pauses} and {kills}; {inside} in an evaluation, {past} past the end of an epoch"
+
+
+def missing(done: Sequence[Done], marks: Marks, wanted: int, end: int) -> list[str]:
+    """Return what has not happened and why, a line each.
+
+    Args:
+      done: what has happened.
+      marks: where the run evaluates, and where its epochs end, before its last step.
+      wanted: how many interruptions there were to be.
+      end: the last step.
+    """
+    more = "Prove with more --steps or --interruptions"
+    found = []
+    for kind, name in zip(Kind, _NAMES, strict=True):
+        if not any(each.kind is kind for each in done) and (wanted > 1 or kind is Kind.PAUSE):
+            found.append(f"not interrupted by a {name}: the run of {end} steps was over first. {more}.")
+    if not any(each.in_evaluation for each in done):
+        why = "none was chosen" if marks.evaluations else f"none comes before the last step, {end}"
+        found.append(f"not interrupted in an evaluation: {why}.")
+    if not any(each.is_past_an_epoch(marks) for each in done):
+        why = f"{more}" if marks.epochs else f"none that trainerd knows of ends before the last step, {end}"
+        found.append(f"not interrupted past the end of an epoch: {why}.")
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -20,11 +21,12 @@ from trainerd.job.definition import Job, Program
 from trainerd.loop.contract import Exportable, Session, Steps, StopFlag
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.plan import Interruption, Kind
-from trainerd.proof.trace import BATCH, Trace
+from trainerd.proof.trace import BATCH, EPOCH, EVALUATION, INTERRUPTED, Trace
 from trainerd.sessions import load
 from trainerd.sessions.tf2.metrics import as_dict
 
 _HEARD_SECS = 10.0  # in which a signal is heard of, on the busiest machine
+T = TypeVar("T")
 _PARTS = 4  # of 16 bits each, since a row has floating-point numbers
 
 
@@ -73,6 +75,7 @@ class TracedSession:
         self._session = session
         self._trace = trace
         self._interruption = interruption
+        self._killed_by: int | None = None  # the step at which a kill comes that waits for its moment
         self._flag: Flag | None = None
         self._secs_per_step = 0.0
         self._has_begun = False
@@ -128,12 +131,36 @@ class TracedSession:
             self._secs_per_step = (time.monotonic() - begun) / len(steps.rows)
         self._has_begun = self._has_begun or bool(len(steps.rows))
         self._trace.append(steps)
-        if due is not None and self.step >= due.step:
-            self._interruption = None
+        is_over = steps.ended or bool(steps.over)
+        if due is not None and self.step >= due.step and not (due.in_evaluation and self.step == due.step):
             self._interrupt(due)
+        if self._killed_by is not None and (is_over or self.step >= self._killed_by):
+            os.kill(os.getpid(), signal.SIGKILL)  # else the run is over before its kill comes
+        if steps.then is not None:
+            steps = replace(steps, then=functools.partial(self._between, steps.then))
         return _without_digest(steps)
 
+    def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
+        """The end of an epoch, with the validation of a Keras model."""
+        self._trace.mark(EPOCH, self.step)
+        return self._evaluating(then) if self._session.can_score else then()
+
+    def _evaluating(self, evaluate: Callable[[], T]) -> T:
+        """Evaluate, and be interrupted in it where it is time."""
+        self._trace.mark(EVALUATION, self.step)
+        due = self._interruption
+        if due is None or not due.in_evaluation or self.step != due.step:
+            return evaluate()
+        self._trace.mark(INTERRUPTED, self.step)
+        if due.kind is Kind.PAUSE:
+            self._interrupt(due)
+            return evaluate()
+        evaluate()
+        os.kill(os.getpid(), signal.SIGKILL)  # before anybody has what it gave
+        raise AssertionError("unreachable")
+
     def _interrupt(self, due: Interruption) -> None:
+        self._interruption = None
         if due.kind is Kind.PAUSE:
             os.kill(os.getpid(), signal.SIGTERM)
             deadline = time.monotonic() + _HEARD_SECS
@@ -144,6 +171,7 @@ class TracedSession:
         timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL))
         timer.daemon = True  # a run that is at its end is not killed
         timer.start()
+        self._killed_by = due.latest or None
 
     def snapshot(self) -> Snapshot:
         """The state at this boundary."""
@@ -159,7 +187,7 @@ class TracedSession:
 
     def evaluate(self) -> dict[str, float]:
         """The job's own figures."""
-        return self._session.evaluate()
+        return self._evaluating(self._session.evaluate) if self.has_evaluation else self._session.evaluate()
 
     def numbers(self) -> Mapping[str, float | str]:
         """What the session says."""
