@@ -405,6 +405,10 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         estimator.train("input", max_steps=1)
     with pytest.raises(TypeError, match="Hooks must be a SessionRunHook"):
         estimator.train(whole, hooks=["hook"], max_steps=1)
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        estimator.evaluate(whole, checkpoint_path=str(tmp_path / "none-3"))
+    with pytest.raises(ValueError, match="config must be an instance of `RunConfig`"):
+        trainerd.Estimator(None, config="config")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Could not find trained model in model_dir"):
         estimator.get_variable_names()
     with pytest.raises(ValueError, match="Couldn't find trained model"):
