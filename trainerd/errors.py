@@ -13,6 +13,9 @@ INTERRUPTED = 130  # the exit code of a process that a KeyboardInterrupt has end
 class TrainerdError(Exception):
     """The base of every error that trainerd raises on purpose. It is shown without a traceback.
 
+    An error that says that what was given is wrong (arguments, settings, checkpoints) is a ValueError too: TensorFlow
+    and Keras raise one there, and programs catch it.
+
     Attributes:
       exit_code: what the process exits with; each class owns its own.
       cause: the job's own error that led to it, in a line; empty where none did.
@@ -35,14 +38,14 @@ def _without_init(cls: type[TrainerdError], args: tuple[object, ...]) -> Trainer
     return cls.__new__(cls, *args)
 
 
-class UsageError(TrainerdError):
+class UsageError(TrainerdError, ValueError):
     """The command line asks for something that does not exist or does not go together."""
 
     exit_code = 64
     summary = "the command line is wrong"
 
 
-class DataError(TrainerdError):
+class DataError(TrainerdError, ValueError):
     """Checkpoints exist and none can be used."""
 
     exit_code = 65
@@ -150,7 +153,7 @@ class PeerFailedError(TrainerdError):
         self.exit_code = code
 
 
-class ConfigError(TrainerdError):
+class ConfigError(TrainerdError, ValueError):
     """trainerd.toml is wrong. Holds every mistake that was found, not the first."""
 
     exit_code = 78

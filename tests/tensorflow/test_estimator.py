@@ -16,6 +16,7 @@ from tests.tensorflow.graphs import events
 from tests.tensorflow.lines import X, Y, endless, make, model_fn, serving_input, step_of, value, whole
 from trainerd.checkpoints import manifest
 from trainerd.compat import estimator as names
+from trainerd.compat.estimator.missing import INSTEAD
 from trainerd.errors import DataError
 from trainerd.experiment.early_stopping import read_eval_metrics
 from trainerd.job.user_code import job_traceback
@@ -222,6 +223,37 @@ def test_metrics_may_be_structures_arrays_and_summaries(tmp_path: Path) -> None:
     assert tf.make_ndarray(confusion).tolist() == [[1, 1], [1, 1]]
 
 
+def test_metrics_are_added_to_those_of_an_estimator(tmp_path: Path) -> None:
+    def metric_fn(features: Any, labels: Any) -> Any:
+        return {"x": tf1.metrics.mean(features["x"]), "y": tf1.metrics.mean(labels)}
+
+    first = make(tmp_path).train(endless, steps=2)
+    found = names.add_metrics(first, metric_fn).evaluate(whole)
+    assert found["x"] == pytest.approx(X.mean()) and {"error", "loss", "y"} < set(found)
+    with pytest.raises(ValueError, match="following not expected args"):
+        names.add_metrics(first, lambda features, other: {})
+
+
+def test_a_logit_fn_is_called_with_what_it_takes() -> None:
+    with tf.Graph().as_default():
+        features = {"x": tf.zeros([2])}
+        assert names.experimental.call_logit_fn(lambda features: features, features, "train", {}, None) == features
+        with pytest.raises(ValueError, match="logit_fn should return a Tensor or a dictionary"):
+            names.experimental.call_logit_fn(lambda features, params: [params], features, "train", {}, None)
+
+
+def test_a_name_of_tf_estimator_that_is_not_here_says_what_to_use() -> None:
+    for name, cure in INSTEAD.items():
+        of = names
+        *folder, last = name.split(".")
+        for part in folder:
+            of = getattr(of, part)
+        with pytest.raises(AttributeError) as raised:
+            getattr(of, last)
+        assert f"tf.estimator.{name}: {cure}" in str(raised.value)
+    assert not hasattr(names, "Nothing") and not hasattr(names.export, "Nothing")
+
+
 def test_evaluations_are_the_same_whichever_came_before(tmp_path: Path) -> None:
     """With data that are shuffled too, of which each evaluation reads the first."""
     estimator = make(tmp_path)
@@ -373,6 +405,10 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         estimator.train("input", max_steps=1)
     with pytest.raises(TypeError, match="Hooks must be a SessionRunHook"):
         estimator.train(whole, hooks=["hook"], max_steps=1)
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        estimator.evaluate(whole, checkpoint_path=str(tmp_path / "none-3"))
+    with pytest.raises(ValueError, match="config must be an instance of `RunConfig`"):
+        trainerd.Estimator(None, config="config")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Could not find trained model in model_dir"):
         estimator.get_variable_names()
     with pytest.raises(ValueError, match="Couldn't find trained model"):

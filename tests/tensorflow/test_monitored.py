@@ -350,6 +350,19 @@ def test_end_finds_the_last_checkpoint_and_what_it_changes_is_saved_too(tmp_path
     assert saved(tmp_path)[0] == (30, "finish")
 
 
+def test_hooks_of_functions_are_rejected_and_those_of_graphs_named(tmp_path: Path) -> None:
+    class Mine(trainerd.hooks.LoggingTensorHook):
+        pass
+
+    for hook in (Mine(["p"], every_n_iter=1), trainerd.hooks.CheckpointSaverHook(str(tmp_path), save_steps=1)):
+        with (
+            counter().graph.as_default(),
+            pytest.raises(TypeError, match=rf"use tf\.compat\.v1\.train\.{type(hook).__name__.replace('Mine', 'Log')}"),
+        ):
+            trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[hook])
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("method", ["begin", "after_create_session", "before_run", "after_run", "end"])
 def test_what_a_hook_raises_ends_the_run(tmp_path: Path, method: str) -> None:
     calls: list[str] = []

@@ -292,6 +292,14 @@ def test_a_run_directory_in_use_exits_with_75(cli: Cli, rundir: RunDirectory) ->
             assert code == 75 and f"process {os.getpid()} trains in" in text
 
 
+def test_errors_of_what_was_given_are_value_errors() -> None:
+    """Programs written for TensorFlow and Keras catch those."""
+    found = {cls.__name__ for cls in every_class() if issubclass(cls, ValueError)}
+    assert {"UsageError", "ConfigError", "DataError"} <= found and "JobError" not in found
+    with pytest.raises(ValueError, match="logdir"):
+        RunDirectory.of("gs://bucket/run")
+
+
 def test_exit_codes_are_those_of_the_design() -> None:
     codes = {cls.__name__: cls.exit_code for cls in every_class() if cls.__module__ == "trainerd.errors"}
     assert codes == {

@@ -10,6 +10,7 @@ from trainerd.checkpoints import manifest, saver_checkpoints
 from trainerd.checkpoints.format.reader import read_whole
 from trainerd.checkpoints.manifest import DamagedError
 from trainerd.errors import DataError
+from trainerd.estimator.keras_layers import CURE, is_of_keras_3
 from trainerd.rundir.paths import RunDirectory
 
 
@@ -48,10 +49,12 @@ def require_whole(prefix: str) -> None:
 
 
 def require_fit(prefix: str) -> None:
-    """Raise ValueError if a variable of the default graph has another shape in a checkpoint."""
+    """Raise ValueError if a variable of the default graph has another shape in a checkpoint, or Keras 3 renamed it."""
     shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     for variable in tf.compat.v1.global_variables():
         there = shapes.get(variable.op.name)
+        if there is None and is_of_keras_3(variable):
+            raise ValueError(f"{prefix} has no variable {variable.op.name}. {CURE}")
         if there is not None and not variable.shape.is_compatible_with(there):
             raise ValueError(
                 f"the variable {variable.op.name} has the shape {there} in {prefix}, and {variable.shape.as_list()} "

@@ -55,6 +55,11 @@ class Estimator(BaseEstimator):
         self._graphs = EvaluationGraphs()
 
     @property
+    def warm_start_from(self) -> Any:
+        """The WarmStartSettings that a new model begins with; None for none."""
+        return self._blueprint.warm_start
+
+    @property
     def params(self) -> Any:
         """A copy of the hyperparameters."""
         return copy.deepcopy(self._params)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from trainerd.estimator.arguments import names_of_arguments
 from trainerd.estimator.export.outputs import outputs_of
+from trainerd.estimator.keras_layers import note_cure
 
 tf1 = tf.compat.v1
 
@@ -114,7 +115,11 @@ def call_model_fn(
     if labels is not None and "labels" not in taken:
         raise ValueError("model_fn does not take labels, but input_fn returns labels.")
     tf1.logging.info("Calling model_fn.")
-    spec = model_fn(features=features, **{name: value for name, value in offered.items() if name in taken})
+    try:
+        spec = model_fn(features=features, **{name: value for name, value in offered.items() if name in taken})
+    except AttributeError as error:
+        note_cure(error)
+        raise
     tf1.logging.info("Done calling model_fn.")
     if not isinstance(spec, EstimatorSpec):
         raise ValueError("model_fn should return an EstimatorSpec.")

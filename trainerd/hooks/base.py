@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -82,6 +82,21 @@ class Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     def due_at(self, step: int) -> float | None:
         """The global step of the next run that it wants, after this step; None for whenever there is a boundary."""
         return None
+
+
+def require_graph_hooks(hooks: Iterable[Any]) -> None:
+    """Reject hooks of TensorFlow 2 functions: the session of a graph cannot call them.
+
+    Raises:
+      TypeError: there is one.
+    """
+    for hook in hooks:
+        if isinstance(hook, Hook):
+            name = next(each.__name__ for each in type(hook).__mro__ if hasattr(tf1.train, each.__name__))
+            raise TypeError(
+                f"{type(hook).__name__} is a hook of trainerd.hooks, for TensorFlow 2 functions, and this session runs "
+                f"a graph: use tf.compat.v1.train.{name}, or give MonitoredTrainingSession a `checkpoint`."
+            )
 
 
 class Timed(Hook):

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd.hooks.base import require_graph_hooks
 from trainerd.monitored.hooked_run import HookedFound, HookedRun
 from trainerd.monitored.lifecycle import Lifecycle
 from trainerd.monitored.listeners import SavingListeners
@@ -54,6 +55,9 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
       session_creator: makes the session. Default: a ChiefSessionCreator.
       hooks: called in this order.
       stop_grace_period_secs: seconds that threads have to stop.
+
+    Raises:
+      TypeError: a hook is one of `trainerd.hooks`.
     """
 
     StepContext = StepContext
@@ -70,6 +74,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._graph = tf1.get_default_graph()
         self._was_finalized = self._graph.finalized
         self._hooks = list(hooks or [])
+        require_graph_hooks(self._hooks)
         self._grace_secs = stop_grace_period_secs
         self._settings = settings
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])

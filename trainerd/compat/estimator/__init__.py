@@ -1,5 +1,7 @@
 """The names of `tf.estimator`: `from trainerd.compat import estimator`, and then `estimator.Estimator`."""
 
+from typing import NoReturn
+
 from tensorflow.compat.v1.train import (
     CheckpointSaverHook,
     CheckpointSaverListener,
@@ -22,7 +24,9 @@ from tensorflow.compat.v1.train import (
 )
 
 from trainerd.compat.estimator import experimental, export, inputs
+from trainerd.compat.estimator.missing import missing
 from trainerd.estimator.estimator import Estimator
+from trainerd.estimator.extend import add_metrics
 from trainerd.estimator.graph.warm_start import WarmStartSettings
 from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
 from trainerd.estimator.run_config import RunConfig
@@ -60,8 +64,13 @@ __all__ = [
     "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
+    "add_metrics",
     "experimental",
     "export",
     "inputs",
     "train_and_evaluate",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing(name)

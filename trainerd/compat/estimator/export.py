@@ -1,5 +1,8 @@
 """The names of `tf.estimator.export`."""
 
+from typing import NoReturn
+
+from trainerd.compat.estimator.missing import missing
 from trainerd.estimator.export.outputs import ClassificationOutput, ExportOutput, PredictOutput, RegressionOutput
 from trainerd.estimator.export.receivers import (
     ServingInputReceiver,
@@ -18,3 +21,7 @@ __all__ = [
     "build_parsing_serving_input_receiver_fn",
     "build_raw_serving_input_receiver_fn",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing(f"export.{name}")

@@ -37,7 +37,7 @@ def keep_best(folder: Path, metrics: Mapping[str, Any]) -> None:
     plain = {
         name: (value.item() if isinstance(value, np.generic) else value)
         for name, value in metrics.items()
-        if np.ndim(value) == 0 and isinstance(value, int | float | np.number)
+        if isinstance(value, int | float | np.number)
     }
     finite = {name: value if math.isfinite(value) else None for name, value in plain.items()}
     path = folder / _NAME

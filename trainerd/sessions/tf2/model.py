@@ -114,6 +114,8 @@ class CheckpointModel:
             require_saveable(iterator, _WITHOUT)
         try:
             self._restored.read(prefix, self.runs)
+        except DataError:  # it says already what does not fit
+            raise
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
                 f"{prefix} does not fit the program: its files are sound, but its variables are others than those of "
