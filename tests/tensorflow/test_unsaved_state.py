@@ -17,6 +17,7 @@ from trainerd.checkpoints.contents.unsaved_state import require_saved
 from trainerd.errors import EntryError, JobError
 from trainerd.loop.recorder import EVALUATION, SUMMARIES
 from trainerd.proof.check import measured
+from trainerd.proof.traced.variables import Comparison
 from trainerd.sessions.tf1.job_session import GraphJobSession
 from trainerd.sessions.tf2.job_session import FunctionSession
 
@@ -306,15 +307,18 @@ def job_with(kind: str) -> trainerd.Job:
         else:
             KEPT.assign_add(rate * table.lookup(key)[0])
 
-    def change() -> dict[str, float]:
+    def change() -> None:
         if kind == "variable":
             rate.assign(rate * 0.5)
         elif kind == "table":
             table.insert(key, table.lookup(key) * 0.5)
+
+    def evaluate() -> dict[str, float]:
+        change()
         return {"rate": float(rate)}
 
     state = {"kept": KEPT} | ({"numbers": iterator} if kind == "iterator" else {})
-    return trainerd.Job(step, state=state, evaluate=change, summaries=lambda: None if change() else None)
+    return trainerd.Job(step, state=state, evaluate=evaluate, summaries=change)
 
 
 @pytest.mark.parametrize(
@@ -355,6 +359,8 @@ def test_an_iterator_in_the_state_goes_on_in_the_middle_of_an_epoch(tmp_path: Pa
         after.restore(tmp_path / str(cut))
         after.run_until(14)
         assert float(total) == float(expected), cut
+    compared = Comparison(tmp_path / "3", tmp_path / "5").differences()
+    assert [each.label for each in compared] == ["global_step", "total"]
 
 
 # ---------------------------------------------------------------------- the tables

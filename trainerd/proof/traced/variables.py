@@ -56,7 +56,11 @@ class Comparison:
     def __init__(self, one: Path, other: Path) -> None:
         self._readers = [tf.train.load_checkpoint(str(path)) for path in (one, other)]
         self._names = [
-            {name for name in reader.get_variable_to_shape_map() if not name.startswith(_NOT_VARIABLES)}
+            {
+                name
+                for name, dtype in reader.get_variable_to_dtype_map().items()
+                if dtype != tf.variant and not name.startswith(_NOT_VARIABLES)
+            }
             for reader in self._readers
         ]
         self.count = len(self._names[0] | self._names[1])
