@@ -3,6 +3,10 @@
 The codes are those of sysexits.h, so that a shell or a systemd unit can tell them apart.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 INTERRUPTED = 130  # the exit code of a process that a KeyboardInterrupt has ended, as a shell tells of SIGINT
 
 
@@ -21,6 +25,14 @@ class TrainerdError(Exception):
     cause = ""
     phase = ""
     summary = "an error of trainerd's own"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Support pickle and copy. `__init__` is not called again, since subclasses have other arguments."""
+        return _without_init, (type(self), self.args), vars(self)
+
+
+def _without_init(cls: type[TrainerdError], args: tuple[object, ...]) -> TrainerdError:
+    return cls.__new__(cls, *args)
 
 
 class UsageError(TrainerdError):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def size(count: float) -> str:
@@ -21,11 +24,16 @@ def printable(text: str) -> str:
     """A text that may come from anybody, as a terminal, a journal or a page can show it.
 
     Control characters, with which a terminal can be told to do things, and marks that turn the direction of writing
-    are written as escapes. Line breaks and tabs stay.
+    are written as escapes. Line breaks and tabs stay. Colours are dropped.
     """
     if text.isprintable():
         return text
-    return "".join(letter if _is_shown(letter) else _escape(letter) for letter in text)
+    return "".join(letter if _is_shown(letter) else _escape(letter) for letter in without_colours(text))
+
+
+def without_colours(text: str) -> str:
+    """Drop the sequences that set colours and bold type, which Keras puts into its messages."""
+    return _COLOUR.sub("", text)
 
 
 def _is_shown(letter: str) -> bool:

@@ -45,5 +45,5 @@ class Volume:
 
     def resumed_at(self) -> list[int]:
         """The steps that starts went on from."""
-        events = [json.loads(line) for line in (self.run / "events.jsonl").read_text().splitlines() if line]
+        events = [json.loads(line) for line in (self.run / "run-events.jsonl").read_text().splitlines() if line]
         return [event["step"] for event in events if event["kind"] == "resume"]

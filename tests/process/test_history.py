@@ -80,7 +80,7 @@ def test_a_fork_equals_its_parent_at_every_common_step(start: Start, project: Pa
     assert compared.text.count("equal") == 3  # 20, 30, 40
     write_config(project, entry="jobs:exact_otherwise", more=more)
     assert start("fork", "20", "third").end() == 0
-    assert start("run", "--logdir", "third").end() == 0
+    assert start("run", "--logdir", "third", "--accept-job").end() == 0
     compared = start("diff", "run", "third")
     assert compared.end() == 1 and "step 20: equal" in compared.text
     assert re.search(

@@ -190,7 +190,11 @@ def test_a_keras_model_is_trained_paused_and_trained_on(start: Start, project: P
     rows = list(csv.DictReader((project / "epochs.csv").read_text().splitlines()))
     assert [int(row["epoch"]) for row in rows] == list(range(30))
     again = start("run")
-    assert again.end() == 0 and "epochs = 30 are done" in again.text
+    assert again.end() == 0 and "epochs = 30 are done" in again.text and "restored" not in again.text
+    changed = project / "jobs.py"
+    changed.write_text(changed.read_text() + "\n")
+    again = start("run")
+    assert again.end() == 0 and "restored step 210" in again.text and "epochs = 30 are done" in again.text
 
 
 @pytest.mark.long

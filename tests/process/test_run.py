@@ -259,3 +259,51 @@ def test_the_steps_that_are_trained_again_are_those_of_the_kills(start: Start, p
     assert expected > 0 and resumed > 0
     resumes = [event for event in run_events.read(run.rundir) if event.kind is run_events.Kind.RESUME]
     assert resumes and all("steps are trained again" in event.said for event in resumes)
+
+
+CONFIGURES = """
+import jobs
+import tensorflow as tf
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_visible_devices([cpu], "CPU")
+tf.config.threading.set_inter_op_parallelism_threads(2)
+
+
+def configured(make):
+    def job():
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+        assert len(tf.config.list_logical_devices("CPU")) == 2
+        print("has two devices")
+        return make()
+
+    return job
+
+
+function, keras, graph = configured(jobs.evaluated_often), configured(jobs.released), configured(jobs.graph)
+
+
+def program(supervisor):
+    configured(lambda: None)()
+"""
+
+
+@pytest.mark.parametrize(
+    ("entry", "commands"),
+    [
+        ("function", [["run", "--max-steps", "3"], ["evaluate"]]),
+        ("keras", [["check"]]),
+        ("graph", [["run", "--max-steps", "3"]]),
+        pytest.param("program", [["run"]], marks=pytest.mark.long),
+        pytest.param("function", [["check"]], marks=pytest.mark.long),
+        pytest.param("keras", [["run", "--max-steps", "3"], ["export", "release"]], marks=pytest.mark.long),
+        pytest.param("graph", [["check"]], marks=pytest.mark.long),
+    ],
+)
+def test_job_configures_devices_and_threads(start: Start, project: Path, entry: str, commands: list[list[str]]) -> None:
+    (project / "devices.py").write_text(CONFIGURES)
+    write_config(project, entry=f"devices:{entry}", more="" if entry == "graph" else "seed = 1\ndeterministic = true\n")
+    for command in commands:
+        trainer = start(*command)
+        assert trainer.end() == 0, trainer.text
+        assert "has two devices" in trainer.text

@@ -227,7 +227,7 @@ def test_a_model_that_changed_is_told_from_damage(start: Start, project: Path) -
     write_config(project, more="max_steps = 10\n")
     assert start("run").end() == 0
     write_config(project, entry="jobs:exact", more="max_steps = 20\n")
-    run = start("run")
+    run = start("run", "--accept-job")
     assert run.end() == 65, run.text
     assert "does not fit the job" in run.text
     assert saved(run.rundir) == [10]
@@ -240,16 +240,19 @@ def test_another_batch_size_behind_a_saved_position_is_refused_unless_accepted(
     write_config(project, entry="jobs:reads_fours")
     assert start("run", "--max-steps", "10").end() == 0
     write_config(project, entry="jobs:reads_eights")
-    refused = start("run", "--max-steps", "20")
+    other = start("run", "--max-steps", "20", "--accept-changes")
+    assert other.end() == 65 and "another job" in other.text and "--accept-job" in other.text
+    refused = start("run", "--max-steps", "20", "--accept-job")
     assert refused.end() == 65
     assert re.search(r"input\.pipeline: .*batch_size=4.* → .*batch_size=8", refused.text), refused.text
     assert "--accept-changes" in refused.text and saved(refused.rundir) == [10]
     if how == "file":
         refused.rundir.accept_changes.touch()
-    accepted = start("run", "--max-steps", "20", *([how] if how != "file" else []))
+        refused.rundir.accept_job.touch()
+    accepted = start("run", "--max-steps", "20", *([how, "--accept-job"] if how != "file" else []))
     assert accepted.end() == 0, accepted.text
     assert first_steps(accepted.text) == [11] and "changed since step 10: config.entry" in accepted.text
-    assert not accepted.rundir.accept_changes.exists()
+    assert not accepted.rundir.accept_changes.exists() and not accepted.rundir.accept_job.exists()
     assert start("run", "--max-steps", "30").end() == 0
 
 

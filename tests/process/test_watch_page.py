@@ -73,7 +73,7 @@ def test_a_person_sees_the_curve_saves_and_pauses(start: Start, project: Path, t
         tab.run(BUTTON, "Save now")
         poll(lambda: saved(run.rundir) != before, "a checkpoint")
         assert manifest.read(run.rundir.manifest(saved(run.rundir)[0])).reason == "request"
-        assert tab.run(TEXT, ".answer") == f"asked process {run.pid} to save"
+        poll(lambda: tab.run(TEXT, ".answer") == f"saved step {saved(run.rundir)[0]:,}", "the answer")
         poll(lambda: tab.run(COUNT, ".chart > svg .m-checkpoint") == len(saved(run.rundir)), "its mark")
         tab.run(BUTTON, "Pause")
         assert tab.run(COUNT, "button.sure") == 1 and not run.rundir.pause.exists()

@@ -62,6 +62,12 @@ def slow() -> trainerd.Job:
     return trainerd.Job(train_step, state={"p": p}, evaluate=evaluate)
 
 
+def evaluated() -> trainerd.Job:
+    """A counter that can be evaluated."""
+    p = tf.Variable([0.0])
+    return trainerd.Job(lambda: _count(p), state={"p": p}, evaluate=lambda: {"p": float(p[0])})
+
+
 def big() -> trainerd.Job:
     """A state of 64 MiB, which TensorFlow writes in pieces of some MiB."""
     p = tf.Variable([0.0])

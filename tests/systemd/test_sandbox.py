@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from tests.systemd.conftest import NewService
-from tests.systemd.machine import wait_for
+from tests.systemd.machine import TRAINERD, wait_for
 from tests.systemd.service import Service
 
 
@@ -49,3 +50,17 @@ def test_what_was_made_by_another_user_is_the_new_ones(service: NewService) -> N
     one.systemctl("start")
     assert one.first_steps() == [1, saved + 1]
     wait_for("progress", lambda: one.state.step > saved)
+
+
+def test_root_runs_the_code_of_a_job_as_the_user_of_its_service(service: NewService) -> None:
+    one = service("jobs:evaluated")
+    one.systemctl("start")
+    one.systemctl("stop")
+    refused = one.machine.run(TRAINERD, "evaluate", "--config", one.config, check=False)
+    assert refused.returncode == 64 and "which root does not do" in refused.stderr, refused.stderr
+    [advice] = [line.strip() for line in refused.stderr.splitlines() if "systemd-run" in line]
+    done = one.machine.run("bash", "-c", advice.removeprefix("sudo "))
+    assert re.search(r"step \d+: .*p \d", done.stdout), done.stdout
+    owner = one.rundir.path.stat().st_uid
+    [results] = one.rundir.path.glob("*.evaluations.json")
+    assert owner != 0 and results.stat().st_uid == owner

@@ -81,5 +81,6 @@ def experiment(estimator: Any, **more: Any) -> trainerd.Experiment:
     return trainerd.Experiment(estimator, train_input_fn="train", eval_input_fn="eval", **more)
 
 
-def as_task(monkeypatch: pytest.MonkeyPatch, kind: str, index: int) -> None:
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": kind, "index": index}}))
+def as_task(monkeypatch: pytest.MonkeyPatch, kind: str, index: int, *, workers: int = 2) -> None:
+    cluster = {**CLUSTER, "worker": [f"host{3 + number}:2222" for number in range(workers)]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}))

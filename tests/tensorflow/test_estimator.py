@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from tests.tensorflow.lines import X, endless, make, model_fn, serving_input, step_of, value, whole
+from tests.tensorflow.graphs import events
+from tests.tensorflow.lines import X, Y, endless, make, model_fn, serving_input, step_of, value, whole
 from trainerd.checkpoints import manifest
 from trainerd.compat import estimator as names
 from trainerd.errors import DataError
@@ -194,6 +195,33 @@ def test_a_local_init_op_of_its_own_keeps_nothing_from_being_initialized(tmp_pat
     assert estimator.evaluate(whole) == first and len(list(estimator.predict(whole))) == 20
 
 
+def test_metrics_may_be_structures_arrays_and_summaries(tmp_path: Path) -> None:
+    def fn(features: Any, labels: Any, mode: str) -> Any:
+        spec = model_fn(features, labels, mode, {"rate": 0.1})
+        if mode != trainerd.ModeKeys.EVAL:
+            return spec
+        (one, update_one), (two, update_two) = tf1.metrics.mean(labels), tf1.metrics.mean(features["x"])
+        image = tf1.summary.image("image", tf.zeros([1, 2, 2, 1]), collections=[])
+        others = {
+            "both": ((one, {"two": two}), tf.group(update_one, update_two)),
+            "left": (image, tf.no_op()),
+            "right": (tf.identity(image), tf.no_op()),
+            "text": (tf.constant("no summary"), tf.no_op()),
+            "confusion": (tf.ones([2, 2]), tf.no_op()),
+        }
+        return spec._replace(eval_metric_ops=spec.eval_metric_ops | others)
+
+    estimator = make(tmp_path, fn)
+    found = estimator.train(endless, steps=2).evaluate(whole)
+    assert found["both"] == (pytest.approx(Y.mean()), {"two": pytest.approx(X.mean())})
+    values = [value for event in events(Path(estimator.eval_dir())) for value in event.summary.value]
+    assert {value.tag for value in values if value.tag != "checkpoint_path/text_summary"} == {
+        *("loss", "error", "confusion", "left/0", "right/0")
+    }, "as TensorFlow names them"
+    (confusion,) = (value.tensor for value in values if value.tag == "confusion")
+    assert tf.make_ndarray(confusion).tolist() == [[1, 1], [1, 1]]
+
+
 def test_evaluations_are_the_same_whichever_came_before(tmp_path: Path) -> None:
     """With data that are shuffled too, of which each evaluation reads the first."""
     estimator = make(tmp_path)
@@ -284,6 +312,25 @@ def test_a_classifier_is_served_raw_features_too(tmp_path: Path) -> None:
     found = parsed["serving_default"](inputs=tf.constant([example.SerializeToString()]))["scores"]
     assert found.numpy() == raw["serving_default"](x=tf.constant([[0.5]]))["scores"].numpy()
 
+    def single() -> Any:
+        fed = tf1.placeholder(tf.float32, [None, 1])
+        return trainerd.ServingInputReceiver({"x": fed}, fed, {"other": fed})
+
+    one = tf.saved_model.load(estimator.export_saved_model(tmp_path / "one", single).decode()).signatures
+    assert {tuple(each.structured_input_signature[1]) for each in one.values()} == {("input",)}, "as TensorFlow's"
+
+
+def test_a_raw_feature_has_its_shape_but_the_batch() -> None:
+    with tf.Graph().as_default():
+        features = {
+            "row": tf1.placeholder(tf.float32, [7, 3]),
+            "scalar": tf1.placeholder(tf.int32, []),
+            "any": tf1.placeholder(tf.int32, None),
+        }
+        fed = trainerd.build_raw_serving_input_receiver_fn(features)().features
+        shapes = {name: tensor.shape for name, tensor in fed.items()}
+    assert shapes["row"].as_list() == [None, 3] and shapes["scalar"].rank == 0 and shapes["any"].rank is None
+
 
 # ---------------------------------------------------------------------- what is wrong
 
@@ -326,6 +373,8 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         estimator.train("input", max_steps=1)
     with pytest.raises(TypeError, match="Hooks must be a SessionRunHook"):
         estimator.train(whole, hooks=["hook"], max_steps=1)
+    with pytest.raises(ValueError, match="Could not find trained model in model_dir"):
+        estimator.get_variable_names()
     with pytest.raises(ValueError, match="Couldn't find trained model"):
         estimator.export_saved_model(tmp_path / "export", serving_input)
     assert not (tmp_path / "export").exists()
@@ -416,3 +465,5 @@ def test_warm_start_begins_with_what_another_has_learned(tmp_path: Path) -> None
         second = make(tmp_path / f"second-{number}", warm_start_from=source)
         second.train(endless, max_steps=1)
         assert abs(value(second) - value(make(tmp_path / "first"))) < 0.1 < value(second)
+        new = make(tmp_path / f"new-{number}", warm_start_from=source)
+        assert step_of(Path(new.export_saved_model(tmp_path / "of-new", serving_input).decode())) in (50, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.lines import X, Y, endless, make, model_fn, serving_input, step_of, whole
+from tests.tensorflow.noting import as_task
 from trainerd.compat import estimator as names
 from trainerd.errors import StorageError
-from trainerd.estimator.export.saved_model import exports_in
+from trainerd.estimator.checkpoints import step_of as step_of_checkpoint
+from trainerd.estimator.export.saved_model import exports_in, write_below
 from trainerd.experiment.early_stopping import read_eval_metrics
 from trainerd.experiment.export.best import best_in
 from trainerd.job.user_code import job_traceback
@@ -51,6 +54,25 @@ def test_exporters(tmp_path: Path) -> None:
     _, again = trained(tmp_path, exporters)
     assert again[0]["loss"] == pytest.approx(metrics["loss"]) and again[1] == [], "it was all done"
     assert set(read_eval_metrics(str(tmp_path / "eval"))) == {10, 20, 30, 40, 50, 60}
+
+
+@pytest.mark.parametrize("task", ["chief", "master"])
+def test_the_only_task_of_a_cluster_trains_without_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    """Cloud services set this for a job on one machine."""
+    cluster = {"cluster": {task: ["localhost:2222"]}, "task": {"type": task, "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    estimator, found = trained(tmp_path, last=20)
+    assert found == (None, []), "as of any task of a cluster"
+    assert step_of_checkpoint(estimator.latest_checkpoint()) == 20
+    assert list(read_eval_metrics(estimator.eval_dir())) == ([10, 20] if task == "master" else [])
+
+
+def test_a_second_evaluator_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_task(monkeypatch, "evaluator", 1)
+    with pytest.raises(ValueError, match="only be one `evaluator` task"):
+        trained(tmp_path)
 
 
 def test_throttled_by_steps_and_the_last_in_any_case(tmp_path: Path) -> None:
@@ -143,7 +165,7 @@ def test_stop_hooks_of_improvement(tmp_path: Path, hook: str, argument: dict[str
         ({"throttle_secs": -1}, ValueError, "Must specify throttle_secs >= 0"),
         ({"throttle_steps": -1}, ValueError, "Must specify throttle_steps >= 0"),
         ({"start_delay_secs": -1}, ValueError, "Must specify start_delay_secs >= 0"),
-        ({"hooks": ["hook"]}, TypeError, "SessionRunHook"),
+        ({"hooks": ["hook"]}, TypeError, "All hooks must be `SessionRunHook` instances"),
         ({"exporters": "exporter"}, TypeError, "must be an Exporter"),
         ({"exporters": [trainerd.FinalExporter("a", serving_input)] * 2}, ValueError, "must have unique names"),
         ({"exporters": trainerd.FinalExporter("", serving_input)}, ValueError, "cannot have a name that is `None`"),
@@ -156,6 +178,10 @@ def test_wrong_specs(wrong: dict[str, Any], error: type[Exception], match: str) 
         trainerd.TrainSpec(whole, max_steps=0)
     with pytest.raises(TypeError, match="must be callable"):
         trainerd.TrainSpec("input")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="All saving_listeners must be `CheckpointSaverListener` instances"):
+        trainerd.TrainSpec(whole, saving_listeners=["listener"])
+    with pytest.raises(TypeError, match="`estimator` must have type"):
+        trainerd.train_and_evaluate(object(), trainerd.TrainSpec(whole), trainerd.EvalSpec(whole))
 
 
 # ---------------------------------------------------------------------- strategies
@@ -202,6 +228,21 @@ def test_a_full_disk_leaves_no_part_of_an_export(tmp_path: Path, monkeypatch: py
     with pytest.raises(StorageError, match="no space left on the device"):
         estimator.export_saved_model(tmp_path / "export", serving_input)
     assert not list((tmp_path / "export").iterdir())
+
+
+def test_two_exports_at_once_below_one_folder_get_names_of_their_own(tmp_path: Path) -> None:
+    stagings, made = [], []
+
+    def write(folder: Path) -> None:
+        stagings.append(folder)
+        (folder / "graph").write_text("a graph")
+        if len(stagings) == 1:
+            made.append(write_below(tmp_path, "model.ckpt-7", write))
+
+    made.append(write_below(tmp_path, "model.ckpt-7", write))
+    assert exports_in(tmp_path) == made and [step_of(path) for path in made] == [7, 7]
+    assert stagings[0].name == stagings[1].name, "the leftovers of one are found by the next, whatever the time"
+    assert sorted(tmp_path.iterdir()) == made
 
 
 def test_a_metric_that_raises_says_what_it_said(tmp_path: Path) -> None:

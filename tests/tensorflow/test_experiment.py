@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -17,6 +16,10 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.noting import Core, Fitted, as_task, experiment
 from trainerd.estimator.run_config import RunConfig
+from trainerd.experiment import new_checkpoints
+from trainerd.experiment.new_checkpoints import NewCheckpointListener, Throttle
+from trainerd.experiment.records import Summary
+from trainerd.system.elapsed import Elapsed
 
 tf1 = tf.compat.v1
 
@@ -31,13 +34,16 @@ def kind(request: pytest.FixtureRequest) -> type[Any]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that sleeping moves."""
-    now = [1000.0]
+    """A clock that sleeping moves. The wall clock is set back by a day in the first sleep, and stays there."""
+    now, wall = [1000.0], [1e9]
 
     def sleep(secs: float) -> None:
         now[0] += secs
+        wall[0] = 1e9 - 86400
+        assert now[0] < 1e5, "a wait that does not end"
 
-    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: wall[0])
     monkeypatch.setattr(time, "sleep", sleep)
     return now
 
@@ -152,15 +158,23 @@ def test_train_waits(tmp_path: Path, kind: type[Any], clock: list[float], secs: 
 
 @pytest.mark.parametrize(("task", "secs"), [(0, 0), (1, 5), (3, 15), (20, 60)])
 def test_later_tasks_wait_longer(
-    tmp_path: Path, kind: type[Any], clock: list[float], monkeypatch: pytest.MonkeyPatch, task: int, secs: int
+    tmp_path: Path,
+    kind: type[Any],
+    clock: list[float],
+    servers: mock.Mock,
+    monkeypatch: pytest.MonkeyPatch,
+    task: int,
+    secs: int,
 ) -> None:
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"index": task}}))
-    experiment(kind(tmp_path)).train()
+    as_task(monkeypatch, "worker", task, workers=21)
+    experiment(kind(tmp_path, config=RunConfig())).train()
     assert clock[0] == pytest.approx(1000 + secs)
 
 
-def test_or_they_wait_for_the_global_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": {"index": 3}}))
+def test_or_they_wait_for_the_global_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], servers: mock.Mock
+) -> None:
+    as_task(monkeypatch, "worker", 3, workers=4)
     made = experiment(Core(tmp_path), delay_workers_by_global_step=True)
     made.train()
     (hook,) = made.estimator.trained[0]["hooks"]
@@ -179,6 +193,18 @@ def test_a_task_of_a_cluster_starts_its_server(
     )
     servers.return_value.start.assert_called_once_with()
     assert clock[0] == pytest.approx(1001)
+
+
+@pytest.mark.parametrize(("delay", "secs"), [(None, 10), (7, 7), (0, 0)])
+def test_the_protocol_and_the_delay_of_a_worker_are_those_of_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: mock.Mock, clock: list[float], delay: int, secs: int
+) -> None:
+    as_task(monkeypatch, "worker", 1)
+    config = RunConfig(protocol="grpc", experimental_max_worker_delay_secs=delay)
+    trainerd.train_and_evaluate(Core(tmp_path, config=config), trainerd.TrainSpec(None), trainerd.EvalSpec(None))
+    assert servers.call_args.kwargs["protocol"] == "grpc" and clock[0] == pytest.approx(1000 + secs)
+    experiment(Core(tmp_path, config=config)).train()
+    assert clock[0] == pytest.approx(1000 + secs + min(5, secs))
 
 
 def test_no_server_without_a_cluster(tmp_path: Path, kind: type[Any], servers: mock.Mock) -> None:
@@ -378,9 +404,20 @@ def test_continuous_train_and_eval(tmp_path: Path, kind: type[Any]) -> None:
     assert (len(estimator.trained), len(estimator.evaluated), estimator.exported) == (1, 1, 1)
 
 
+def test_continuous_train_and_eval_exports_after_every_evaluation(
+    tmp_path: Path, kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimator = kind(tmp_path, {"loss": 1.0})
+    steps, answers, checkpoint = iter((5, 10, 15)), iter((True, True, True, False)), estimator.checkpoint
+    monkeypatch.setattr(estimator, "checkpoint", lambda: checkpoint(next(steps)))
+    made = experiment(estimator, export_strategies=strategy())
+    assert made.continuous_train_and_eval(lambda result: next(answers)) == ({"loss": 1.0}, [b"exported"])
+    assert (len(estimator.evaluated), estimator.exported) == (3, 3)
+
+
 def test_continuous_train_and_eval_asks_first(tmp_path: Path, kind: type[Any]) -> None:
     made = experiment(kind(tmp_path), train_steps=10**11, export_strategies=())
-    made.continuous_train_and_eval(continuous_eval_predicate_fn=lambda result: False)
+    assert made.continuous_train_and_eval(continuous_eval_predicate_fn=lambda result: False) == (None, None)
     assert not made.estimator.trained and not made.estimator.evaluated
     with pytest.raises(ValueError, match="`continuous_eval_predicate_fn` must be a callable"):
         made.continuous_train_and_eval(continuous_eval_predicate_fn="fn")  # type: ignore[arg-type]
@@ -404,3 +441,20 @@ def test_test(tmp_path: Path, kind: type[Any]) -> None:
     assert made.test() == {"loss": 1.0}
     estimator = made.estimator
     assert estimator.trained[0]["steps"] == 1 and estimator.evaluated[0]["steps"] == 1 and estimator.exported == 1
+
+
+def test_an_evaluation_is_due_in_its_time_although_the_clock_is_set_back(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_checkpoints, "reason_of", lambda model_dir, step: "schedule")
+    monkeypatch.setattr(new_checkpoints, "Elapsed", lambda: Elapsed(time.time, time.monotonic))
+    once = mock.Mock(**{"is_unfinished.return_value": False})
+    once.records.summary = Summary(count=1, last_step=1, last_at=time.time())
+    listener = NewCheckpointListener(once, str(tmp_path), Throttle(secs=100.0))
+    listener.after_save(None, 2)
+    time.sleep(99)
+    listener.after_save(None, 3)
+    assert not once.called
+    time.sleep(1)
+    listener.after_save(None, 4)
+    assert once.call_count == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,22 @@ def test_another_input_behind_a_saved_position_is_refused_unless_told_otherwise(
     (tmp_path / "accept-changes").touch()
     assert supervised(tmp_path, dataset.batch(7))[-1] == 7
     assert supervised(tmp_path, dataset.batch(7))[-1] == 7
+
+
+def test_another_program_is_refused_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_as(file: str | None) -> list[int]:
+        with monkeypatch.context() as changed:
+            changed.setattr(sys.modules["__main__"], "__file__", file, raising=False)
+            return supervised(tmp_path, tf.data.Dataset.range(1000).batch(5))
+
+    assert run_as("/first/train.py") == run_as("/moved/train.py") == run_as(None) == [5, 5]
+    assert run_as("train.py") == [5, 5]
+    before = (tmp_path / "state.json").read_bytes()
+    with pytest.raises(DataError, match=r"the program train\.py, and the program other\.py is another job"):
+        run_as("/first/other.py")
+    assert (tmp_path / "state.json").read_bytes() == before
+    (tmp_path / "accept-job").touch()
+    assert run_as("/first/other.py") == run_as("other.py") == [5, 5]
 
 
 def test_a_program_may_begin_to_keep_its_input_and_leave_it_out_again(tmp_path: Path) -> None:

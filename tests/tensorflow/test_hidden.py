@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.models import Heads
-from trainerd.checkpoints.contents.keras_variables import hidden_variables, is_of_metrics
+from trainerd.checkpoints.contents.keras_variables import hidden_variables, is_inner, is_of_metrics
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.errors import DataError, EntryError
 from trainerd.loop.flag import Flag
@@ -175,6 +175,98 @@ def test_what_is_in_a_list_of_a_model_goes_on(tmp_path: Path, train: Callable[[P
     whole = train(tmp_path / "whole", 6)
     parts = train(tmp_path / "parts", 3) + train(tmp_path / "parts", 3)
     assert parts == whole and len(set(whole)) == 6
+
+
+class Counting(keras.metrics.Metric):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(name="counting")
+        self.counts = {"all": tf.Variable(0.0)}
+
+    def update_state(self, *told: Any, **more: Any) -> None:
+        self.counts["all"].assign_add(1.0)
+
+    def result(self) -> Any:
+        return self.counts["all"] + 0.0
+
+    def reset_state(self) -> None:
+        self.counts["all"].assign(0.0)
+
+
+class Warming(keras.losses.Loss):  # type: ignore[misc]
+    def __init__(self, has_count: bool = True) -> None:
+        super().__init__()
+        self.count = keras.Variable(0.0) if has_count else None
+
+    def call(self, wanted: Any, given: Any) -> Any:
+        if self.count is not None:
+            self.count.assign_add(1.0)
+        return keras.losses.mean_squared_error(wanted, given) * (1.0 if self.count is None else self.count.value)
+
+
+class Falling(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.rate = tf.Variable(0.1)
+
+    def __call__(self, step: Any) -> Any:
+        return self.rate.assign(self.rate * 0.5)
+
+
+class OptimizerInAList(keras.Sequential):  # type: ignore[misc]
+    """Its train_step uses an optimizer that has a plain variable, and is in a list."""
+
+    def __init__(self) -> None:
+        super().__init__([keras.Input((4,)), keras.layers.Dense(1)])
+        self.optimizers = [keras.optimizers.SGD(Falling())]
+        self.optimizers[0].extra = [tf.Variable(1.0)]
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        [optimizer], weights = self.optimizers, self.trainable_variables
+        scale = optimizer.extra[0].assign_add(1.0)
+        optimizer.apply([each * scale for each in tape.gradient(loss, weights)], weights)
+        return self.compute_metrics(x, y, self(x), None)
+
+
+def counting_job(loss: Any) -> KerasJobSession:
+    keras.utils.set_random_seed(5)
+    model = OptimizerInAList()
+    model.compile("sgd", loss, metrics=[Counting()])
+    data = tf.data.Dataset.from_tensors((X, X[:, :1])).repeat()
+    session = KerasJobSession(trainerd.KerasJob(model, data, steps_per_epoch=1000), repeats=True)
+    session.bind(Flag())
+    return session
+
+
+def test_plain_variables_of_metrics_optimizers_and_losses_are_saved(tmp_path: Path) -> None:
+    whole, first, second = (counting_job(Warming()) for _ in range(3))
+    rows = first.run_until(3).rows.tolist()
+    first.snapshot().write(tmp_path / "model.ckpt-3", lambda moved: None)
+    second.restore(tmp_path / "model.ckpt-3")
+    rows += second.run_until(6).rows.tolist()
+    assert rows == whole.run_until(6).rows.tolist() and len(set(map(tuple, rows))) == 6
+
+
+def test_plain_variables_have_the_same_keys_before_and_after_training() -> None:
+    model = OptimizerInAList()
+    model.compile("sgd", Warming(), metrics=["mae", Counting()])
+    before = {key for key in hidden({"model": model}) if is_inner(key)}
+    model.fit(X, X[:, :1], verbose=0)
+    assert {key for key in hidden({"model": model}) if is_inner(key)} == before
+    assert {is_of_metrics(key) for key in before} == {True, False} and len(before) == 4
+
+
+def test_checkpoint_without_a_loss_s_variable_is_restored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, newer = counting_job(Warming(has_count=False)), counting_job(Warming())
+    older.run_until(3)
+    older.snapshot().write(tmp_path / "model.ckpt-3", lambda moved: None)
+    newer.restore(tmp_path / "model.ckpt-3")
+    assert newer.step == 3
+    [record] = [each for each in caplog.records if getattr(each, "event", "") == "hidden"]
+    assert "loss/.INNER/count" in record.getMessage()
 
 
 def test_what_is_in_a_list_goes_on_in_a_fit_whose_data_begins_anew(

@@ -256,6 +256,18 @@ def test_checkpoint_saver_tells_its_listeners(tmp_path: Path, at_once: bool) -> 
     assert told == [(what, step) for _, step, *_ in befores for what in ("before", "after")], "each by its own"
 
 
+def test_end_finds_the_last_checkpoint(tmp_path: Path) -> None:
+    class Ends(hooks.SessionRunHook):  # type: ignore[misc]
+        def end(self, session: Any) -> None:
+            seen.append(saved(tmp_path)[0])
+
+    seen: list[Any] = []
+    count = Count()
+    with monitored(count, tmp_path, hooks=[Ends()]) as session:
+        session.run(count.step, steps=7)
+    assert seen == [(7, "finish")]
+
+
 def test_variables_are_logged_by_their_names(logged: pytest.LogCaptureFixture) -> None:
     count, twin = Count(), Count()
     run_hooks = [hooks.LoggingTensorHook([count.p, twin.p, "p"], every_n_iter=5)]

@@ -291,6 +291,21 @@ def test_how_far_the_data_was_fetched_ahead_changes_nothing(tmp_path: Path, wait
     assert_same(made[0], made[-1])
 
 
+def test_a_validation_that_shuffles_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    """Of a part of the data: the rate follows it."""
+
+    def make() -> trainerd.KerasJob:
+        model = a_model()  # sets the seed of all
+        held_out = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(60, seed=5).batch(8).take(2)
+        plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=0.05)
+        return trainerd.KerasJob(model, shuffled(), held_out, callbacks=[plateau], epochs=5)
+
+    whole, parts = in_parts(make, [], tmp_path), in_parts(make, [8, 19], tmp_path)
+    histories = [session.exportable().model.history.history["val_loss"] for session in (whole, parts)]
+    assert histories[0] == histories[1] and len(histories[0]) == 5
+    assert_same(whole.exportable().model, parts.exportable().model)
+
+
 class Logs(keras.callbacks.CSVLogger):  # type: ignore[misc]
     """A program's own."""
 

@@ -26,8 +26,10 @@ from tests.tensorflow.models import (
     train,
     unknown,
 )
+from trainerd.config.metric_goals import Target
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.loop.flag import Flag, Request
+from trainerd.proof.check import EPOCH_STEPS, rehearse
 from trainerd.sessions.keras.job_session import KerasJobSession
 
 pytestmark = pytest.mark.long
@@ -75,6 +77,14 @@ def test_metrics_in_progress_go_on(tmp_path: Path) -> None:
 
 
 class Fails(keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, method: str = "on_epoch_end") -> None:
+        super().__init__()
+        self.method = method
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        if self.method == "on_test_begin":
+            raise KeyError("no such figure")
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         raise KeyError("no such figure")
 
@@ -406,9 +416,47 @@ def test_the_end_of_data_that_nobody_foresees_is_told_after_a_pause_too(tmp_path
     assert [each.split()[1] for each in begun] == [*"012301", "2", *"0123", "0", "1", "2"]
 
 
-def test_a_callback_that_fails_is_named(tmp_path: Path) -> None:
-    session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Fails()], epochs=2))
-    with pytest.raises(JobError, match="a callback's on_epoch_end failed after step 6") as caught:
+@pytest.mark.parametrize(("max_steps", "epochs"), [(12, 2), (13, 3), (None, 2**31 - 1)])
+def test_callbacks_get_a_number_of_epochs_where_the_job_has_none(max_steps: int | None, epochs: int) -> None:
+    marks = Marks()
+    KerasJobSession(trainerd.KerasJob(a_model(), shuffled(), callbacks=[marks]), max_steps=max_steps)
+    assert marks.params["epochs"] == epochs
+
+
+def test_a_rehearsal_goes_past_the_end_of_an_epoch_with_a_validation() -> None:
+    marks = Marks()
+    job = trainerd.KerasJob(a_model(), shuffled(), (X, Y), callbacks=[marks], validation_freq=3)
+    lines = list(rehearse(KerasJobSession(job, trial_steps=EPOCH_STEPS), Target.parse("val_mae <= 0.1")))
+    assert any("val_mae" in line for line in lines)
+    called = [each.partition(" [")[0] for each in marks.seen]
+    assert called[:6] == ["train", "epoch 0", "test", "test", "epoch end 0", "epoch 1"] and marks.params["steps"] == 6
+    failing = trainerd.KerasJob(a_model(), shuffled(), callbacks=[Fails()])
+    with pytest.raises(JobError, match="callback Fails failed after step 2"):
+        list(rehearse(KerasJobSession(failing, trial_steps=EPOCH_STEPS)))
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # a generator's length is not known
+def test_a_rehearsal_names_a_validation_that_does_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
+    draws = np.random.default_rng(1)
+
+    def elements(noise: float) -> Any:
+        yield X + np.float32(draws.normal() * noise), Y
+
+    def rehearsed(noise: float) -> str:
+        spec = (tf.TensorSpec(X.shape), tf.TensorSpec(Y.shape))
+        data = tf.data.Dataset.from_generator(lambda: elements(noise), output_signature=spec)
+        list(rehearse(KerasJobSession(trainerd.KerasJob(a_model(), shuffled(), data), trial_steps=EPOCH_STEPS)))
+        return caplog.text
+
+    assert not rehearsed(0.0)
+    said = rehearsed(1.0)
+    assert "gave other metrics" in said and "mae" in said and "FlatMap" in said
+
+
+@pytest.mark.parametrize("method", ["on_epoch_end", "on_test_begin"])
+def test_a_callback_that_fails_is_named(tmp_path: Path, method: str) -> None:
+    session = opened(trainerd.KerasJob(a_model(), shuffled(), (X, Y), callbacks=[Marks(), Fails(method)], epochs=2))
+    with pytest.raises(JobError, match=f"^{method} of the callback Fails failed after step 6") as caught:
         train(session)
     assert caught.value.sound and "no such figure" in str(caught.value.details)
     session.snapshot().write(tmp_path / "model.ckpt-6", lambda size: None)

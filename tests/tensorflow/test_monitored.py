@@ -329,6 +329,27 @@ def test_the_order_in_which_hooks_are_called(tmp_path: Path) -> None:
     assert p.shape == (1,) and all(0 <= int(r) <= 2 for r in one.results) and two.results == [None, None]
 
 
+def test_end_finds_the_last_checkpoint_and_what_it_changes_is_saved_too(tmp_path: Path) -> None:
+    """Programs evaluate, copy or upload there."""
+
+    class Ends(tf1.train.SessionRunHook):  # type: ignore[misc,name-defined]
+        def end(self, session: Any) -> None:
+            newest = tf.train.latest_checkpoint(str(tmp_path))
+            seen.append((Path(newest or "").name, float(tf.train.load_variable(newest, "tf_p")[0])))
+            session.run(double)
+
+    seen: list[tuple[str, float]] = []
+    found = counter()
+    with found.graph.as_default():
+        double = found.p.assign(found.p * 2.0)
+        hooks = [Ends(), tf1.train.StopAtStepHook(30)]
+        with trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(found.train_op)
+    assert seen == [("model.ckpt-30", 60.0)] and value(tmp_path) == 120.0
+    assert saved(tmp_path)[0] == (30, "finish")
+
+
 @pytest.mark.parametrize("method", ["begin", "after_create_session", "before_run", "after_run", "end"])
 def test_what_a_hook_raises_ends_the_run(tmp_path: Path, method: str) -> None:
     calls: list[str] = []
@@ -341,6 +362,7 @@ def test_what_a_hook_raises_ends_the_run(tmp_path: Path, method: str) -> None:
         ):
             session.run(found.train_op)
     assert f"two.{method}" not in calls and (method == "end" or "two.end" not in calls)
+    assert "finish" not in [reason for _, reason in saved(tmp_path)], "an `end` that fails is called again"
     train_monitored(tmp_path, 20)  # neither lock nor signals are held
     assert value(tmp_path) == 40.0
 

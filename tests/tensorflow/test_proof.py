@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from trainerd.proof.traced.variables import first_other_variable
+from trainerd.proof.traced.variables import Comparison, first_other_variable
 
 NAMES = ["a text that is too long to be kept in the string itself", "", "ü"]
 
@@ -51,3 +51,15 @@ def test_a_table_is_compared_in_the_order_of_its_keys(tmp_path: Path) -> None:
     assert first_other_variable(one, other) == (4, None)
     assert first_other_variable(one, saved("six", words | {"b": 7.0})) == (4, "table/.ATTRIBUTES/table-values")
     assert first_other_variable(one, saved("more", words)) == (4, "rows/.ATTRIBUTES/table-keys")
+
+
+def test_what_only_tensorflow_can_read_is_named_and_not_compared(tmp_path: Path) -> None:
+    def saved(name: str, value: float) -> Path:
+        state = {"w": tf.Variable(value), "data": iter(tf.data.Dataset.range(3))}
+        return Path(tf.train.Checkpoint(**state).write(str(tmp_path / name)))
+
+    one = saved("one", 1.0)
+    for other, differs in ((saved("same", 1.0), []), (saved("other", 2.0), ["w"])):
+        comparison = Comparison(one, other)
+        assert [each.label for each in comparison.differences()] == differs
+        assert [name.partition("/")[0] for name in comparison.opaque] == ["data"]

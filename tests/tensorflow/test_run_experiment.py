@@ -9,10 +9,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.noting import CLUSTER, Fitted, as_task, experiment
 from trainerd.estimator.run_config import RunConfig
+
+tf1 = tf.compat.v1
+
+MASTERED = {"ps": ["host1:2222"], "worker": ["host3:2222"], "master": ["host5:2222"]}
 
 
 def built(folder: Path, calls: list[Any]) -> Callable[..., Any]:
@@ -97,6 +102,11 @@ def test_the_task_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task:
         (json.dumps({"cluster": CLUSTER, "task": {"type": "worker"}}), "task index must be set"),
         (json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 9}}), "9 is not a valid task_id"),
         (json.dumps({"cluster": CLUSTER, "task": {"type": "cook", "index": 0}}), "cook is not a valid task_type"),
+        ('{"task": {"type": "ps"}}', "task type must be WORKER"),
+        ('{"task": {"type": "evaluator"}}', "task type must be WORKER"),
+        ('{"task": {"type": "worker", "index": 3}}', "task index must be 0"),
+        (json.dumps({"cluster": MASTERED | {"chief": ["a:1"]}, "task": {"type": "chief"}}), "`chief` is not supported"),
+        (json.dumps({"cluster": MASTERED, "task": {"type": "evaluator", "index": 0}}), "`evaluator` is not supported"),
     ],
 )
 def test_a_wrong_tf_config_is_told(monkeypatch: pytest.MonkeyPatch, text: str, match: str) -> None:
@@ -116,6 +126,51 @@ def test_tf_config_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found.is_chief and not found.cluster_spec.as_dict() and found.master == ""
 
 
+@pytest.mark.parametrize(
+    ("cluster", "task", "filters"),
+    [
+        (CLUSTER, "chief", ["/job:ps", "/job:chief"]),
+        (MASTERED, "master", ["/job:ps", "/job:master"]),
+        (CLUSTER, "worker", ["/job:ps", "/job:worker/task:0"]),
+        (CLUSTER, "ps", ["/job:ps", "/job:worker", "/job:chief", "/job:master"]),
+    ],
+)
+def test_a_task_sees_the_parameter_servers_and_itself(
+    monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any], task: str, filters: list[str]
+) -> None:
+    """A worker that is missing does not stop the chief."""
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": task, "index": 0}}))
+    assert list(RunConfig().session_config.device_filters) == filters
+    own = tf1.ConfigProto(log_device_placement=True)
+    assert RunConfig(session_config=own).session_config == own
+
+
+def test_without_a_cluster_there_are_no_device_filters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert RunConfig().session_config is None
+    as_task(monkeypatch, "evaluator", 0)
+    assert RunConfig().session_config is None
+    found = trainerd.Estimator(lambda features: None, str(tmp_path)).config.session_config
+    assert found.allow_soft_placement and not found.device_filters
+
+
+def test_a_subclass_may_have_properties_of_its_own() -> None:
+    """As the RunConfigs of programs with another launcher."""
+
+    class Mine(RunConfig):
+        @property
+        def is_chief(self) -> bool:
+            return False
+
+        @property
+        def model_dir(self) -> str:
+            return "mine"
+
+    config = Mine(save_checkpoints_steps=5).replace(save_checkpoints_steps=6)
+    assert (config.is_chief, config.model_dir, config.save_checkpoints_steps) == (False, "mine", 6)
+    with pytest.raises(AttributeError, match="use `replace"):
+        RunConfig().tf_random_seed = 3
+
+
 def test_settings_are_replaced() -> None:
     config = RunConfig(save_checkpoints_steps=5)
     assert config.save_checkpoints_secs is None
@@ -128,5 +183,9 @@ def test_settings_are_replaced() -> None:
         config.replace(master="m")
     with pytest.raises(ValueError, match="keep_checkpoint_max should be >= 0"):
         RunConfig(keep_checkpoint_max=-1)
+    with pytest.raises(ValueError, match="device_fn must be callable with exactly one argument"):
+        RunConfig(device_fn=lambda one, other: None)
+    with pytest.raises(ValueError, match="experimental_max_worker_delay_secs must be an integer"):
+        RunConfig(experimental_max_worker_delay_secs=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="train_distribute is not supported"):
         RunConfig(train_distribute="strategy")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,6 +19,7 @@ from trainerd.errors import EntryError
 from trainerd.sessions.input.iterator_state import set_drawn
 from trainerd.sessions.input.iterators import begin_again
 from trainerd.sessions.input.shuffle_order import begin_order, require_seeds, restore_order, warn_of_lost_order
+from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.tf2.job_session import FunctionSession
 
 Dataset = tf.data.Dataset
@@ -246,3 +248,65 @@ def test_a_shuffle_without_a_seed_is_told_of(
         require_seeds(dataset(), refuse=True)
     finally:
         tf.random.set_seed(None)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        lambda: shuffled().batch(5, drop_remainder=True),
+        lambda: shuffled().cache().batch(5),
+        lambda: shuffled().repeat().take(20),
+        lambda: Dataset.zip(shuffled(), Dataset.random(seed=2)).shuffle(3, seed=5).map(lambda x, y: y),
+        lambda: Dataset.range(5).map(lambda x: tf.random.uniform([], seed=3)),
+        lambda: Dataset.range(5).map(lambda x: tf.random.stateless_uniform([], [1, x]), num_parallel_calls=2),
+    ],
+)
+def test_every_validation_reads_the_same_elements(dataset: Callable[[], tf.data.Dataset]) -> None:
+    data = dataset()
+    validation = ValidationData(data, Dataset.range(3), refuse=True)
+    passes = []
+    for _ in range(3):
+        validation.begin()
+        passes.append([each.tolist() for each in data.as_numpy_iterator()])
+    assert passes[0] == passes[1] == passes[2]
+
+
+NOISE, GENERATOR = keras.layers.GaussianNoise(1.0, seed=3), tf.random.Generator.from_seed(1)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (lambda: Dataset.range(5).shuffle(5), "a shuffle without a seed"),
+        (lambda: Dataset.range(5).shuffle(5, reshuffle_each_iteration=False), "a shuffle without a seed"),
+        (lambda: Dataset.sample_from_datasets([Dataset.range(5), Dataset.range(5)]), "a random without a seed"),
+        (lambda: Dataset.random(seed=1, rerandomize_each_iteration=True).take(5), "rerandomize_each_iteration"),
+        (lambda: Dataset.range(5).map(lambda x: tf.random.uniform([])), "RandomUniform without a seed"),
+        (lambda: plus_one(Dataset.range(5).map(lambda x: NOISE(tf.zeros([2]), training=True))), "changes a variable"),
+        (lambda: Dataset.range(5).map(lambda x: GENERATOR.normal([])), "changes a variable"),
+        (
+            lambda: Dataset.range(5).map(lambda x: tf.random.uniform([], seed=1), num_parallel_calls=2),
+            "RandomUniform in a ParallelMap",
+        ),
+        (lambda: iter([1, 2]), "an iterator, which restarts. .* of the type list_iterator"),
+    ],
+)
+def test_validation_data_that_can_differ_after_a_resume_is_named(data: Callable[[], Any], words: str) -> None:
+    tf.random.set_seed(None)  # another test may have set one
+    with pytest.raises(EntryError, match=rf"the validation data can differ after a resume: it has .*{words}"):
+        ValidationData(data(), Dataset.range(3), refuse=True)
+
+
+def test_a_shuffle_that_the_training_reads_too_keeps_its_order(caplog: pytest.LogCaptureFixture) -> None:
+    def orders(training: tf.data.Dataset, validation: ValidationData | None) -> list[list[int]]:
+        found = []
+        for _ in range(3):
+            found.append([int(each) for each in training])
+            if validation is not None:
+                validation.begin()
+        return found
+
+    whole = shuffled()
+    kept = orders(whole.skip(2), ValidationData(whole.take(2), whole.skip(2), refuse=False))
+    assert kept == orders(shuffled().skip(2), None)
+    assert "a shuffle that the training reads too" in caplog.text and "Its stages: Range" in caplog.text

@@ -60,6 +60,16 @@ def test_a_number_is_set_at_that_boundary_and_saved(rundir: RunDirectory) -> Non
     assert answers[0].ids == ["an id"] and answers[0].step == 15 and not rundir.set_request.exists()
 
 
+def test_a_number_that_is_set_twice_with_one_id_is_set_once(rundir: RunDirectory) -> None:
+    run = steered(rundir)
+    line = json.dumps({"values": {"value": 1000.0}, "id": "an id"}) + "\n"
+    asks = {15: line, 25: line, 35: line.replace("an id", "another")}
+    run.session._on_step = lambda step: ask(run, rundir, asks.pop(step))() if step in asks else None
+    run.train()
+    assert run.session.value == 1000.0 + 2 * 15
+    assert [each.step for each in manifest.read(rundir.manifest(50)).lineage] == [15, 35]
+
+
 def test_a_number_that_is_set_at_a_step_that_is_saved_is_saved_again(rundir: RunDirectory) -> None:
     run = steered(rundir)
     run.at_step(20, ask(run, rundir, "value=7"))

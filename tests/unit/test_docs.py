@@ -233,7 +233,7 @@ def test_signals_are_those_that_are_handled() -> None:
 @pytest.mark.parametrize(
     ("heading", "fields"),
     [
-        ("state.json", [f.name for f in dataclasses.fields(State)]),
+        ("state.json", list(State().to_json())),
         ("evaluations", [f.name for f in dataclasses.fields(Evaluations)]),
         ("last_checkpoint", [f.name for f in dataclasses.fields(LastCheckpoint)]),
         ("failure", [f.name for f in dataclasses.fields(Failure)]),

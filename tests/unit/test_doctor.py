@@ -284,7 +284,7 @@ NOW = 1_800_000_000.0
 @pytest.mark.parametrize(
     ("now", "noted", "is_synchronized", "kind", "said"),
     [
-        (NOW, {"state.json": NOW + 7200, "events.jsonl": NOW}, True, Kind.WARNING, "state.json was written 2 h 00 min"),
+        (NOW, {"state.json": NOW + 7200, "run-events.jsonl": NOW}, True, Kind.WARNING, "json was written 2 h 00 min"),
         (NOW, {"state.json": math.inf}, True, Kind.WARNING, "in the future"),
         (NOW, {"state.json": math.nan}, True, Kind.OK, "synchronized"),
         (1e9, {}, True, Kind.PROBLEM, "it says 2001"),

@@ -112,7 +112,7 @@ def test_frames_of_tensorflow_are_left_out_of_its_messages() -> None:
         f'  File "{site}/tensorflow/python/x.py", line 3, in apply\n    return internal(x)\n'
         '  File "/scratch/__autograph_generated_file4x_1.py", line 9, in tf__train_step\n    ag__.ld(a)\n'
         '  File "/home/me/job.py", line 12, in train_step\n    tf.debugging.assert_less(a, b)\n'
-        "assertion failed: [a is too large]\n\t [[{{node Assert}}]] [Op:__inference_run_3]\n"
+        "\x1b[1massertion failed: [a is too large]\x1b[0m\n\t [[{{node Assert}}]] [Op:__inference_run_3]\n"
     )
     assert own_message(text).splitlines() == [
         "Graph execution error:",

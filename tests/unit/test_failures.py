@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
+import inspect
+import pickle
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import trainerd
 from trainerd.daemon import failures
-from trainerd.errors import EntryError, JobError, full_message, headline
+from trainerd.errors import EntryError, JobError, TrainerdError, every_class, exit_code_of, full_message, headline
 from trainerd.job.user_code import in_a_line
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Failure, Phase, State
@@ -55,6 +62,39 @@ def test_a_message_has_the_jobs_error_in_its_first_line() -> None:
     loading = EntryError("entry = 'a:b' does not import:\nTraceback:\n  mine")
     loading.cause = "ImportError: no"
     assert full_message(loading) == "entry = 'a:b' does not import: ImportError: no\nTraceback:\n  mine"
+
+
+def error_classes() -> list[type[BaseException]]:
+    """Import every module of the package that defines an error for users, and return all such classes."""
+    package = Path(trainerd.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        bases = re.findall(r"^class \w+\((\w+)\):", path.read_text(), re.M)
+        if {*bases} & {"SystemExit", *(cls.__name__ for cls in every_class())}:
+            importlib.import_module(".".join(path.relative_to(package.parent).with_suffix("").parts))
+    return [*every_class(), *(cls for cls in SystemExit.__subclasses__() if cls.__module__.startswith("trainerd."))]
+
+
+def made(cls: type[BaseException]) -> BaseException:
+    """An instance whose arguments are values of their annotated types."""
+    values = {"str": "text", "int": 7, "bool": True, "int | None": 9}
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    named = {each.name: values[each.annotation] for each in parameters if each.kind is each.KEYWORD_ONLY}
+    placed = [values[each.annotation] for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    takes_all = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    return cls(*(["text"] if takes_all else placed), **named)
+
+
+def test_pickle_and_copy_keep_every_error() -> None:
+    classes = error_classes()
+    assert {"JobError", "PeerFailedError", "NoRoomError", "StartError", "Paused"} <= {cls.__name__ for cls in classes}
+    for cls in classes:
+        error = made(cls)
+        if isinstance(error, TrainerdError):
+            error.cause = "ValueError: bad"
+        for again in (pickle.loads(pickle.dumps(error)), pickle.loads(pickle.dumps(error, 2)), copy.copy(error)):
+            assert type(again) is cls
+            assert (str(again), again.args, vars(again)) == (str(error), error.args, vars(error))
+            assert exit_code_of(again) == exit_code_of(error)
 
 
 def failed(state: State, step: int) -> State:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,20 +36,49 @@ def test_the_disk_of_a_file_system_with_a_number_of_its_own_is_the_one_that_is_m
     assert durable_files.written_back(memory) > 0  # of all disks, then
 
 
-@pytest.mark.parametrize("durable", [False, True])
-def test_nothing_is_written_through_what_has_the_name_of_a_temporary_file(tmp_path: Path, durable: bool) -> None:
-    """In a container the process has the same pid each time, and somebody may know it."""
-    outside, path = tmp_path / "outside", tmp_path / "run" / "state.json"
+@pytest.mark.parametrize("kind", ["link", "FIFO", "file"])
+def test_a_new_file_is_not_written_through_what_has_its_name(tmp_path: Path, kind: str) -> None:
+    outside, path = tmp_path / "outside", tmp_path / "new"
     outside.write_text("mine")
-    path.parent.mkdir()
-    temporary = path.with_name(f".state.json.{os.getpid()}.tmp")
-    for kind in ("link", "FIFO", "file"):
-        if kind == "link":
-            temporary.symlink_to(outside)
-        elif kind == "FIFO":
-            os.mkfifo(temporary)
-        else:
-            temporary.touch()
-        durable_files.write_atomic(path, b"ours", durable=durable)
-        assert path.read_bytes() == b"ours" and outside.read_text() == "mine" and not os.path.lexists(temporary)
-        assert path.is_file() and not path.is_symlink()
+    if kind == "link":
+        path.symlink_to(outside)
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    else:
+        path.touch()
+    durable_files.write_durable(path, b"ours")
+    assert path.read_bytes() == b"ours" and outside.read_text() == "mine"
+    assert path.is_file() and not path.is_symlink()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    path = tmp_path / "state.json"
+    durable_files.write_atomic(path, b"old", durable=durable)
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        durable_files.write_atomic(path, b"new", durable=durable)
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["state.json"]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
+def test_a_file_system_that_syncs_no_directories_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with contextlib.nullcontext() if code == errno.EINVAL else pytest.raises(OSError, match="Input/output"):
+        durable_files.write_atomic(tmp_path / "state.json", b"ours")
+    assert (tmp_path / "state.json").read_bytes() == b"ours"

@@ -127,6 +127,26 @@ def test_without_changes_there_is_no_other_config(cli: Cli, tmp_path: Path) -> N
     assert code == 0 and f"run --logdir {tmp_path}/b" in printed and not (tmp_path / "b.toml").exists()
 
 
+def test_a_kill_at_any_operation_leaves_no_fork_without_its_config(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path)
+    with monkeypatch.context() as patch:
+        operations = count_operations(patch, lambda number: None)
+        assert cli("fork", "20", "whole", "--set", "max_steps=70")[0] == 0
+        total = operations()
+    made = set[tuple[bool, bool]]()
+    for nth in range(total):
+        command = ["fork", "20", f"fork{nth}", "--set", "max_steps=70"]
+        kill_at(nth, monkeypatch, lambda command=command: cli(*command))  # type: ignore[misc]
+        folder, config = tmp_path / f"fork{nth}", tmp_path / f"fork{nth}.toml"
+        made.add((folder.exists(), config.exists()))
+        if not folder.exists():
+            assert cli(*command)[0] == 0, "the same command again makes it whole"
+        assert parse.load(config).rundir == folder and resumes_at(RunDirectory(folder)) == 20
+    assert made == {(False, False), (False, True), (True, True)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

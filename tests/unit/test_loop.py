@@ -173,6 +173,30 @@ def test_a_save_with_an_id_is_answered(rundir: RunDirectory) -> None:
     assert answer is not None and (answer.ids, answer.step, answer.error) == (["my-id"], 20, None)
 
 
+def test_a_save_that_is_asked_for_twice_is_made_once_and_answered_again(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50})
+    seen = list[list[str]]()
+
+    def ask(*ids: str) -> None:
+        rundir.save.write_text("".join(f"{each}\n" for each in ids))
+        run.flag.raise_for(Request.SAVE)
+
+    def ask_others_then_again(step: int) -> None:
+        if 10 < step <= 30:
+            ask(f"id-{step}")
+        if step in (10, 35):
+            ask("my-id")
+        if step == 36:
+            answer = run.reporter.state.answer_to("my-id")
+            assert answer is not None and answer.step == 10
+            seen.extend(each.ids for each in run.reporter.state.answers)
+
+    run.session._on_step = ask_others_then_again
+    run.train()
+    assert 35 not in [step for step, _ in saved(rundir)]
+    assert len(seen) == 16 and seen[-1] == ["my-id"] and ["id-30"] in seen
+
+
 def test_a_save_asked_for_together_with_a_pause_is_answered(rundir: RunDirectory) -> None:
     run = Run(rundir)
 

@@ -15,11 +15,13 @@ import trainerd.cli
 from tests.unit.conftest import Cli
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
+from trainerd.cli import as_owner
 from trainerd.cli.app import COMMANDS
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
+from trainerd.system.machine import Machine
 from trainerd.system.regular_files import read_regular
 from trainerd.text import printable
 
@@ -129,6 +131,36 @@ def test_a_link_to_a_run_directory_is_followed_where_its_maker_is_trusted(rundir
     assert code == 64 and "symbolic link that uid 12345 has made" in text
 
 
+def test_a_link_in_place_of_a_worker_leads_to_no_other_run(rundir: RunDirectory, tmp_path: Path) -> None:
+    other = RunDirectory(tmp_path / "other")
+    other.create()
+    for rank in (1, 2):
+        rundir.worker(rank).create()
+    (rundir.path / "workers" / "3").symlink_to(other.path)
+    (rundir.path / "workers" / "4").touch()
+    assert rundir.workers() == [rundir.worker(1), rundir.worker(2)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize(
+    "command", [["evaluate"], ["export", "out"], ["predict", "--output", "out.csv"], ["doctor", "--python", "python3"]]
+)
+def test_root_runs_no_job_of_another_user(
+    rundir: RunDirectory, cli: Cli, command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("test"))
+    os.chown(rundir.path, 12345, 12345)
+    code, text = cli(*command, "--logdir", str(rundir.path))
+    assert code == 64 and "uid 12345" in text and "sudo -u '#12345'" in text
+    state = tmp_path / "lib"
+    (state / "private").mkdir(parents=True)
+    rundir.path.rename(state / "private" / "trainerd-digits")
+    (state / "trainerd-digits").symlink_to("private/trainerd-digits")
+    monkeypatch.setattr(as_owner, "MACHINE", Machine(state=state))
+    code, text = cli(*command, "--logdir", str(state / "trainerd-digits"))
+    assert code == 64 and "-p DynamicUser=yes -p User=trainerd-digits -p StateDirectory=trainerd-digits" in text
+
+
 def test_no_command_shows_control_characters(held: RunDirectory, cli: Cli) -> None:
     state = State(
         phase=Phase.TRAINING,
@@ -162,6 +194,7 @@ def test_a_state_of_other_types_is_no_state(held: RunDirectory, cli: Cli, bad: s
 def test_what_can_be_shown_is_shown_as_it_is() -> None:
     for text in ("plain", "ünïcödé 日本 🙂", "a\tb\nc", "a\xa0b"):
         assert printable(text) == text
+    assert printable("\x1b[1mbold\x1b[0m, \x1b[38;5;9mred\x1b[m") == "bold, red"
     assert printable("\x1b\x7f\x85\u2028\ud800\U000e0001") == "\\x1b\\x7f\\x85\\u2028\\ud800\\U000e0001"
 
 

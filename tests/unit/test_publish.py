@@ -87,7 +87,7 @@ def test_a_publish_that_ends_anywhere_harms_nothing(rundir: RunDirectory, nth: i
         assert found.reason == "new"
     manifest.verify(manifest.read(rundir.manifest(5)), rundir.path)
     manifest.verify(manifest.read(rundir.manifest(6)), rundir.path)  # the old one, or the new one
-    known = re.compile(r"checkpoint|model\.ckpt-(\d+)\.(json|index|data-00000-of-00001)")
+    known = re.compile(r"checkpoint|\.writing|model\.ckpt-(\d+)\.(json|index|data-00000-of-00001)")
     for name in os.listdir(rundir.path):
         match = known.fullmatch(name)
         assert match and (match[1] is None or int(match[1]) in rundir.steps()), f"{name} was left"

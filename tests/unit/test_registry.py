@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
+import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainerd.cli.app import cli
+from trainerd.cli import options
+from trainerd.cli.app import COMMANDS, cli
 from trainerd.cli.commands.runs.list import table
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir import all_runs, registry
@@ -92,7 +94,7 @@ def test_each_run_is_found_by_its_name(paths: set[Path]) -> None:
 
 def test_a_name_of_several_runs_is_refused() -> None:
     paths = [Path("/x/a/digits"), Path("/x/b/digits")]
-    with pytest.raises(UsageError, match=r"2 runs\. Say which: a/digits, b/digits"):
+    with pytest.raises(UsageError, match=r"2 runs\. Say which: /x/a/digits, /x/b/digits"):
         registry.find("digits", paths)
     assert registry.find("igits", paths) is None
 
@@ -101,7 +103,7 @@ def test_commands_take_a_name(tmp_path: Path) -> None:
     run_in(tmp_path / "runs" / "mine", step=12)
     assert "12" in said("status", "mine") and "paused" in said("status", "--logdir", "mine")
     assert "forgot" in said("forget", "mine")
-    for arguments, text in ((["mine"], "there is no run 'mine'"), (["--logdir", "a", "b"], "there is no run 'b'")):
+    for arguments, text in ((["mine"], "no run or folder 'mine'"), (["--logdir", "a", "b"], "no run or folder 'b'")):
         done = CliRunner().invoke(cli, ["status", *arguments])
         assert done.exit_code != 0 and text in done.output
     run_in(tmp_path / "runs" / "mine")
@@ -109,9 +111,56 @@ def test_commands_take_a_name(tmp_path: Path) -> None:
     assert isinstance(CliRunner().invoke(cli, ["status", "mine", "--logdir", "x"]).exception, UsageError)
 
 
-def test_the_config_of_a_run_is_found_by_its_name(tmp_path: Path) -> None:
-    from trainerd.cli import options
+def test_a_value_with_a_slash_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_in(tmp_path / "other" / "runs" / "digits")
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    for typed in ("runs/digits", "./digits", "digits/", "other/runs/digits"):
+        assert options.run_path(typed) == Path(typed)
+        done = CliRunner().invoke(cli, ["pause", typed])
+        assert done.exit_code != 0 and f"no folder '{typed}'" in done.output
+    assert f"nothing trains in {tmp_path}/mine/runs/digits" in said("pause", "--logdir", "runs/digits")
 
+
+@pytest.mark.parametrize("how", [["--logdir", "digits"], ["digits"]])
+def test_a_run_directory_that_is_here_wins_over_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    run_in(tmp_path / "other" / "digits")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "other" / "digits" / "trainerd.log").write_text("theirs")
+    shown = said("logs", *how)
+    assert "theirs" in shown and "./digits is not a run directory" in shown
+    run_in(tmp_path / "digits")
+    (tmp_path / "digits" / "trainerd.log").write_text("mine")
+    shown = said("logs", *how)
+    assert "mine" in shown and f"not the run in {tmp_path}/other/digits" in shown
+
+
+def test_commands_find_their_run_in_the_same_way() -> None:
+    trains = {"run", "start", "cluster"}
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        for parameter in command.params:
+            if parameter.name in ("logdir", "run"):
+                assert (parameter.type is options.RUN) == (name not in trains), name
+
+
+@pytest.mark.parametrize(
+    "typed", ["pause", "save", "set a=1", "rollback 5", "pin 5", "unpin 5", "fork 5 new", "evaluate 5", "forget"]
+)
+def test_what_changes_a_run_says_which_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    rundir = RunDirectory(tmp_path / "elsewhere" / "mine")
+    rundir.create()
+    registry.remember(rundir)
+    name = ["mine"] if typed == "forget" else ["--logdir", "mine"]
+    assert str(rundir.path) in CliRunner().invoke(cli, [*typed.split(), *name]).output
+
+
+def test_the_config_of_a_run_is_found_by_its_name(tmp_path: Path) -> None:
     config = tmp_path / "project" / "trainerd.toml"
     config.parent.mkdir()
     config.write_text('entry = "jobs:job"\nlogdir = "run"\n')
@@ -124,8 +173,6 @@ def test_the_config_of_a_run_is_found_by_its_name(tmp_path: Path) -> None:
 def test_a_run_of_the_digits_job_has_its_config_whatever_is_in_this_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainerd.cli import options
-
     rundir = run_in(tmp_path / "digits", job="trainerd.examples.digits:job")
     (tmp_path / "trainerd.toml").write_text('entry = "mine:job"\nlogdir = "run"\n')
     monkeypatch.chdir(tmp_path)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +21,7 @@ from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import StorageError, UsageError
 from trainerd.history import lines, rollback
+from trainerd.history.lines import Line
 from trainerd.history.rollback import Request, Target
 from trainerd.history.timeline import Mark, timeline
 from trainerd.loop.fake import FakeSnapshot
@@ -109,21 +113,22 @@ def test_a_step_that_is_not_there_names_the_nearest_and_changes_nothing(rundir: 
 
 
 def count_operations(monkeypatch: pytest.MonkeyPatch, strike: Callable[[int], None]) -> Callable[[], int]:
-    """Call `strike` before each change of a name and each fsync, with its number."""
+    """Call `strike` before each change of a name, each open file and each fsync, with its number."""
     count = 0
 
     def counted(function: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object, **options: object) -> object:
             nonlocal count
-            strike(count)
             count += 1
+            strike(count - 1)
             return function(*arguments, **options)
 
         return call
 
-    for name in ("rename", "replace", "unlink", "mkdir"):
+    for name in ("rename", "replace", "unlink", "mkdir", "rmdir"):
         monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
-    monkeypatch.setattr(os, "fsync", counted(os.fsync))
+    for name in ("open", "fsync"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
     return lambda: count
 
 
@@ -142,46 +147,159 @@ def kill_at(nth: int, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object])
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("line", [None, 1])
-def test_a_kill_at_any_operation_leaves_what_was_or_what_is_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int | None
-) -> None:
-    def prepared(name: str) -> RunDirectory:
-        rundir = RunDirectory(tmp_path / name)
-        rundir.create()
-        write(rundir, 10, 20, 30)
-        if line is not None:
-            back(rundir, 10)
-            write(rundir, 20, 40, value=2.0)
-        return rundir
+@pytest.fixture
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred rollbacks take too long with it, and no test cuts the power."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
-    target = 20 if line is None else 30
-    ends = {(10, 20): 1.0} if line is None else {(10, 20, 30): 1.0}
-    was = {(10, 20, 30): 1.0} if line is None else {(10, 20, 40): 2.0}
+
+def prepared(folder: Path, line: int | None) -> RunDirectory:
+    """A run of three checkpoints; for a rollback to its first line, one that has gone back once."""
+    rundir, like = RunDirectory(folder), folder.with_name("like all")
+    if like.exists():
+        shutil.copytree(like, folder)
+        return rundir
+    rundir.create()
+    write(rundir, 10, 20, 30)
+    if line is not None:
+        back(rundir, 10)
+        write(rundir, 20, 40, value=2.0)
+    shutil.copytree(folder, like)
+    return rundir
+
+
+def operations_of_a_rollback(rundir: RunDirectory, line: int | None, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many operations there are at which it can be struck."""
     with monkeypatch.context() as patch:
-        rundir = prepared("whole")
         operations = count_operations(patch, lambda number: None)
-        back(rundir, target, line)
-        total = operations()
-    assert total > 10
-    done = set[tuple[int, ...]]()
+        back(rundir, TARGETS[line], line)
+        assert operations() > 10
+        return operations()
+
+
+TARGETS = {None: 20, 1: 30}
+AS_WISHED = {None: {10: 1.0, 20: 1.0}, 1: {10: 1.0, 20: 1.0, 30: 1.0}}
+AS_BEFORE = {None: {10: 1.0, 20: 1.0, 30: 1.0}, 1: {10: 1.0, 20: 2.0, 40: 2.0}}
+
+
+def values(rundir: RunDirectory) -> dict[int, float]:
+    """The checkpoints of the present line, verified."""
+    for step in rundir.steps():
+        manifest.verify(manifest.read(rundir.manifest(step)), rundir.path)
+    return {step: value_at(rundir, step) for step in steps_of(rundir)}
+
+
+def require_readable(rundir: RunDirectory) -> None:
+    """Every checkpoint that a reader finds is whole."""
+    for entry in timeline(rundir):
+        assert Mark.DAMAGED not in entry.marks
+        place = rundir if entry.line is None else lines.checkpoints_of(rundir, entry.line)
+        manifest.verify(manifest.read(place.manifest(entry.step)), place.path)
+
+
+@pytest.mark.usefixtures("no_fsync")
+@pytest.mark.parametrize("line", [None, pytest.param(1, marks=pytest.mark.long)])
+def test_a_kill_at_any_operation_is_finished_by_a_start_or_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int | None, cli: Cli
+) -> None:
+    total = operations_of_a_rollback(prepared(tmp_path / "whole", line), line, monkeypatch)
+    done = list[dict[int, float]]()
     for nth in range(total):
-        rundir = prepared(f"run {nth}")
-        kill_at(nth, monkeypatch, lambda rundir=rundir: back(rundir, target, line))  # type: ignore[misc]
-        store = CheckpointStore(rundir)
-        store.clean()
-        rollback.finish_at_start(rundir, store)
-        there = tuple(steps_of(rundir))
-        assert (there, value_at(rundir, 20)) in [*ends.items(), *was.items()]
-        for step in there:
-            manifest.verify(manifest.read(rundir.manifest(step)), rundir.path)
-        found = latest.newest_verified(rundir, store)
-        assert found is not None and found.step == (target if there in ends else there[-1])
-        every = sorted((entry.step, entry.line is None) for entry in timeline(rundir))
-        assert len(every) == (3 if line is None else 5)  # none is lost
-        assert not rundir.rollback.exists()
-        done.add(there)
-    assert done == {*ends, *was}
+        rundir = prepared(tmp_path / f"run {nth}", line)
+        kill_at(nth, monkeypatch, lambda rundir=rundir: back(rundir, TARGETS[line], line))  # type: ignore[misc]
+        require_readable(rundir)
+        was_left = rollback.is_under_way(rundir)
+        assert ("a rollback was cut short" in cli("checkpoints", "--logdir", str(rundir.path))[1]) == was_left
+        if nth % 2:
+            arguments = ["--line", str(line)] if line is not None else []
+            said = cli("rollback", str(TARGETS[line]), *arguments, "--logdir", str(rundir.path))
+            # A kill after the last move leaves nothing to be done, and no such step in that line.
+            assert said[0] == 0 or (line is not None and not was_left and "no checkpoint of step" in said[1])
+            assert was_left == ("was cut short" in said[1])
+        else:
+            store = CheckpointStore(rundir)
+            store.clean()
+            rollback.finish_at_start(rundir, store)
+        found = latest.newest_verified(rundir, CheckpointStore(rundir))
+        is_back = values(rundir) == AS_WISHED[line]
+        assert is_back or (values(rundir) == AS_BEFORE[line] and nth % 2 == 0)
+        assert found is not None and found.step == (TARGETS[line] if is_back else steps_of(rundir)[-1])
+        require_readable(rundir)
+        assert len(timeline(rundir)) == (3 if line is None else 5)  # none is lost
+        assert not rundir.rollback.exists() or (nth % 2 and not was_left)
+        done.append(values(rundir))
+    assert AS_WISHED[line] in done and AS_BEFORE[line] in done
+
+
+def content(rundir: RunDirectory) -> dict[str, bytes | None]:
+    """All files and folders of a run directory, but for what is only told."""
+    told = ("events.jsonl", "lock", "state.json")
+    found = {path: path.read_bytes() if path.is_file() else None for path in rundir.path.rglob("*")}
+    return {str(path.relative_to(rundir.path)): data for path, data in found.items() if path.name not in told}
+
+
+@pytest.mark.usefixtures("no_fsync")
+@pytest.mark.parametrize("line", [None, 1])
+def test_an_error_at_any_operation_undoes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int | None) -> None:
+    total = operations_of_a_rollback(prepared(tmp_path / "whole", line), line, monkeypatch)
+    failed = 0
+    for nth in range(total):
+        rundir = prepared(tmp_path / f"run {nth}", line)
+        before, store = content(rundir), CheckpointStore(rundir)
+        with monkeypatch.context() as patch:
+
+            def strike(number: int, nth: int = nth) -> None:
+                if number == nth:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+            count_operations(patch, strike)
+            try:
+                rollback.go_back(rundir, store, Request(Target(TARGETS[line], line)), 0.0)
+            except StorageError:
+                failed += 1
+                has_failed = True
+            else:
+                has_failed = False
+        if has_failed:
+            assert content(rundir) == before and not rollback.is_under_way(rundir), nth
+            rollback.finish_at_start(rundir, CheckpointStore(rundir))
+            assert content(rundir) == before, "the next start does not go back"
+        else:
+            assert values(rundir) == AS_WISHED[line], nth
+    assert failed > 10
+
+
+@pytest.mark.usefixtures("no_fsync")
+@pytest.mark.parametrize("line", [None, 1])
+def test_an_error_that_lasts_leaves_what_was_or_what_the_same_command_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int | None, cli: Cli
+) -> None:
+    total = operations_of_a_rollback(prepared(tmp_path / "whole", line), line, monkeypatch)
+    arguments = [str(TARGETS[line]), *(["--line", str(line)] if line is not None else [])]
+    seen = set[str]()
+    for nth in range(5, total, 4):  # the first ones are those of the command itself
+        rundir = prepared(tmp_path / f"run {nth}", line)
+        before = content(rundir)
+        with monkeypatch.context() as patch:
+
+            def strike(number: int, nth: int = nth) -> None:
+                if number >= nth:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+            count_operations(patch, strike)
+            with contextlib.suppress(StorageError):
+                rollback.go_back(rundir, CheckpointStore(rundir), Request(Target(TARGETS[line], line)), 0.0)
+        require_readable(rundir)
+        CheckpointStore(rundir).clean()
+        if rollback.is_under_way(rundir):
+            code, printed = cli("rollback", *arguments, "--logdir", str(rundir.path))
+            assert code == 0 and "was cut short" in printed and values(rundir) == AS_WISHED[line]
+            seen.add("finished")
+        elif content(rundir) == before:
+            seen.add("undone")
+        else:
+            assert values(rundir) == AS_WISHED[line]
+    assert "finished" in seen
 
 
 # ---------------------------------------------------------------------- a run that trains
@@ -210,6 +328,22 @@ def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -
     answers = [state.answer for state in run.states if state.answer is not None]
     assert answers and (answers[0].ids, answers[0].step, answers[0].error) == (["an id"], 20, None)
     assert run.events.begun_at == 20
+
+
+def test_a_rollback_that_is_asked_for_twice_with_one_id_happens_once(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50, **KEEPS})
+    run.steer()
+    asks = [36, 45]
+
+    def ask(step: int) -> None:
+        if asks and step == asks[0]:
+            asks.pop(0)
+            Request(Target(20), "an id").write(rundir)
+            run.flag.raise_for(Raised.ROLLBACK)
+
+    run.session._on_step = ask
+    assert run.train().phase is Phase.FINISHED
+    assert not asks and [line.number for line in lines.lines(rundir)] == [1] and not rundir.rollback.exists()
 
 
 def test_a_run_that_cannot_go_back_says_so_and_trains_on(rundir: RunDirectory) -> None:
@@ -320,7 +454,26 @@ def test_a_second_rollback_waits_for_no_first(cli: Cli, tmp_path: Path) -> None:
     assert code == 75 and "another rollback is asked for" in printed
 
 
-def test_a_storage_error_in_the_middle_is_finished_by_the_next_start(
+def test_a_command_that_fails_does_not_happen_at_the_next_start(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    write(rundir, 10, 20, 30)
+    before = content(rundir)
+
+    def fail(store: CheckpointStore, step: int) -> None:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointStore, "name", fail)
+        code, printed = cli("rollback", "10", "--logdir", "run")
+    assert code == 74 and "the disk is full" in printed and content(rundir) == before
+    rollback.finish_at_start(rundir, CheckpointStore(rundir))
+    assert content(rundir) == before
+
+
+def test_a_start_that_fails_to_go_back_is_as_before_and_the_next_one_goes_back(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(rundir, 10, 20, 30)
@@ -329,9 +482,40 @@ def test_a_storage_error_in_the_middle_is_finished_by_the_next_start(
     Request(Target(10)).write(rundir)
     with pytest.raises(StorageError):
         rollback.finish_at_start(rundir, store)
-    assert rundir.rollback_moves.exists()
+    assert steps_of(rundir) == [10, 20, 30] and rundir.rollback.exists()
     rollback.finish_at_start(rundir, CheckpointStore(rundir))
-    assert steps_of(rundir) == [10] and not rundir.rollback_moves.exists()
+    assert steps_of(rundir) == [10] and not rundir.rollback.exists()
+
+
+def test_a_run_that_fails_to_go_back_trains_on(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(rundir, {"max_steps": 50, **KEEPS})
+    run.steer()
+    monkeypatch.setattr(run.services.store, "name", lambda step: (_ for _ in ()).throw(StorageError("full")))
+
+    def ask() -> None:
+        Request(Target(20), "an id").write(rundir)
+        run.flag.raise_for(Raised.ROLLBACK)
+
+    run.at_step(36, ask)
+    assert run.train().phase is Phase.FINISHED and run.session.value == 100.0
+    answer = run.states[-1].answer_to("an id")
+    assert answer is not None and answer.step is None and "full" in str(answer.error)
+    assert [step for step, _ in saved(rundir)] == [50, 40, 36, 30, 20, 10] and lines.lines(rundir) == []
+    assert not rundir.rollback.exists() and not rollback.is_under_way(rundir)
+
+
+def test_a_command_whose_process_dies_takes_its_request_back(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    write(rundir, 10, 20)
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        alive = iter([True, True, False])
+        monkeypatch.setattr(lock.Holder, "is_alive", lambda holder: next(alive, False))
+        code, printed = cli("rollback", "10", "--logdir", "run")
+    assert code == 69 and "ended before it went back" in printed and not rundir.rollback.exists()
 
 
 # ---------------------------------------------------------------------- what a second reading found
@@ -368,17 +552,15 @@ def test_a_rollback_at_the_first_boundary_is_a_run_that_trains(rundir: RunDirect
 
 def test_a_request_does_not_replace_a_rollback_that_is_under_way(rundir: RunDirectory) -> None:
     write(rundir, 10, 20, 30)
-    decided = rollback.decide(rundir, Target(10), 0.0)
-    folder = rundir.line(1)
-    decided.moves.line.write(rundir)
-    rundir.manifest(20).rename(folder / rundir.manifest(20).name)  # and killed
+    line = Line(1, 10, 30, 0.0, 10)
+    rollback.Decided(Target(10), rollback.Moves(line, (30, 20), ())).write(rundir)
+    line.write(rundir)
+    rundir.manifest(20).rename(rundir.line(1) / rundir.manifest(20).name)  # and killed, as version 0.2.0 was
     rundir.rollback.write_text("30")
     rollback.finish_at_start(rundir, CheckpointStore(rundir))
     assert steps_of(rundir) == [10] and not rundir.rollback_moves.exists() and not rundir.rollback.exists()
-    line = lines.checkpoints_of(rundir, 1)
-    for step in line.steps():
-        manifest.verify(manifest.read(line.manifest(step)), line.path)
-    assert steps_of(line) == [20, 30]
+    require_readable(rundir)
+    assert steps_of(lines.checkpoints_of(rundir, 1)) == [20, 30]
 
 
 @pytest.mark.parametrize("name", ["lines", "lines/1"])

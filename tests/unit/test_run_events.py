@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from trainerd.cli.app import cli
-from trainerd.errors import StorageError
+from trainerd.errors import NotRunningError, StorageError
 from trainerd.history.story import Kind as Happened
 from trainerd.history.story import story_of
 from trainerd.rundir import run_events
@@ -19,6 +19,7 @@ from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event, Kind, add, read
 from trainerd.rundir.state import Phase, State
+from trainerd.watch.event_reader import EventReader
 
 
 @pytest.fixture
@@ -41,6 +42,22 @@ def test_a_start_and_an_end_are_noted_once(rundir: RunDirectory) -> None:
         reporter.update(phase=Phase.FAILED, step=7, error="my own\nmistake")
     assert kinds(rundir) == [(Kind.START, None), (Kind.PAUSE, 5), (Kind.START, None), (Kind.FAIL, 7)]
     assert [event.said for event in read(rundir)][1::2] == ["paused on request", "my own"]
+
+
+def test_the_events_of_an_old_run_are_read_and_the_next_start_renames_them(rundir: RunDirectory) -> None:
+    """`events.jsonl` is among what programs find with `glob("events*")`, and take for event files of TensorBoard."""
+    old = rundir.path / "events.jsonl"
+    old.write_text('\n{"at": 3.0, "kind": "start", "step": null, "said": ""}')
+    reader = EventReader(rundir)
+    reader.look()
+    add(rundir, Kind.ROLLBACK, step=4)
+    assert kinds(rundir) == [(Kind.START, None), (Kind.ROLLBACK, 4)] and rundir.events == old
+    with claimed(rundir, "jobs:job") as reporter:
+        reporter.update(phase=Phase.PAUSED, step=5)
+    assert kinds(rundir) == [(Kind.START, None), (Kind.ROLLBACK, 4), (Kind.START, None), (Kind.PAUSE, 5)]
+    assert not list(rundir.path.glob("events*"))
+    reader.look()
+    assert reader.counts == {"start": 2, "rollback": 1, "pause": 1}, "each is counted once"
 
 
 def test_a_start_that_finds_the_run_finished_is_no_news(rundir: RunDirectory) -> None:
@@ -121,6 +138,26 @@ def test_the_command_shows_them(rundir: RunDirectory) -> None:
     [found] = json.loads(said("--since", "90m", "--json"))
     assert (found["kind"], found["step"]) == ("save failed", 1200)
     assert "is no span of time" in said("--since", "yesterday")
+
+
+def test_evaluations_do_not_hide_the_other_events(rundir: RunDirectory) -> None:
+    add(rundir, Kind.START, "jobs:job")
+    for step in range(400):
+        add(rundir, Kind.EVALUATION, step=step)
+    add(rundir, Kind.PAUSE, step=400)
+
+    def said(*arguments: str) -> str:
+        return CliRunner().invoke(cli, ["events", str(rundir.path), *arguments], catch_exceptions=False).stdout
+
+    done = CliRunner().invoke(cli, ["events", str(rundir.path)])
+    assert "352 earlier events" in done.stderr and "351 evaluation, 1 start" in done.stderr
+    shown = done.stdout.splitlines()
+    assert len(shown) == 50 and "pause" in shown[-1]
+    assert [line.split()[2] for line in said("--kind", "start", "--kind", "pause").splitlines()] == ["start", "pause"]
+    assert len(said("-n", "60").splitlines()) == 60
+    assert len(json.loads(said("--json"))) == 402 and len(json.loads(said("--json", "-n", "3"))) == 3
+    with pytest.raises(NotRunningError, match="no events of kind rollback"):
+        said("--kind", "rollback")
 
 
 def test_history_shows_pauses_and_crashes_whose_checkpoints_are_gone(rundir: RunDirectory) -> None:

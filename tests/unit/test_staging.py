@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.unit.test_rollback import count_operations, kill_at
+from trainerd.errors import UsageError
 from trainerd.release.archive import archive
 from trainerd.system.staging import put_in_place, staged
 
@@ -22,7 +25,8 @@ def put_together(out: Path) -> None:
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).write_text(content)
         if out.name.endswith(".tar.gz"):
-            archive(staging, out)
+            archive(staging, staging.with_name(out.name))
+            put_in_place(staging.with_name(out.name), out)
         else:
             put_in_place(staging, folder)
 
@@ -50,8 +54,46 @@ def test_a_kill_at_any_operation_leaves_a_whole_release_or_none(
         kill_at(nth, monkeypatch, lambda out=out: put_together(out))  # type: ignore[misc]
         made.add(out.exists())
         assert not out.exists() or read(out) == CONTENT
-        if suffix or not out.exists():
-            put_together(out)  # what a kill has left is in nobody's way
-            assert read(out) == CONTENT
-            assert [path.name for path in tmp_path.iterdir() if f"release-{nth}." in f"{path.name}."] == [out.name]
+        if out.exists():
+            with pytest.raises(UsageError, match="exists and is not empty"):
+                put_together(out)
+        else:
+            put_together(out)
+        assert read(out) == CONTENT
+        assert [path.name for path in tmp_path.iterdir() if f"release-{nth}." in f"{path.name}."] == [out.name]
     assert made == {True, False}
+
+
+@pytest.mark.parametrize("suffix", ["", ".tar.gz"])
+@pytest.mark.parametrize("has_links", [True, False])
+def test_of_two_exports_into_one_name_the_first_wins_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, has_links: bool
+) -> None:
+    def no_link(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_link)
+    out = tmp_path / f"out{suffix}"
+    with pytest.raises(UsageError, match="exists and is not empty"), staged(tmp_path / "out") as staging:
+        (staging / "release.json").write_text("of the second")
+        put_together(out)
+        if suffix:
+            archive(staging, staging.with_name(out.name))
+        put_in_place(staging.with_name(out.name), out)
+    assert read(out) == CONTENT
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_only_what_a_process_that_is_gone_has_left_is_removed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with staged(out) as staging:
+        name = staging.parent.name
+    pid, started = str(os.getpid()), name.split(".")[3].partition("@")[0]
+    gone = [name.replace(f".{pid}.", ".4194999."), name.replace(f".{started}@", f".{int(started) + 100}@")]
+    kept = [name, gone[0].replace("@", "@another-machine-"), ".outer" + name[4:]]
+    for each in [*gone, *kept]:
+        (tmp_path / each / "out").mkdir(parents=True)
+    with staged(out):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)

@@ -26,7 +26,7 @@ FULL = State(
     steps_per_sec=50.0,
     last_checkpoint=LastCheckpoint(9, "/x/model.ckpt-9", "schedule", 0.1, 100, 5.0),
     warnings=["w"],
-    answer=Answer(["a"], 9, None),
+    answers=[Answer(["a"], 9, None)],
 )
 
 
@@ -37,6 +37,22 @@ def test_a_state_survives_its_file(odd_rundir: RunDirectory) -> None:
     assert replace(found, metrics={}) == replace(FULL, metrics={})
     assert found.eta_secs == 2.0
     assert json.loads(odd_rundir.state.read_text())["metrics"]["bad"] is None
+
+
+def test_the_answer_of_a_file_is_the_last_one(rundir: RunDirectory) -> None:
+    first, last = Answer(["a"], 9, None), Answer(["b", "c"], None, "full")
+    state = State(answers=[first, last])
+    data = state.to_json()
+    assert data["answer"] == data["answers"][-1] == {"ids": ["b", "c"], "step": None, "error": "full"}
+    assert (state.answer_to("a"), state.answer_to("c"), state.answer_to("d")) == (first, last, None)
+
+
+def test_the_file_of_an_earlier_version_has_one_answer(rundir: RunDirectory) -> None:
+    data = State().to_json() | {"answer": {"ids": ["a"], "step": 9, "error": None}}
+    del data["answers"]
+    rundir.state.write_text(json.dumps(data))
+    found = read_state(rundir.state)
+    assert found is not None and found.answer_to("a") == Answer(["a"], 9, None)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tests.unit.conftest import Cli
 from tests.unit.test_rollback import write
+from trainerd.history import plots
 from trainerd.history.curves import read_curve
 from trainerd.history.story import Kind, story_of
 from trainerd.rundir.paths import RunDirectory
@@ -42,6 +43,21 @@ def test_what_was_trained_again_is_not_there_twice_and_a_crash_is_told(rundir: R
         (20, "20 steps were lost"),
     ]
     assert story.steps_of(Kind.CHECKPOINT) == [20] and story.steps_of(Kind.EVALUATION) == [30]
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("fall", [0.0, 0.01])
+def test_many_evaluations_do_not_cover_the_curve(rundir: RunDirectory, log: bool, fall: float) -> None:
+    losses = {step: math.exp(-fall * step) for step in range(400)}
+    add(rundir, "1", 0, losses)
+    for step in losses:
+        rundir.evaluations(step).touch()
+    story = story_of(rundir)
+    assert len(story.steps_of(Kind.EVALUATION)) == 400
+    drawn = plots.in_terminal(story, 100, 30, log=log)
+    curve = {column for line in drawn.splitlines() for column, sign in enumerate(line) if "\u2800" < sign < "\u2900"}
+    assert len(curve) > 50, drawn
+    assert sum("eeeeeee" in line for line in drawn.splitlines()) == 1
 
 
 def test_smoothing_begins_at_the_first_value(rundir: RunDirectory) -> None:

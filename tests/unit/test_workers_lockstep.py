@@ -235,7 +235,7 @@ def test_a_worker_shows_the_run_as_the_chief_does_and_ends_with_it(pair: Callabl
     last = LastCheckpoint(3, "/run/model.ckpt-3", "request", 0.1, 5, 1.0)
     answer = Answer(["id"], 3, None)
     two.chief.observe(
-        State(Phase.TRAINING, step=4, metrics={"loss": float("nan")}, last_checkpoint=last, answer=answer)
+        State(Phase.TRAINING, step=4, metrics={"loss": float("nan")}, last_checkpoint=last, answers=[answer])
     )
     two.chief.end(Outcome(Phase.PAUSED, "paused on request"))
     two.chief.end(Outcome(Phase.FINISHED, "not told twice"))

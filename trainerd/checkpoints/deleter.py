@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import logging
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +14,9 @@ from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.errors import DataError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory
+from trainerd.system.safe_paths import require_no_link
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +99,7 @@ class Deleter:
         for step in steps:
             self._enter("retain")
             with contextlib.suppress(FileNotFoundError):  # somebody has deleted it by hand
-                self._rundir.manifest(step).rename(self._rundir.deletion(step))
+                safe_paths.rename(self._rundir.manifest(step), self._rundir.deletion(step))
         fsync_directory(self._rundir.path)
         return not [step for step in steps if not self._finish_deletion(step)]
 
@@ -109,17 +108,17 @@ class Deleter:
         self.looked_at += 1
         self._manifests.pop(step, None)
         aside = self._rundir.deletion(step)
-        if os.path.lexists(self._rundir.pin(step)) and not self._rundir.manifest(step).exists():
-            aside.rename(self._rundir.manifest(step))
+        if safe_paths.exists(self._rundir.pin(step)) and not safe_paths.exists(self._rundir.manifest(step)):
+            safe_paths.rename(aside, self._rundir.manifest(step))
             fsync_directory(self._rundir.path)
             return False
         with contextlib.suppress(DamagedError, DataError):
             names = manifests.read(aside).files
-            for name in () if self._rundir.manifest(step).exists() else names:
-                (self._rundir.path / name).unlink(missing_ok=True)
-        if not self._rundir.manifest(step).exists():
-            self._rundir.evaluations(step).unlink(missing_ok=True)
-        aside.unlink(missing_ok=True)
+            for name in () if safe_paths.exists(self._rundir.manifest(step)) else names:
+                safe_paths.remove(self._rundir.path / name, missing_ok=True)
+        if not safe_paths.exists(self._rundir.manifest(step)):
+            safe_paths.remove(self._rundir.evaluations(step), missing_ok=True)
+        safe_paths.remove(aside, missing_ok=True)
         log.debug("deleted the checkpoint of step %d", step, extra={"event": "delete", "step": step})
         return True
 
@@ -128,7 +127,7 @@ class Deleter:
         self._enter("retract")
         self.settle(step)
         aside = self._rundir.aside(step)
-        aside.mkdir()
+        safe_paths.make_folder(aside)
         self._enter("retract")
         self.move(step, aside)
         self._enter("retract")
@@ -144,26 +143,26 @@ class Deleter:
         if step not in self._rundir.asides():
             return
         self._enter("retract")
-        if not self._rundir.manifest(step).exists():
+        if not safe_paths.exists(self._rundir.manifest(step)):
             self._put_back(step, aside)
-        elif (aside / self._rundir.pin(step).name).exists():
-            paths = sorted(aside.iterdir())
+        elif safe_paths.exists(aside / self._rundir.pin(step).name):
+            paths = safe_paths.starting_with(aside, "")
             folder = _free_folder(self._rundir.replaced, paths)
             self._move_into(paths, folder)
             log.warning("step %d was pinned, and is reached again: the old one is in %s", step, folder)
-        shutil.rmtree(aside)
+        safe_paths.remove_tree(aside)
 
     def _put_back(self, step: int, aside: Path) -> None:
         """Put back its files, and then its manifest: from then on it exists again."""
         name, manifest = self._rundir.prefix(step).name, aside / self._rundir.manifest(step).name
         self._manifests.pop(step, None)
         with contextlib.suppress(DamagedError, DataError):
-            if all((aside / file).exists() for file in manifests.read(manifest).files if manifests.is_needed(file)):
-                for path in self._rundir.path.glob(f"{name}.*"):  # of the one that was not published
-                    path.unlink()
-        self._move_into(sorted(path for path in aside.iterdir() if path != manifest), self._rundir.path)
+            if all(safe_paths.exists(aside / f) for f in manifests.read(manifest).files if manifests.is_needed(f)):
+                for path in safe_paths.starting_with(self._rundir.path, f"{name}."):  # of the other one
+                    safe_paths.remove(path)
+        self._move_into([path for path in safe_paths.starting_with(aside, "") if path != manifest], self._rundir.path)
         fsync_directory(self._rundir.path)
-        if os.path.lexists(manifest):
+        if safe_paths.exists(manifest):
             self._move_into([manifest], self._rundir.path)
             fsync_directory(self._rundir.path)
 
@@ -171,9 +170,9 @@ class Deleter:
         """Move all files of a checkpoint into a folder, its manifest first. Returns the folder, which `_free_folder`
         may change."""
         manifest, name = self._rundir.manifest(step), self._rundir.prefix(step).name
-        others = sorted(path for path in self._rundir.path.glob(f"{name}.*") if path != manifest)
+        others = [path for path in safe_paths.starting_with(self._rundir.path, f"{name}.") if path != manifest]
         folder = _free_folder(folder, [manifest, *others])
-        if os.path.lexists(manifest):
+        if safe_paths.exists(manifest):
             self._move_into([manifest], folder)
             fsync_directory(self._rundir.path)
         self._move_into(others, folder)
@@ -183,11 +182,11 @@ class Deleter:
         """Move all files of a checkpoint into a folder that has none of its step; see `CheckpointStore.move`."""
         manifest = self._rundir.manifest(step)
         self._manifests.pop(step, None)
-        if os.path.lexists(manifest):
+        if safe_paths.exists(manifest):
             self._move_into([manifest], folder)
             fsync_directory(folder)
             fsync_directory(self._rundir.path)
-        self._move_into(sorted(self._rundir.path.glob(f"{self._rundir.prefix(step).name}.*")), folder)
+        self._move_into(safe_paths.starting_with(self._rundir.path, f"{self._rundir.prefix(step).name}."), folder)
         fsync_directory(folder)
         fsync_directory(self._rundir.path)
 
@@ -195,32 +194,27 @@ class Deleter:
         """Move all files of a checkpoint from a folder into the run directory; see `CheckpointStore.take_back`."""
         manifest = folder / self._rundir.manifest(step).name
         for each in (folder.parent, folder):
-            _require_no_link(each)
+            require_no_link(each)
         self._manifests.pop(step, None)
-        found = sorted(folder.glob(f"{self._rundir.prefix(step).name}.*"))
+        found = safe_paths.starting_with(folder, f"{self._rundir.prefix(step).name}.")
         self._move_into([path for path in found if path != manifest], self._rundir.path)
         fsync_directory(self._rundir.path)
-        if os.path.lexists(manifest):
+        if safe_paths.exists(manifest):
             self._move_into([manifest], self._rundir.path)
         fsync_directory(self._rundir.path)
         fsync_directory(folder)
 
     def _move_into(self, paths: Sequence[Path], folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        _require_no_link(folder)
+        if folder != self._rundir.path:
+            safe_paths.make_folder(folder, exist_ok=True)
         for path in paths:
-            path.rename(folder / path.name)
+            safe_paths.rename(path, folder / path.name)
 
 
 def _free_folder(folder: Path, paths: Sequence[Path]) -> Path:
     """The folder, or one within it if it has files of these names already, from an earlier time."""
-    _require_no_link(folder)
+    require_no_link(folder)
     for found in itertools.chain([folder], (folder / str(number) for number in itertools.count(2))):
-        if not any(os.path.lexists(found / path.name) for path in paths):
+        if not any(safe_paths.exists(found / path.name) for path in paths):
             break
     return found
-
-
-def _require_no_link(folder: Path) -> None:
-    if folder.is_symlink():
-        raise OSError(errno.ELOOP, "it is a link to another folder")

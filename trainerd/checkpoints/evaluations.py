@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 import msgspec
 
@@ -16,6 +15,8 @@ from trainerd.checkpoints.manifest import Manifest
 from trainerd.errors import StorageError
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.shared_files import writing
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
 
@@ -104,8 +105,10 @@ def record(
       StorageError: it cannot be written.
     """
     plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-    _put(rundir, checkpoint, entry, Evaluation(plain, at, seconds))
+    with writing(rundir):
+        _put(rundir, checkpoint, entry, Evaluation(plain, at, seconds))
     run_events.add(rundir, run_events.Kind.EVALUATION, text.figures(metrics), step=checkpoint.step)
+    run_events.flush(rundir)
 
 
 def mark_exported(rundir: RunDirectory, checkpoint: Manifest, entry: str, names: Iterable[str]) -> None:
@@ -114,18 +117,20 @@ def mark_exported(rundir: RunDirectory, checkpoint: Manifest, entry: str, names:
     Raises:
       StorageError: it cannot be written.
     """
-    if (done := read(rundir, checkpoint).by_entry.get(entry)) is not None:
-        _put(rundir, checkpoint, entry, replace(done, exported=sorted({*done.exported, *names})))
+    with writing(rundir):
+        if (done := read(rundir, checkpoint).by_entry.get(entry)) is not None:
+            _put(rundir, checkpoint, entry, replace(done, exported=sorted({*done.exported, *names})))
 
 
 def _put(rundir: RunDirectory, checkpoint: Manifest, entry: str, evaluation: Evaluation) -> None:
+    """Put an evaluation into the file, whose lock the caller holds."""
     before = read(rundir, checkpoint)
     after = replace(before, by_entry=before.by_entry | {entry: evaluation})
     path = rundir.evaluations(checkpoint.step)
     with storage(f"write {path}"):
         write_atomic(path, json.dumps(asdict(after), indent=1, allow_nan=False).encode() + b"\n", for_all=True)
-    if not rundir.manifest(checkpoint.step).exists():  # it was deleted meanwhile, and this must not stay
-        Path(path).unlink(missing_ok=True)
+        if not safe_paths.exists(rundir.manifest(checkpoint.step)):  # it was deleted meanwhile, and this must not stay
+            safe_paths.remove(path, missing_ok=True)
 
 
 def _index(rundir: RunDirectory, checkpoint: Manifest) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import math
-import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from trainerd.checkpoints import lineage
 from trainerd.checkpoints.lineage import Change
 from trainerd.config.fingerprint import Fingerprint
 from trainerd.errors import DataError, StorageError
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import is_damage, storage_error, xxh128
 from trainerd.system.regular_files import MIB, read_regular
 
@@ -40,7 +41,7 @@ class FileRecord:
     @classmethod
     def of(cls, path: Path, moved: Callable[[int], None] = lambda size: None) -> FileRecord:
         """Read a file and record it; `moved` is told of the bytes as they are read."""
-        return cls(path.stat().st_size, xxh128(path, moved))
+        return cls(safe_paths.size(path), xxh128(path, moved))
 
 
 @dataclass(frozen=True)
@@ -186,14 +187,14 @@ def verify(manifest: Manifest, folder: Path) -> None:
     for name, record in manifest.files.items():
         path = folder / name
         try:
-            if not is_needed(name) and not os.path.lexists(path):
+            found = safe_paths.lstat(path)
+            if found is None and not is_needed(name):
                 log.warning("%s is gone, which the checkpoint can do without", path)
                 continue
-            if path.is_symlink() or not path.is_file():
+            if found is None or not stat.S_ISREG(found.st_mode):
                 raise DamagedError(f"{name}: missing")
-            size = path.stat().st_size
-            if size != record.bytes:
-                raise DamagedError(f"{name}: {size} bytes where {record.bytes} were written")
+            if found.st_size != record.bytes:
+                raise DamagedError(f"{name}: {found.st_size} bytes where {record.bytes} were written")
             if xxh128(path) != record.xxh128:
                 raise DamagedError(f"{name}: its content is not what was written (XXH3)")
         except OSError as error:

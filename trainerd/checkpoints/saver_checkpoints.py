@@ -18,6 +18,7 @@ from trainerd.checkpoints.manifest import DamagedError, FileRecord
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ def named(rundir: RunDirectory) -> Path | None:
     if name is None:
         return None
     prefix = rundir.path / name  # itself a file in TensorFlow's first format
-    return prefix if prefix.is_file() or prefix.with_name(f"{name}.index").is_file() else None
+    return prefix if any(map(safe_paths.is_file, (prefix, prefix.with_name(f"{name}.index")))) else None
 
 
 def is_ours(rundir: RunDirectory, prefix: Path) -> bool:
@@ -46,7 +47,8 @@ def listed(rundir: RunDirectory) -> list[str]:
     They begin as the program spells the folder: a Saver takes two spellings for two checkpoints, and deletes one of
       them, which is the other too.
     """
-    names = [n for n in checkpoint_state.listed(rundir.checkpoint_state) if not (rundir.path / f"{n}.json").exists()]
+    found = checkpoint_state.listed(rundir.checkpoint_state)
+    names = [name for name in found if not safe_paths.exists(rundir.path / f"{name}.json")]
     folder = rundir.given or str(rundir.path)
     return [os.path.join(folder, name) for name in names]  # noqa: PTH118, which would spell the folder anew
 
@@ -143,7 +145,7 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
       DataError: there are.
     """
     state, others = rundir.checkpoint_state, rundir.foreign_checkpoints()
-    if not state.exists():  # what has no step in its name may be there to begin with, for an init_fn
+    if not safe_paths.exists(state):  # what has no step in its name may be there to begin with, for an init_fn
         others = [name for name in others if _OF_A_STEP.search(name)]
     if not unreadable and others and named(rundir) is None:
         unreadable = {state.name: f"it names none that is here, and there are others, such as {others[-1]}"}
@@ -166,7 +168,8 @@ def _is_rewritten(rundir: RunDirectory, step: int) -> bool:
     try:
         files = manifest.read(rundir.manifest(step)).files
         paths = [prefix.with_name(prefix.name + ending) for ending in (".index", ".meta")]
-        return any(path.name in files and path.is_file() and FileRecord.of(path) != files[path.name] for path in paths)
+        there = [path for path in paths if path.name in files and safe_paths.is_file(path)]
+        return any(FileRecord.of(path) != files[path.name] for path in there)
     except (DamagedError, OSError):
         return False
 
@@ -174,7 +177,7 @@ def _is_rewritten(rundir: RunDirectory, step: int) -> bool:
 def _verifies(rundir: RunDirectory, prefix: Path) -> bool:
     """Whether a checkpoint has a manifest that agrees with it. A program's Saver may have written over it."""
     path = prefix.with_name(f"{prefix.name}.json")
-    if not is_ours(rundir, prefix) or not path.exists():
+    if not is_ours(rundir, prefix) or not safe_paths.exists(path):
         return False
     try:
         manifest.verify(manifest.read(path), rundir.path)

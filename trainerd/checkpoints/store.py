@@ -5,8 +5,8 @@ The order of a publish is DESIGN's: data, index, manifest, `checkpoint`. No mani
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -25,8 +25,11 @@ from trainerd.errors import StorageError
 from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Kind
+from trainerd.rundir.shared_files import writing
 from trainerd.rundir.state import LastCheckpoint
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import (
+    TEMPORARY,
     free_bytes,
     fsync_directory,
     fsync_file,
@@ -133,7 +136,7 @@ class CheckpointStore:
                 raise
             finally:
                 if lock.is_in_place(self._rundir):  # else it is another's
-                    shutil.rmtree(staging, ignore_errors=True)
+                    _remove_staging(staging)
             newest = self._before if self._before is not None and step < self._before else step
             self._given_up = self._name(newest)
         self._before = newest
@@ -188,22 +191,22 @@ class CheckpointStore:
             log.info("removing what an interrupted save left: %s", staging.name, extra={"event": "clean"})
             with storage(f"clean {staging}"):
                 self._forget_half_published(staging)
-                shutil.rmtree(staging)
-        with storage(f"clean {self._rundir.path}"):
-            for temporary in self._rundir.path.glob(".*.tmp"):
-                if temporary.is_file() and not temporary.is_symlink():
-                    temporary.unlink()
+                safe_paths.remove_tree(staging)
+        with writing(self._rundir), storage(f"clean {self._rundir.path}"):  # else it may be one that is being written
+            for name in safe_paths.names(self._rundir.path):
+                if name.startswith(".") and name.endswith(TEMPORARY):
+                    safe_paths.remove(self._rundir.path / name, missing_ok=True)
 
     # ------------------------------------------------------------------ a publish
 
     def _stage(self, snapshot: Snapshot, staging: Path, at: float, about: About) -> Manifest:
         """Write all files of a checkpoint, its manifest among them, and put them on disk."""
         self._enter("stage")
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
+        _remove_staging(staging)
+        safe_paths.make_folder(staging)
         self._enter("write")
         digests = snapshot.write(staging / self._rundir.prefix(snapshot.step).name, self._progress.moved)
-        files = sorted(path for path in staging.iterdir() if path.is_file())
+        files = [path for path in safe_paths.starting_with(staging, "") if safe_paths.is_file(path)]
         for path in files:
             self._enter("fsync")
             fsync_file(path)
@@ -212,7 +215,7 @@ class CheckpointStore:
             self._enter("record")
             known = digests.get(path.name)
             records[path.name] = (
-                FileRecord(path.stat().st_size, known) if known else FileRecord.of(path, self._progress.moved)
+                FileRecord(safe_paths.size(path), known) if known else FileRecord.of(path, self._progress.moved)
             )
         manifest = Manifest(
             step=snapshot.step,
@@ -243,14 +246,14 @@ class CheckpointStore:
         """Rename a staged checkpoint into the run directory: its files, then its manifest, then `checkpoint`."""
         folder = self._rundir.path
         final = self._rundir.manifest(manifest.step)
-        if final.exists():  # the run went back, or what it saves changed without a step
+        if safe_paths.exists(final):  # the run went back, or what it saves changed without a step
             self._deleter.set_aside(manifest.step)
         for name in manifest.files:
             self._enter("rename")
-            (staging / name).replace(folder / name)
+            safe_paths.rename(staging / name, folder / name)
         fsync_directory(folder)
         self._enter("publish")
-        (staging / final.name).replace(final)
+        safe_paths.rename(staging / final.name, final)
         fsync_directory(folder)
         self._deleter.remember(manifest)
 
@@ -267,8 +270,8 @@ class CheckpointStore:
         """The steps that a program saved with a Saver of its own, which has listed them, and will delete them."""
         run = self._rundir
         listed = [run.step_of(name) for name in checkpoint_state.listed(run.checkpoint_state)]
-        there = [step for step in listed if step is not None and run.index(step).exists()]
-        return {step for step in there if not run.manifest(step).exists()}
+        there = [step for step in listed if step is not None and safe_paths.exists(run.index(step))]
+        return {step for step in there if not safe_paths.exists(run.manifest(step))}
 
     def name(self, step: int) -> None:
         """Name a checkpoint in `checkpoint`, where the next start goes on.
@@ -315,15 +318,16 @@ class CheckpointStore:
         """
         prefix = self._rundir.prefix(step)
         ours = (self._rundir.manifest(step).name, self._rundir.pin(step).name)
-        files = sorted(p for p in self._rundir.path.glob(f"{prefix.name}.*") if p.is_file() and p.name not in ours)
+        found = safe_paths.starting_with(self._rundir.path, f"{prefix.name}.")
+        files = [path for path in found if path.name not in ours and safe_paths.is_file(path)]
         with storage(f"adopt {prefix}"):
             for path in files:
                 fsync_file(path)
             records = {path.name: FileRecord.of(path) for path in files}
-            at = max(path.stat().st_mtime for path in files)
+            at = max(each.st_mtime for path in files if (each := safe_paths.lstat(path)) is not None)
             manifest = Manifest(step, at, "adopted", {}, 0.0, {}, records)
             index = self._rundir.index(step).name
-            before = self._deleter.manifest(step) if self._rundir.manifest(step).exists() else None
+            before = self._deleter.manifest(step) if safe_paths.exists(self._rundir.manifest(step)) else None
             if before is not None and before.files.get(index) == records.get(index):  # its values are the same
                 manifest = replace(before, files=records)
             write_atomic(self._rundir.manifest(step), manifest.to_bytes())
@@ -371,12 +375,18 @@ class CheckpointStore:
 
         The staged manifest names the files, so that nothing is ever deleted that this store did not write.
         """
-        for path in staging.glob(f"{self._rundir.basename}-*.json"):
-            if (self._rundir.path / path.name).exists():
+        for path in safe_paths.starting_with(staging, f"{self._rundir.basename}-"):
+            if path.suffix != ".json" or safe_paths.exists(self._rundir.path / path.name):
                 continue
             try:
                 names = list(manifests.read(path).files)
             except DamagedError:
                 continue
             for name in names:
-                (self._rundir.path / name).unlink(missing_ok=True)
+                safe_paths.remove(self._rundir.path / name, missing_ok=True)
+
+
+def _remove_staging(staging: Path) -> None:
+    """Remove a staging folder as far as possible: a save makes it anew, and a start removes what is left."""
+    with contextlib.suppress(OSError):
+        safe_paths.remove_tree(staging)

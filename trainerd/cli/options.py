@@ -17,9 +17,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from trainerd.cli.say import say
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
-from trainerd.errors import StorageError, UsageError
+from trainerd.errors import ConfigError, StorageError, UsageError
 from trainerd.rundir import registry
 from trainerd.rundir.all_runs import all_paths
 from trainerd.rundir.lock import read_holder
@@ -32,25 +33,34 @@ Command = Callable[..., Any]
 
 
 class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
-    """A run: its folder, or a name that `trainerd list` shows."""
+    """A run: its run directory, or a name that `trainerd list` shows."""
 
     name = "run"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Find the run. What is no folder and no name is taken for a folder that is not there yet."""
+        """Find the run. A value with a slash is a path. Another is a name, unless such a run directory is here."""
         path = Path(value)
         if os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
         is_argument = param is not None and param.param_type_name == "argument"
-        if os.path.lexists(path):
+        is_there = os.path.lexists(path)
+        paths = [] if os.sep in str(value) else all_paths()
+        if paths and not (is_there and _is_run(path, with_config=is_argument)):
+            found = registry.find(str(value), paths)
+            if found is not None:
+                if is_there and not _is_same(found, path):
+                    _say_of(ctx, f"{value} is the run in {found}. The folder ./{value} is not a run directory.")
+                return found
+        if is_there:
+            others = [each for each in paths if registry.is_called(each, str(value)) and not _is_same(each, path)]
+            if others:
+                _say_of(ctx, f"{value} is the run directory here, ./{value}, and not the run in {others[0]}.")
             return _of_job(path, ctx) if is_argument else path
-        paths = all_paths()
-        if (found := registry.find(str(value), paths)) is not None:
-            return found
-        near = difflib.get_close_matches(str(value), registry.names(paths).values(), n=1)
         if is_argument:
-            hint = f" Did you mean {near[0]}?" if near else " `trainerd list` shows those that there are."
-            self.fail(f"there is no run {str(value)!r}, and no folder.{hint}", param, ctx)
+            near = difflib.get_close_matches(str(value), registry.names(paths).values(), n=1)
+            what = "run or folder" if os.sep not in str(value) else "folder"
+            hint = f" Did you mean {near[0]}?" if near else " `trainerd list` shows the runs that there are."
+            self.fail(f"there is no {what} {str(value)!r}.{hint}", param, ctx)
         return path
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -58,6 +68,23 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         found = registry.names(all_paths()).values()
         named = [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
+
+
+def _is_run(folder: Path, *, with_config: bool) -> bool:
+    """Whether a folder is a run directory or, `with_config`, has a config that names one."""
+    rundir = RunDirectory(folder.absolute())
+    signs = [rundir.lock, rundir.state, rundir.checkpoint_state, *[folder / configs.NAME] * with_config]
+    return any(map(os.path.lexists, signs))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _say_of(ctx: click.Context | None, text: str) -> None:
+    """Say something about what a command acts on, unless a shell asks for completions."""
+    if ctx is None or not ctx.resilient_parsing:
+        say(text, err=True)
 
 
 def _note_run(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
@@ -82,7 +109,7 @@ def _of_job(folder: Path, ctx: click.Context | None) -> Path:
 
 
 RUN = _Run()
-_NOTED, _CONFIG = "trainerd.run", "trainerd.config"
+_NOTED, _CONFIG, _IS_EXAMPLE_SAID = "trainerd.run", "trainerd.config", "trainerd.is_example_said"
 _DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits.toml"
 
 config_option = click.option(
@@ -96,7 +123,7 @@ logdir_option = click.option(
     "--logdir",
     type=RUN,
     callback=_chosen_run,
-    help="The run directory, or the run's name, in place of the config's.",
+    help="The run directory in place of the config's: a path, or a name that `trainerd list` shows.",
 )
 run_argument = click.argument("run", type=RUN, required=False, is_eager=True, expose_value=False, callback=_note_run)
 _new_logdir_option = click.option(
@@ -109,10 +136,11 @@ forever_option = click.option("--forever", is_flag=True, help="Train on, past `m
 accept_changes_option = click.option(
     "--accept-changes",
     is_flag=True,
-    help="Go on although the dataset is not the one whose position was saved.",
+    help="Go on although the dataset is not the one whose position was saved; load a job that has done its epochs.",
 )
-
-
+accept_job_option = click.option(
+    "--accept-job", is_flag=True, help="Go on although the newest checkpoint is of another job, or of a renamed one."
+)
 rank_option = click.option(
     "--rank", type=click.IntRange(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
 )
@@ -120,7 +148,8 @@ rank_option = click.option(
 
 def of_a_run(command: Command) -> Command:
     """The options of the commands that train, on all machines."""
-    for option in (accept_changes_option, forever_option, max_steps_option, _new_logdir_option, config_option):
+    options = (accept_job_option, accept_changes_option, forever_option, max_steps_option)
+    for option in (*options, _new_logdir_option, config_option):
         command = option(command)
     return command
 
@@ -131,12 +160,18 @@ def of_training(command: Command) -> Command:
 
 
 def arguments(
-    config_path: Path | None, logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool
+    config_path: Path | None,
+    logdir: Path | None,
+    max_steps: int | None,
+    forever: bool,
+    accept_changes: bool,
+    accept_job: bool,
 ) -> list[str]:
     """The options of a run as they are typed."""
     given = {"--config": config_path, "--logdir": logdir, "--max-steps": max_steps}
     found = [part for name, value in given.items() if value is not None for part in (name, str(value))]
-    return [*found, *["--forever"] * forever, *["--accept-changes"] * accept_changes]
+    flags = {"--forever": forever, "--accept-changes": accept_changes, "--accept-job": accept_job}
+    return [*found, *(name for name, is_given in flags.items() if is_given)]
 
 
 def load_config(config_path: Path | None) -> Config:
@@ -146,7 +181,7 @@ def load_config(config_path: Path | None) -> Config:
       ConfigError: it is wrong.
     """
     path = _find_config(config_path)
-    return _digits() if path is None else configs.load(path)
+    return _example() if path is None else configs.load(path)
 
 
 def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
@@ -160,7 +195,7 @@ def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
         named = ctx.meta.get(_CONFIG) if ctx is not None else None
         config_path = named or _config_of_start(absolute(logdir))
         if config_path is None and _is_of_digits(absolute(logdir)):  # whatever job is in this folder
-            return overrides(logdir, None, False)(_digits())
+            return overrides(logdir, None, False)(_example())
     return overrides(logdir, None, False)(load_config(config_path))
 
 
@@ -177,15 +212,61 @@ def _is_of_digits(logdir: Path) -> bool:
     return False
 
 
+def config_and_logdir(
+    rundir: RunDirectory, job: str, config_path: Path | None, logdir: Path | None
+) -> tuple[Path | None, Path | None]:
+    """The options with which a start trains this job, and not the one that is in the current folder.
+
+    Args:
+      rundir: the run directory.
+      job: the entry that is trained there; "" if that is not known.
+      config_path, logdir: the options of the present command.
+    """
+    if config_path is not None or logdir is None:
+        return config_path, logdir
+    ctx = click.get_current_context(silent=True)
+    found: Path | None = (ctx.meta.get(_CONFIG) if ctx is not None else None) or _config_of_start(absolute(logdir))
+    if found is None and Path(configs.NAME).exists() and job == _digits().entry:
+        found = _DIGITS
+    with contextlib.suppress(ConfigError):
+        if found is not None and configs.load_rundir(found) == rundir.path:
+            return found, None
+    return found, logdir
+
+
 def config_text(config_path: Path | None) -> str:
     """The text of the config that `load_config` reads."""
     return (_find_config(config_path) or _DIGITS).read_text(encoding="utf-8-sig")
 
 
 def _find_config(config_path: Path | None) -> Path | None:
+    """The config of --config, or of the current folder; None if the example is taken.
+
+    Raises:
+      ConfigError: there is none, and a job is here that the person may mean.
+    """
     if config_path is not None:
         return config_path / configs.NAME if config_path.is_dir() else config_path
-    return Path(configs.NAME) if Path(configs.NAME).exists() else None
+    if Path(configs.NAME).exists():
+        return Path(configs.NAME)
+    if Path(configs.JOB).exists():
+        raise ConfigError(
+            f"{Path.cwd()} has a {configs.JOB} and no {configs.NAME}. `{command_line('init .')}` writes a config for "
+            "it; --config names a config that is elsewhere."
+        )
+    return None
+
+
+def _example() -> Config:
+    """The digits job. A person who forgot a config must see that it is this one."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or not ctx.meta.get(_IS_EXAMPLE_SAID):
+        _say_of(
+            ctx, f"There is no {configs.NAME} in {Path.cwd()}: this is the digits example that comes with trainerd."
+        )
+    if ctx is not None:
+        ctx.meta[_IS_EXAMPLE_SAID] = True
+    return _digits()
 
 
 def _digits() -> Config:
@@ -193,7 +274,11 @@ def _digits() -> Config:
 
 
 def overrides(
-    logdir: Path | None, max_steps: int | None, forever: bool, accept_changes: bool = False
+    logdir: Path | None,
+    max_steps: int | None,
+    forever: bool,
+    accept_changes: bool = False,
+    accept_job: bool = False,
 ) -> Callable[[Config], Config]:
     """The command line's changes of a config, as a function that a reload calls again.
 
@@ -206,7 +291,7 @@ def overrides(
     where = str(absolute(logdir)) if logdir is not None else None  # now: the daemon works in another folder
 
     def apply(config: Config) -> Config:
-        config = replace(config, accept_changes=accept_changes)
+        config = replace(config, accept_changes=accept_changes, accept_job=accept_job)
         if where is not None:
             config = replace(config, logdir=where)
         if max_steps is not None:
@@ -244,7 +329,14 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
     if logdir is not None:
         return _trusted(absolute(logdir))
     path = _find_config(config_path)
-    return _trusted(_digits().rundir if path is None else configs.load_rundir(path))
+    return _trusted(_example().rundir if path is None else configs.load_rundir(path))
+
+
+def run_to_change(config_path: Path | None, logdir: Path | None) -> RunDirectory:
+    """The run directory of a command that changes something there; see `find_rundir`. Says which one it is."""
+    rundir = find_rundir(config_path, logdir)
+    say(f"run: {rundir.path}", err=True)
+    return rundir
 
 
 def run_path(said: str) -> Path:

@@ -57,11 +57,12 @@ def ask(
     while True:
         alive = holder.is_alive()
         state = read_state(rundir.state)
-        if state is not None and state.answer is not None and request in state.answer.ids:
-            return state.answer
+        if state is not None and (answer := state.answer_to(request)) is not None:
+            return answer
         if not alive:
             raise NotRunningError(f"process {holder.pid} ended before it {done}. `trainerd status` says why.")
-        # Another request's answer can take the place of ours in state.json before we have read it: ask again.
+        # The trainer could not read the file, or it started and removed what was asked of an earlier process. It
+        # serves an id once, so a request that it has taken does not happen twice.
         is_served = state is not None and state.phase in _SERVED
         gone_for = 0.0 if is_served or path.exists() else gone_for + POLL_SECS
         if gone_for > _AGAIN_SECS:

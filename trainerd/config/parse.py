@@ -18,6 +18,7 @@ from trainerd.rundir.paths import logdir_mistake
 from trainerd.system.absolute import absolute
 
 NAME = "trainerd.toml"
+JOB = "job.py"  # beside it, as `trainerd init` writes it
 _ADVICE = "`trainerd init DIR` writes one to start from."
 
 

@@ -196,6 +196,7 @@ class Config:
     path: Path | None = None
     folder: Path = field(default_factory=Path.cwd)
     accept_changes: bool = False
+    accept_job: bool = False
     rank: int = 0
     addresses: tuple[str, ...] = ()
 
@@ -219,7 +220,7 @@ class Config:
         return None if self.target is None else Target.parse(self.target)
 
 
-NOT_KEYS = {"path", "folder", "accept_changes", "rank", "addresses"}  # not of the file
+NOT_KEYS = {"path", "folder", "accept_changes", "accept_job", "rank", "addresses"}  # not of the file
 
 
 def rundir_of(folder: Path, logdir: str) -> Path:

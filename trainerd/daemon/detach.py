@@ -74,7 +74,7 @@ class _Parent:
     def observe(self, state: State) -> None:
         """Tell it that training has begun."""
         if state.phase is Phase.TRAINING:
-            self.tell({"text": f"training in the background: pid {state.pid}, step {state.step}"})
+            self.tell({"text": f"training in the background: pid {state.pid}, step {state.step}, in {state.logdir}"})
 
     def tell_end(self, outcome: Outcome) -> None:
         """Tell it how training has ended."""

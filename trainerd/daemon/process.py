@@ -16,7 +16,7 @@ from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
-from trainerd.daemon import failures, logs, tensorflow_import
+from trainerd.daemon import failures, logs, over, tensorflow_import
 from trainerd.daemon.exit import end_now
 from trainerd.daemon.member import Member
 from trainerd.daemon.program import DaemonHost, run
@@ -33,14 +33,14 @@ from trainerd.errors import (
     full_message,
     headline,
 )
-from trainerd.history import rollback
+from trainerd.history import rollback, run_job
 from trainerd.job.definition import Program
 from trainerd.job.user_code import in_a_line
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
 from trainerd.loop.guard.guard import Guard
 from trainerd.loop.loop import Loop
-from trainerd.loop.outcome import PAUSED_EARLY, Outcome, reached
+from trainerd.loop.outcome import PAUSED_EARLY, Outcome
 from trainerd.loop.services import Services
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.loop.ticker import BY_FILE
@@ -49,7 +49,7 @@ from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
 from trainerd.rundir.run_events import Kind
-from trainerd.rundir.state import Phase, State
+from trainerd.rundir.state import Phase, State, read_state
 from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
 
@@ -100,7 +100,7 @@ class TrainerProcess:
         self._around = around
         self._chdir = chdir
         self._ended = ended
-        self._is_unfinished = False  # whether services are to be done yet at the step of the newest checkpoint
+        self._over: Outcome | None = None  # how the run has ended before this start
         self._flag = DaemonFlag()
         self._member: Member | None = None
 
@@ -123,6 +123,9 @@ class TrainerProcess:
 
     def run_locked(self, held: lock.Held) -> Outcome:
         """Train, holding the lock already; see `run`."""
+        is_accepted = request_files.consume(self._rundir.accept_job) or self._config.accept_job
+        run_job.require_own_job(self._rundir, self._config.entry, is_accepted=is_accepted)
+        self._left = read_state(self._rundir.state)
         self._changes_accepted = request_files.consume(self._rundir.accept_changes)
         self._notifier = Notifier()
         self._watchdog: Watchdog | None = None
@@ -184,20 +187,23 @@ class TrainerProcess:
         """The state with the figures of the newest checkpoint, and with what failed before."""
         if (before := catalogue.newest(self._rundir)) is not None:
             last = catalogue.as_last(self._rundir, before)
-            self._is_unfinished = bool(before.unfinished)
             state = replace(state, step=before.step, metrics=dict(before.metrics), last_checkpoint=last)
         return replace(state, max_steps=self._config.max_steps, failure=failures.before(self._rundir))
 
     def _begin(self) -> None:
         """Report the start. A run that is to go back does so first: it may have been at its end."""
-        if request_files.is_asked(self._rundir.rollback) or self._rundir.rollback_moves.exists():
+        if request_files.is_asked(self._rundir.rollback) or rollback.is_under_way(self._rundir):
             store = CheckpointStore(self._rundir)
             store.clean()
             rollback.finish_at_start(self._rundir, store)
             self._reporter.state = self._as_it_was_left(self._reporter.state)
-        if self._over_already() is None:
+        accepts = self._config.accept_changes or self._changes_accepted
+        self._over = over.over_already(self._config, self._rundir, self._left, accepts_changes=accepts)
+        if self._over is None:
             self._reporter.update(phase=Phase.STARTING)
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
+        if self._over is None:
+            over.tell_of_end(self._left)
         self._claim.tell_of_leftovers()
         now = time.monotonic()
         interval = interval_from_environment()
@@ -205,11 +211,11 @@ class TrainerProcess:
 
     def _load_and_train(self) -> Outcome:
         """Load the job and train. A pause that is requested during one part is granted before the next."""
-        over = self._over_already()
+        ended = self._over
         if self._member is not None:
-            over = self._member.gather(over)
-        if over is not None:
-            return over
+            ended = self._member.gather(ended)
+        if ended is not None:
+            return ended
         session = self._load()
         logs.be_heard()
         renew_handlers()
@@ -247,12 +253,6 @@ class TrainerProcess:
         assert self._watchdog is not None and not isinstance(session, Program)
         self._watchdog.save_progress = lambda: member.heard  # the chief saves, and beats meanwhile
         return member.obey(session)
-
-    def _over_already(self) -> Outcome | None:
-        """How the run has ended, if there is nothing left to do."""
-        state = self._reporter.state
-        over = reached(self._config, state.step, state.metrics)
-        return over if state.step > 0 and not self._is_unfinished else None
 
     def _abandon(self, services: Services, outcome: Outcome) -> NoReturn:
         """End the process after a pause, from another thread than the loop's, which is stuck."""

@@ -73,7 +73,7 @@ class DaemonHost:
         return os.path.realpath(rundir.path) == os.path.realpath(self._rundir.path)
 
     @contextlib.contextmanager
-    def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter]:
+    def held(self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool) -> Iterator[Reporter]:
         """Nothing to take: the daemon holds the run directory.
 
         Raises:

@@ -10,6 +10,7 @@ from trainerd.checkpoints import latest
 from trainerd.checkpoints.catalogue import Catalogue
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, problem, warning, well
+from trainerd.history import rollback
 from trainerd.rundir.paths import RunDirectory
 
 SUBJECT = "checkpoints"
@@ -20,6 +21,8 @@ def look(facts: Facts) -> Iterator[Finding]:
     """Read the newest one, unless that would take long; and those before it, if it is damaged."""
     yield from unread(facts)
     yield from quarantined(facts.rundir)
+    if rollback.is_under_way(facts.rundir):
+        yield warning(SUBJECT, "a rollback is under way, or was cut short", rollback.FINISHES)
     if facts.newest is None or facts.newest.size <= _MOST_BYTES:
         yield from verified(facts.rundir)
     else:

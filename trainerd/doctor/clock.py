@@ -25,7 +25,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     if facts.newest is not None:
         noted[f"the checkpoint of step {facts.newest.step}"] = facts.newest.at
     if events := run_events.read(facts.rundir):
-        noted["events.jsonl"] = max(event.at for event in events)
+        noted[facts.rundir.events.name] = max(event.at for event in events)
     said = ask(["timedatectl", "show", "--property=NTPSynchronized"]).get("NTPSynchronized")
     yield from judge(time.time(), noted, None if said is None else said == "yes")
 

@@ -50,8 +50,7 @@ class BaseEstimator(ABC):
     def __init__(self, model_dir: str | os.PathLike[str] | None, config: RunConfig | None) -> None:
         self._config = _with_model_dir(config, model_dir)
         self._evaluations = EvaluationWriter()
-        said = {name: value for name, value in vars(self._config).items() if name != "session_config"}
-        tf1.logging.info("Using config: %s", said)
+        tf1.logging.info("Using config: %s", vars(self._config))
 
     # ------------------------------------------------------------------ what differs between kinds of models
 
@@ -109,6 +108,17 @@ class BaseEstimator(ABC):
         return tf.train.load_variable(self._required_checkpoint(), name)
 
     def _required_checkpoint(self) -> str:
+        found = self.latest_checkpoint()
+        if found is None:
+            raise ValueError(f"Could not find trained model in model_dir: {self.model_dir}.")
+        return found
+
+    def _checkpoint_to_export(self) -> str:
+        """Return the newest checkpoint.
+
+        Raises:
+          ValueError: there is none.
+        """
         found = self.latest_checkpoint()
         if found is None:
             raise ValueError(f"Couldn't find trained model at {self.model_dir}.")
@@ -266,7 +276,7 @@ def _extras(hooks: Sequence[Any] | None, listeners: Sequence[Any] | None) -> Ext
 
 
 def _with_model_dir(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """The settings, with a folder."""
+    """The settings, with a folder and a ConfigProto."""
     if config is not None and not isinstance(config, RunConfig):
         raise ValueError(f"config must be an instance of `RunConfig`, but provided {config}.")
     found = config or RunConfig()
@@ -280,4 +290,5 @@ def _with_model_dir(config: RunConfig | None, model_dir: str | os.PathLike[str] 
     if path is None:
         path = tempfile.mkdtemp()
         tf1.logging.warning("Using temporary folder as model directory: %s", path)
-    return found.replace(model_dir=path)
+    session_config = found.session_config or tf1.ConfigProto(allow_soft_placement=True)
+    return found.replace(model_dir=path, session_config=session_config)

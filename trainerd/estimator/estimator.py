@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.estimator.base import BaseEstimator
-from trainerd.estimator.checkpoints import require_whole
+from trainerd.estimator.checkpoints import newest_checkpoint, require_whole
 from trainerd.estimator.evaluation.graph import EvaluationGraphs
 from trainerd.estimator.export.saved_model import GraphExport, write_below
 from trainerd.estimator.graph import prediction
@@ -48,8 +48,8 @@ class Estimator(BaseEstimator):
         params: Any = None,
         warm_start_from: Any = None,
     ) -> None:
-        require_model_fn(model_fn, params)
         super().__init__(model_dir, config)
+        require_model_fn(model_fn, params)
         self._params = copy.deepcopy(params) if params is not None else {}
         self._blueprint = Blueprint(model_fn, self._params, self._config, self.model_dir, as_settings(warm_start_from))
         self._graphs = EvaluationGraphs()
@@ -131,7 +131,7 @@ class Estimator(BaseEstimator):
           serving_input_receiver_fn: returns a ServingInputReceiver.
           assets_extra: the path below assets.extra to the file that is copied there.
           as_text: whether the graph is written as text.
-          checkpoint_path: the prefix. Default: the newest.
+          checkpoint_path: the prefix. Default: the newest; without one, that of `warm_start_from`.
           experimental_mode: only `ModeKeys.PREDICT`.
 
         Returns:
@@ -145,10 +145,18 @@ class Estimator(BaseEstimator):
             raise ValueError("An input_receiver_fn must be defined.")
         if experimental_mode != ModeKeys.PREDICT:
             raise ValueError(f"experimental_mode {experimental_mode!r}: only ModeKeys.PREDICT can be exported.")
-        path = checkpoint_path or self._required_checkpoint()
+        path = checkpoint_path or self._checkpoint_to_export()
         require_whole(path)
         export = GraphExport(self._blueprint, serving_input_receiver_fn, path, as_text)
         return os.fsencode(write_below(Path(os.fsdecode(export_dir_base)), path, export.write, assets_extra))
+
+    def _checkpoint_to_export(self) -> str:
+        """Return the newest checkpoint; of a model that was never trained, the one that it begins with."""
+        warm = self._blueprint.warm_start
+        if warm is None or self.latest_checkpoint() is not None:
+            return super()._checkpoint_to_export()
+        path = warm.ckpt_to_initialize_from
+        return (newest_checkpoint(path) if Path(path).is_dir() else path) or super()._checkpoint_to_export()
 
     def export_savedmodel(
         self,

@@ -21,23 +21,24 @@ class CheckpointHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self.listener = listener
 
 
-def checked_hooks(hooks: Iterable[Any] | None) -> list[Any]:
-    """These hooks.
+def checked_hooks(hooks: Iterable[Any] | None, rule: str = "Hooks must be a SessionRunHook") -> list[Any]:
+    """Return these hooks as a list.
 
     Raises:
-      TypeError: one is no `SessionRunHook`.
+      TypeError: one is not a `SessionRunHook`, which `rule` says.
     """
-    return _checked(hooks, tf1.train.SessionRunHook, "Hooks must be a SessionRunHook")
+    return _checked(hooks, tf1.train.SessionRunHook, rule)
 
 
-def checked_listeners(listeners: Iterable[Any] | None) -> list[Any]:
-    """These listeners.
+def checked_listeners(
+    listeners: Iterable[Any] | None, rule: str = "saving_listeners must be a list of CheckpointSaverListener"
+) -> list[Any]:
+    """Return these listeners as a list.
 
     Raises:
-      TypeError: one is no `CheckpointSaverListener`.
+      TypeError: one is not a `CheckpointSaverListener`, which `rule` says.
     """
-    kind = tf1.train.CheckpointSaverListener
-    return _checked(listeners, kind, "saving_listeners must be a list of CheckpointSaverListener")
+    return _checked(listeners, tf1.train.CheckpointSaverListener, rule)
 
 
 def _checked(given: Iterable[Any] | None, kind: Any, rule: str) -> list[Any]:

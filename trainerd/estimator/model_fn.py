@@ -49,7 +49,8 @@ class EstimatorSpec(_Fields):
       predictions: a tensor, or a dict of name to tensor. Required to predict.
       loss: a tensor with one number. Required to train and to evaluate.
       train_op: the op of one step. Required to train.
-      eval_metric_ops: name to (value, update op), or to a Keras metric that was updated.
+      eval_metric_ops: name to (value, update op), or to a Keras metric that was updated. A value may be a structure
+        of tensors.
       export_outputs: name to an output of `trainerd.estimator.export.outputs`. Default: the predictions.
       training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: `SessionRunHook`s.
       scaffold: a `tf.compat.v1.train.Scaffold`. Default: a new one.

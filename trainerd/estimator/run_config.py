@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import tensorflow as tf
 
+from trainerd.estimator.arguments import names_of_arguments
+
 tf1 = tf.compat.v1
 
 _BOTH = "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set."
@@ -33,6 +35,19 @@ class _Default:
 _DEFAULT = _Default()
 
 
+class _Setting:
+    """A setting that `RunConfig` has, read-only. A subclass may define a property of its own in its place."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, config: Any, owner: type) -> Any:
+        return self if config is None else getattr(config, f"_{self._name}")
+
+    def __set__(self, config: Any, value: Any) -> None:
+        raise AttributeError(f"{self._name} of a RunConfig cannot be set: use `replace({self._name}=...)`.")
+
+
 class RunConfig:
     """The settings of a run.
 
@@ -41,7 +56,8 @@ class RunConfig:
       tf_random_seed: the seed of each graph.
       save_summary_steps: steps between summaries. 0 or None: none.
       save_checkpoints_steps, save_checkpoints_secs: between checkpoints. Default: 600 seconds. None: not by this.
-      session_config: a ConfigProto for the sessions. Default: with soft placement.
+      session_config: a ConfigProto for the sessions. Default: with soft placement; of a cluster, TensorFlow's, which
+        sees the parameter servers and this task alone.
       keep_checkpoint_max: how many of the last checkpoints are kept. 0 or None: all.
       keep_checkpoint_every_n_hours: hours between checkpoints that are kept for ever.
       log_step_count_steps: steps between two log lines with the loss, and two points of the curve of the rate.
@@ -49,7 +65,9 @@ class RunConfig:
       checkpoint_save_graph_def: whether the graph is written with each checkpoint.
       train_distribute, eval_distribute, experimental_distribute: as TensorFlow's. A strategy is refused:
         between-graph replication, by TF_CONFIG, is what an Estimator here does.
-      device_fn, protocol, experimental_max_worker_delay_secs: as TensorFlow's.
+      device_fn: places each op; called with it. Default: variables on the parameter servers.
+      protocol: of the server of a cluster.
+      experimental_max_worker_delay_secs: for how long a worker waits before it trains, at most. Default: 60.
 
     Attributes:
       cluster_spec: a `tf.train.ClusterSpec` of TF_CONFIG; empty without a cluster.
@@ -62,6 +80,34 @@ class RunConfig:
     Raises:
       ValueError: a setting, or TF_CONFIG, is wrong.
     """
+
+    model_dir = _Setting()
+    tf_random_seed = _Setting()
+    save_summary_steps = _Setting()
+    save_checkpoints_steps = _Setting()
+    save_checkpoints_secs = _Setting()
+    session_config = _Setting()
+    keep_checkpoint_max = _Setting()
+    keep_checkpoint_every_n_hours = _Setting()
+    log_step_count_steps = _Setting()
+    train_distribute = _Setting()
+    device_fn = _Setting()
+    protocol = _Setting()
+    eval_distribute = _Setting()
+    experimental_distribute = _Setting()
+    experimental_max_worker_delay_secs = _Setting()
+    session_creation_timeout_secs = _Setting()
+    checkpoint_save_graph_def = _Setting()
+    cluster_spec = _Setting()
+    task_type = _Setting()
+    task_id = _Setting()
+    master = _Setting()
+    evaluation_master = _Setting()
+    is_chief = _Setting()
+    num_ps_replicas = _Setting()
+    num_worker_replicas = _Setting()
+    global_id_in_cluster = _Setting()
+    service = _Setting()
 
     def __init__(
         self,
@@ -92,27 +138,27 @@ class RunConfig:
         elif save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError(_BOTH)
         found = _tf_config()
-        self.model_dir = _model_dir(model_dir, found.get("model_dir"))
-        self.tf_random_seed = tf_random_seed
-        self.save_summary_steps = save_summary_steps
-        self.save_checkpoints_steps = save_checkpoints_steps
-        self.save_checkpoints_secs = save_checkpoints_secs
-        self.session_config = session_config
-        self.keep_checkpoint_max = keep_checkpoint_max
-        self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
-        self.log_step_count_steps = log_step_count_steps
-        self.train_distribute = train_distribute
-        self.eval_distribute = eval_distribute
-        self.experimental_distribute = experimental_distribute
-        self.device_fn = device_fn
-        self.protocol = protocol
-        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
-        self.session_creation_timeout_secs = session_creation_timeout_secs
-        self.checkpoint_save_graph_def = checkpoint_save_graph_def
+        self._model_dir = _model_dir(model_dir, found.get("model_dir"))
+        self._tf_random_seed = tf_random_seed
+        self._save_summary_steps = save_summary_steps
+        self._save_checkpoints_steps = save_checkpoints_steps
+        self._save_checkpoints_secs = save_checkpoints_secs
+        self._session_config = session_config
+        self._keep_checkpoint_max = keep_checkpoint_max
+        self._keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
+        self._log_step_count_steps = log_step_count_steps
+        self._train_distribute = train_distribute
+        self._eval_distribute = eval_distribute
+        self._experimental_distribute = experimental_distribute
+        self._device_fn = device_fn
+        self._protocol = protocol
+        self._experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
+        self._session_creation_timeout_secs = session_creation_timeout_secs
+        self._checkpoint_save_graph_def = checkpoint_save_graph_def
         self.require_valid()
-        if self.session_config is None:
-            self.session_config = tf1.ConfigProto(allow_soft_placement=True)
         self._take_task(found)
+        if session_config is None and found.get("cluster"):
+            self._session_config = _session_config_of(self._task_type, self._task_id)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with these settings changed.
@@ -124,13 +170,13 @@ class RunConfig:
         for name, value in changes.items():
             if name not in _REPLACEABLE:
                 raise ValueError(f"Replacing {name} is not supported. Allowed properties are {sorted(_REPLACEABLE)}.")
-            setattr(found, name, value)
+            setattr(found, f"_{name}", value)
         steps, secs = "save_checkpoints_steps", "save_checkpoints_secs"
         if changes.get(steps) is not None and changes.get(secs) is not None:
             raise ValueError(_BOTH)
         for name, other in ((steps, secs), (secs, steps)):
             if changes.get(name) is not None:
-                setattr(found, other, None)
+                setattr(found, f"_{other}", None)
         found.require_valid()
         return found
 
@@ -148,36 +194,36 @@ class RunConfig:
                 )
 
     def _take_task(self, found: Mapping[str, Any]) -> None:
-        """Which task of which cluster this process is."""
+        """Take which task of which cluster this process is."""
         task = found.get("task") or {}
-        self.service = found.get("service")
-        if self.service is not None and not isinstance(self.service, dict):
-            raise TypeError(f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(self.service)}')
-        self.cluster_spec = tf.train.ClusterSpec(found.get("cluster") or {})
-        cluster: dict[str, list[str]] = self.cluster_spec.as_dict()
+        self._service = found.get("service")
+        if self._service is not None and not isinstance(self._service, dict):
+            raise TypeError(f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(self._service)}')
+        self._cluster_spec = tf.train.ClusterSpec(found.get("cluster") or {})
+        cluster: dict[str, list[str]] = self._cluster_spec.as_dict()
         if not cluster:
-            self.task_type = str(task.get("type", TaskType.WORKER))
-            self.task_id = int(task.get("index", 0))
-            self.master, self.evaluation_master = found.get("session_master", ""), ""
-            self.is_chief = self.task_type != TaskType.EVALUATOR
-            self.num_ps_replicas, self.num_worker_replicas = 0, 1
-            self.global_id_in_cluster: int | None = self.task_id
+            self._task_type, self._task_id = _checked_alone(task)
+            self._master = found.get("session_master", "")
+            self._evaluation_master = found.get("eval_session_master", "")
+            self._is_chief = True
+            self._num_ps_replicas, self._num_worker_replicas = 0, 1
+            self._global_id_in_cluster: int | None = 0
             return
         chief = TaskType.MASTER if TaskType.MASTER in cluster else TaskType.CHIEF
-        self.task_type, self.task_id = _checked_task(cluster, task, chief)
-        self.num_ps_replicas = len(cluster.get(TaskType.PS, []))
-        self.num_worker_replicas = len(cluster.get(TaskType.WORKER, [])) + len(cluster[chief])
-        self.is_chief = self.task_type == chief
-        self.evaluation_master, self.global_id_in_cluster = "", None
-        if self.task_type == TaskType.EVALUATOR:
-            self.master, self.evaluation_master = "", found.get("eval_session_master", "")
-            self.cluster_spec = tf.train.ClusterSpec({})
-            self.num_ps_replicas = self.num_worker_replicas = 0
+        self._task_type, self._task_id = _checked_task(cluster, task, chief)
+        self._num_ps_replicas = len(cluster.get(TaskType.PS, []))
+        self._num_worker_replicas = len(cluster.get(TaskType.WORKER, [])) + len(cluster[chief])
+        self._is_chief = self._task_type == chief
+        self._evaluation_master, self._global_id_in_cluster = "", None
+        if self._task_type == TaskType.EVALUATOR:
+            self._master, self._evaluation_master = "", found.get("eval_session_master", "")
+            self._cluster_spec = tf.train.ClusterSpec({})
+            self._num_ps_replicas = self._num_worker_replicas = 0
             return
         is_alone = sum(len(addresses) for addresses in cluster.values()) == 1
-        address = "" if is_alone else f"grpc://{cluster[self.task_type][self.task_id]}"
-        self.master = found.get("session_master", address)
-        self.global_id_in_cluster = _global_id(cluster, self.task_type, self.task_id, chief)
+        address = "" if is_alone else f"grpc://{cluster[self._task_type][self._task_id]}"
+        self._master = found.get("session_master", address)
+        self._global_id_in_cluster = _global_id(cluster, self._task_type, self._task_id, chief)
 
 
 _REPLACEABLE = {
@@ -215,7 +261,16 @@ _RULES: list[tuple[str, Any, str]] = [
     ("log_step_count_steps", lambda value: value > 0, "log_step_count_steps should be > 0"),
     ("tf_random_seed", lambda value: isinstance(value, int), "tf_random_seed must be integer."),
     ("session_creation_timeout_secs", lambda value: value > 0, "session_creation_timeout_secs should be > 0"),
-    ("device_fn", callable, 'device_fn must be callable with exactly one argument "op".'),
+    (
+        "device_fn",
+        lambda value: callable(value) and names_of_arguments(value) == {"op"},
+        'device_fn must be callable with exactly one argument "op".',
+    ),
+    (
+        "experimental_max_worker_delay_secs",
+        lambda value: isinstance(value, int),
+        "experimental_max_worker_delay_secs must be an integer if set.",
+    ),
     ("protocol", lambda value: value in ("grpc", "grpc+verbs"), "protocol should be grpc or grpc+verbs"),
 ]
 
@@ -247,7 +302,38 @@ def _model_dir(given: Any, of_cluster: str | None) -> str | None:
     return path
 
 
+def _session_config_of(task_type: str, task_id: int) -> Any:
+    """Return TensorFlow's ConfigProto for a task of a cluster; None for one that does not train.
+
+    A session sees the parameter servers and its own task alone: a worker that is missing stops no other.
+    """
+    others = {
+        TaskType.MASTER: ["/job:master"],
+        TaskType.CHIEF: ["/job:chief"],
+        TaskType.WORKER: [f"/job:worker/task:{task_id}"],
+        TaskType.PS: ["/job:worker", "/job:chief", "/job:master"],
+    }
+    if task_type not in others:
+        return None
+    config = tf1.ConfigProto(allow_soft_placement=True, device_filters=["/job:ps", *others[task_type]])
+    rewrites = config.graph_options.rewrite_options
+    rewrites.meta_optimizer_iterations = rewrites.ONE
+    return config
+
+
+def _checked_alone(task: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the task of a process without a cluster: there is only one."""
+    kind, number = task.get("type", TaskType.WORKER), int(task.get("index", 0))
+    if kind != TaskType.WORKER:
+        raise ValueError(f'If "cluster" is not set in TF_CONFIG, task type must be WORKER. It is {kind!r}.')
+    if number != 0:
+        raise ValueError(f'If "cluster" is not set in TF_CONFIG, task index must be 0. It is {number}.')
+    return kind, number
+
+
 def _checked_task(cluster: Mapping[str, list[str]], task: Mapping[str, Any], chief: str) -> tuple[str, int]:
+    if chief == TaskType.MASTER and TaskType.CHIEF in cluster:
+        raise ValueError("If `master` node exists in `cluster`, job `chief` is not supported.")
     if chief not in cluster:
         raise ValueError(f'If "cluster" is set in TF_CONFIG, it must have one "{chief}" node.')
     if len(cluster[chief]) > 1:
@@ -261,6 +347,8 @@ def _checked_task(cluster: Mapping[str, list[str]], task: Mapping[str, Any], chi
     if number < 0:
         raise ValueError("Task index must be non-negative number.")
     if kind == TaskType.EVALUATOR:
+        if chief == TaskType.MASTER:
+            raise ValueError("If `master` node exists in `cluster`, task_type `evaluator` is not supported.")
         return kind, number
     note = "\n\nNote that these values may be coming from the TF_CONFIG environment variable."
     if kind not in cluster:

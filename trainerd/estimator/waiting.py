@@ -40,8 +40,8 @@ class Waiting:
         Raises:
           Paused: a pause was requested.
         """
-        end = time.time() + secs
-        while (left := end - time.time()) > 0:
+        end = time.monotonic() + secs
+        while (left := end - time.monotonic()) > 0:
             self.look()
             time.sleep(min(left, _LOOK_SECS))
         self.look()

@@ -12,18 +12,23 @@ from trainerd.estimator.functions.keras_estimator import KerasEstimator
 from trainerd.job.definition import Job
 
 
-def as_estimator(given: Any) -> Any:
-    """An estimator for what an Experiment was given.
-
-    Raises:
-      ValueError: it cannot train, or cannot evaluate.
-    """
+def as_own_estimator(given: Any) -> BaseEstimator | None:
+    """Return an estimator of trainerd, of a Keras model or of a Job; None for anything else."""
     if isinstance(given, BaseEstimator):
         return given
     if isinstance(given, keras.Model):
         return KerasEstimator(given)
-    if isinstance(given, Job):
-        return JobEstimator(given)
+    return JobEstimator(given) if isinstance(given, Job) else None
+
+
+def as_estimator(given: Any) -> Any:
+    """Return an estimator for what an Experiment was given.
+
+    Raises:
+      ValueError: it cannot train, or cannot evaluate.
+    """
+    if (own := as_own_estimator(given)) is not None:
+        return own
     if not callable(getattr(given, "evaluate", None)) or not hasattr(given, "model_dir"):
         raise ValueError("`estimator` must implement `tf.contrib.learn.Evaluable` or `tf.estimator.Estimator`.")
     if not (callable(getattr(given, "fit", None)) or callable(getattr(given, "train", None))):

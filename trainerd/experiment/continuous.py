@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class ContinuousEvaluation:
         self._model_dir = model_dir
         self._pace = pace
         self._goes_on = as_predicate(predicate)
-        self._warned_at = 0.0
+        self._warned_at = -math.inf
         self._newest: str | None = None  # what was evaluated last
 
     def run(self, waiting: Waiting) -> None:
@@ -86,9 +87,9 @@ class ContinuousEvaluation:
                     self._pace.train_steps,
                 )
                 return
-            began = time.time()
+            began = time.monotonic()
             metrics = self._evaluated()
-            took = time.time() - began
+            took = time.monotonic() - began
             if took < self._pace.throttle_secs:
                 tf1.logging.info("Waiting %f secs before starting next eval run.", self._pace.throttle_secs - took)
                 waiting.sleep(self._pace.throttle_secs - took)
@@ -108,15 +109,15 @@ class ContinuousEvaluation:
                     raise
                 tf1.logging.warning("%s was deleted before it was read; the newest one is next.", newest)
                 return {}  # the training saves faster than this evaluates
-            self._warned_at, self._newest = 0.0, newest
+            self._warned_at, self._newest = -math.inf, newest
             return metrics or {}
         return self._warn(_NOTHING_NEW)
 
     def _warn(self, message: str) -> Any:
         """Say why there is no evaluation, once in ten minutes."""
-        if time.time() - self._warned_at > _WARN_SECS:
+        if time.monotonic() - self._warned_at > _WARN_SECS:
             tf1.logging.warning(message)
-            self._warned_at = time.time()
+            self._warned_at = time.monotonic()
         return {}
 
 

@@ -210,7 +210,7 @@ class Experiment(Scheduled):
         return self._train(delay_secs, [], [])
 
     def _train(self, delay_secs: float | None, hooks: list[Any], listeners: list[Any]) -> Any:
-        start, config = time.time(), self._estimator.config
+        start, config = time.monotonic(), self._estimator.config
         if server.is_wanted(config):
             server.start(config)
         extra = list(hooks)
@@ -220,9 +220,10 @@ class Experiment(Scheduled):
                 extra.append(tf1.train.GlobalStepWaiterHook(int(8000.0 * math.log(task_id + 1))))
                 delay_secs = 0
             else:
-                delay_secs = min(60, task_id * 5)
+                most = getattr(config, "experimental_max_worker_delay_secs", None)
+                delay_secs = min(60 if most is None else most, task_id * 5)
         if delay_secs > 0:
-            tf1.logging.info("Waiting %d secs before starting training.", delay_secs - (time.time() - start))
+            tf1.logging.info("Waiting %d secs before starting training.", delay_secs - (time.monotonic() - start))
             with self._waiting.listening():
                 self._waiting.sleep(delay_secs)
         return self._call_train(
@@ -373,20 +374,20 @@ class Experiment(Scheduled):
     def continuous_train_and_eval(
         self, continuous_eval_predicate_fn: Callable[..., bool] | None = None
     ) -> tuple[Any, Any]:
-        """Train and evaluate in turns. The session and the input of the training stay open meanwhile.
+        """Train, evaluate and export in turns. The session and the input of the training stay open meanwhile.
 
         Args:
           continuous_eval_predicate_fn: called with the metrics, None at first; says whether to go on.
 
         Returns:
-          The metrics of the last evaluation, and what its exports gave.
+          The metrics of the last evaluation, and what its exports gave; (None, None) if there was none.
 
         Raises:
           ValueError: the predicate is no function.
         """
         goes_on = as_predicate(continuous_eval_predicate_fn)
-        once = self._once("one_pass", self._eval_input_fn, exports=False)
-        metrics, newest = None, None
+        once = self._once("one_pass", self._eval_input_fn)
+        metrics, exports, newest = None, None, None
         self._keep_open(True)
         try:
             while goes_on(metrics, newest):
@@ -405,19 +406,25 @@ class Experiment(Scheduled):
                     )
                     newest = newest_checkpoint(self._estimator.model_dir)
                 tf1.logging.info("Evaluating model now.")
-                metrics = once(newest).metrics if newest else self._evaluated(None, "one_pass", self._eval_input_fn)
+                with self._waiting.listening():
+                    metrics, exports = self._evaluated_and_exported(newest, once)
+                    self._waiting.look()
         finally:
             self._keep_open(False)
-        with self._waiting.listening():
-            exports = once(newest, exports=True).exports if newest and metrics else self._maybe_export(metrics)
-            self._waiting.look()
         return metrics, exports
 
+    def _evaluated_and_exported(self, newest: str | None, once: OncePerCheckpoint) -> tuple[Any, Any]:
+        if newest is not None:
+            last = once(newest)
+            return last.metrics, last.exports
+        metrics = self._evaluated(None, "one_pass", self._eval_input_fn)
+        return metrics, self._maybe_export(metrics)
+
     def _is_due(self, newest: str | None, once: OncePerCheckpoint) -> bool:
-        """Whether an iteration has ended with this checkpoint, and a kill has prevented its evaluation."""
+        """Whether an iteration has ended with this checkpoint, and a kill has prevented its evaluation or export."""
         step = step_of(newest)
         ends = newest is not None and step > 0 and self._steps_left(step) == self._steps_left(0)
-        return ends and once.records.found(str(newest)) is None
+        return ends and (once.records.found(str(newest)) is None or once.is_unfinished(str(newest)))
 
     def _steps_left(self, step: int) -> int:
         """How many steps the present iteration still has: a run that was interrupted in one ends it where it would."""

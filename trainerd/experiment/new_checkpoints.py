@@ -13,6 +13,7 @@ from trainerd.estimator.checkpoints import newest_checkpoint
 from trainerd.estimator.hooks import CheckpointHook
 from trainerd.experiment.once import OncePerCheckpoint
 from trainerd.experiment.records import prefix_of, reason_of
+from trainerd.system.elapsed import Elapsed
 
 _ON_SCHEDULE = {"schedule", "retry", FINISH}
 
@@ -48,6 +49,7 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         self._once = once
         self._model_dir = model_dir
         self._throttle = throttle
+        self._elapsed = Elapsed()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         """A checkpoint is on disk."""
@@ -64,6 +66,7 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         prefix = prefix_of(self._model_dir, step)
         if reason in wanted and (reason == FINISH or self._is_due(step) or self._once.is_unfinished(prefix)):
             self._once(prefix)
+            self._elapsed.secs_since(self._once.records.summary.last_at)  # the clock may be set before the next look
 
     def _is_due(self, step: int) -> bool:
         summary, throttle = self._once.records.summary, self._throttle
@@ -71,7 +74,7 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
             return True
         if step <= summary.last_step or step - summary.last_step < throttle.steps:
             return False
-        return not throttle.secs or time.time() - summary.last_at >= throttle.secs
+        return not throttle.secs or self._elapsed.secs_since(summary.last_at) >= throttle.secs
 
 
 class NewCheckpointHook(CheckpointHook):
@@ -104,8 +107,8 @@ class NewCheckpointHook(CheckpointHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """A step has ended."""
         self._runs += 1
-        if self._runs % self._every_steps or time.time() - self._looked_at < self._every_secs:
+        if self._runs % self._every_steps or time.monotonic() - self._looked_at < self._every_secs:
             return
-        self._looked_at = time.time()
+        self._looked_at = time.monotonic()
         if (prefix := newest_checkpoint(self._model_dir)) is not None:
             self._once(prefix)

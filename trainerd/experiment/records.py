@@ -174,5 +174,5 @@ def numbers_of(metrics: Any) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in metrics.items()
-        if name != GLOBAL_STEP and np.ndim(value) == 0 and isinstance(value, int | float | np.number)
+        if name != GLOBAL_STEP and isinstance(value, int | float | np.number)
     }

@@ -12,6 +12,9 @@ from trainerd.experiment.export.exporters import Exporter
 
 tf1 = tf.compat.v1
 
+_HOOKS = "All hooks must be `SessionRunHook` instances"
+_LISTENERS = "All saving_listeners must be `CheckpointSaverListener` instances"
+
 
 class _TrainFields(NamedTuple):
     input_fn: Callable[..., Any] | None
@@ -45,7 +48,11 @@ class TrainSpec(_TrainFields):
         if max_steps is not None and max_steps <= 0:
             raise ValueError(f"Must specify max_steps > 0, given: {max_steps}")
         return super().__new__(
-            cls, input_fn, max_steps, tuple(checked_hooks(hooks)), tuple(checked_listeners(saving_listeners))
+            cls,
+            input_fn,
+            max_steps,
+            tuple(checked_hooks(hooks, _HOOKS)),
+            tuple(checked_listeners(saving_listeners, _LISTENERS)),
         )
 
 
@@ -106,7 +113,7 @@ class EvalSpec(_EvalFields):
             input_fn,
             steps,
             name,
-            tuple(checked_hooks(hooks)),
+            tuple(checked_hooks(hooks, _HOOKS)),
             _checked_exporters(exporters),
             start_delay_secs,
             throttle_secs,

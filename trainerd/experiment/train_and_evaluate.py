@@ -7,12 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.estimator.base import BaseEstimator
 from trainerd.estimator.checkpoints import newest_checkpoint, step_of
 from trainerd.estimator.run_config import TaskType
 from trainerd.estimator.waiting import Waiting
 from trainerd.experiment import server
-from trainerd.experiment.adapters import as_estimator
+from trainerd.experiment.adapters import as_own_estimator
 from trainerd.experiment.continuous import ContinuousEvaluation, Pace
 from trainerd.experiment.export.naming import names_export
 from trainerd.experiment.new_checkpoints import NewCheckpointListener, Throttle
@@ -44,7 +43,7 @@ def train_and_evaluate(estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpe
 
     Raises:
       TypeError: an argument has another type.
-      ValueError: TF_CONFIG has a task that there is not.
+      ValueError: TF_CONFIG has a task that there is not, or a second evaluator.
       Paused: a pause was requested; everything is on disk, and the program ends with code 0.
     """
     return TrainAndEvaluate(estimator, train_spec, eval_spec).train_and_evaluate()
@@ -61,13 +60,14 @@ class TrainAndEvaluate(Scheduled):
     """
 
     def __init__(self, estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpec) -> None:
-        self._estimator: BaseEstimator = as_estimator(estimator)
-        if not isinstance(self._estimator, BaseEstimator):
+        own = as_own_estimator(estimator)
+        if own is None:
             raise TypeError(f"`estimator` must have type `tf.estimator.Estimator`, given {type(estimator)}")
         if not isinstance(train_spec, TrainSpec):
             raise TypeError(f"`train_spec` must have type `tf.estimator.TrainSpec`, given {type(train_spec)}")
         if not isinstance(eval_spec, EvalSpec):
             raise TypeError(f"`eval_spec` must have type `tf.estimator.EvalSpec`, given {type(eval_spec)}")
+        self._estimator = own
         self._train_spec = train_spec
         self._eval_spec = eval_spec
         self._once = OncePerCheckpoint(
@@ -104,6 +104,11 @@ class TrainAndEvaluate(Scheduled):
         }
         if config.task_type not in tasks:
             raise ValueError(f"Task type {config.task_type} is not supported. Supported task types are {sorted(tasks)}")
+        if config.task_type == TaskType.EVALUATOR and config.task_id > 0:
+            raise ValueError(
+                "For distributed training, there can only be one `evaluator` task (with task id 0). Given task id "
+                f"{config.task_id}."
+            )
         tasks[config.task_type]()
         return None, []
 
@@ -122,7 +127,7 @@ class TrainAndEvaluate(Scheduled):
 
     def run_chief(self) -> None:
         """Train, as the task that saves; a master evaluates too."""
-        server.start(self._estimator.config)
+        server.start_to_train(self._estimator.config)
         if self._estimator.config.task_type == TaskType.MASTER:
             self.run_local()
         else:
@@ -130,12 +135,15 @@ class TrainAndEvaluate(Scheduled):
 
     def run_worker(self) -> None:
         """Train, when the workers before have begun."""
-        server.start(self._estimator.config)
-        secs = min(_MOST_SECS, (self._estimator.config.task_id + 1) * _DELAY_SECS)
-        tf1.logging.info("Waiting %d secs before starting training.", secs)
-        waiting = Waiting()
-        with waiting.listening():
-            waiting.sleep(secs)
+        server.start_to_train(self._estimator.config)
+        config = self._estimator.config
+        most = config.experimental_max_worker_delay_secs
+        secs = min(_MOST_SECS if most is None else most, (config.task_id + 1) * _DELAY_SECS)
+        if secs > 0:
+            tf1.logging.info("Waiting %d secs before starting training.", secs)
+            waiting = Waiting()
+            with waiting.listening():
+                waiting.sleep(secs)
         self._train([])
 
     def run_ps(self) -> None:

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from trainerd.history.lines import Line, lines
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.records import records
 from trainerd.system.regular_files import open_to_read
@@ -92,7 +93,9 @@ def read_curve(rundir: RunDirectory, tag: str) -> Curve:
 
 def event_files(rundir: RunDirectory) -> list[Path]:
     """The event files of a run, in the order in which they were made."""
-    return sorted(rundir.path.glob("events.out.tfevents.*"))
+    with storage(f"look into {rundir.path}"):
+        return safe_paths.starting_with(rundir.path, "events.out.tfevents.")
+    return []
 
 
 class CurveReader:

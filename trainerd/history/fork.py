@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -22,9 +21,7 @@ from trainerd.history.rollback import Target, require_target
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.system.durable_files import storage
 from trainerd.system.regular_files import read_regular
-from trainerd.system.staging import put_in_place, staged
-
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # of this file system, or to it
+from trainerd.system.staging import NO_LINKS, put_in_place, require_free, staged
 
 
 @dataclass(frozen=True)
@@ -82,16 +79,6 @@ def fork(
     return new
 
 
-def require_free(folder: Path) -> None:
-    """See that nothing is in a folder.
-
-    Raises:
-      UsageError: something is.
-    """
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise UsageError(f"{folder} exists and is not empty: name a new folder.")
-
-
 def origin_of(rundir: RunDirectory) -> Origin | None:
     """Where a run was forked from; None if it was not."""
     try:
@@ -115,12 +102,14 @@ def _fill(staging: RunDirectory, source: RunDirectory, found: Manifest, origin: 
     staging.manifest(found.step).write_bytes(own.to_bytes())
     staging.checkpoint_state.write_bytes(StateFile(found.step, (found.step,)).to_bytes(staging.basename))
     staging.origin.write_bytes(json.dumps(asdict(origin), indent=1).encode() + b"\n")
+    if "entry" in origin.changes:
+        staging.accept_job.touch()
 
 
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         shutil.copyfile(source, target, follow_symlinks=False)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import msgspec
 
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
 
@@ -44,10 +43,24 @@ class Line:
         """
         folder = rundir.line(self.number)
         for each in (rundir.lines, folder):
-            each.mkdir(exist_ok=True)
-            require_no_link(each)
+            safe_paths.make_folder(each, exist_ok=True)
             fsync_directory(each.parent)
         write_atomic(folder / _ABOUT, json.dumps(asdict(self)).encode() + b"\n")
+
+    def remove(self, rundir: RunDirectory) -> None:
+        """Remove its folder, whose checkpoints have left it; and that of all lines if this was the only one.
+
+        Raises:
+          OSError: it cannot be removed.
+        """
+        folder = rundir.line(self.number)
+        if rundir.lines.is_symlink() or folder.is_symlink():  # then `write` has made nothing there
+            return
+        if folder.is_dir():
+            (folder / _ABOUT).unlink(missing_ok=True)
+            folder.rmdir()
+        if rundir.lines.is_dir() and not any(rundir.lines.iterdir()):
+            rundir.lines.rmdir()
 
 
 def lines(rundir: RunDirectory) -> list[Line]:
@@ -58,7 +71,7 @@ def lines(rundir: RunDirectory) -> list[Line]:
     """
     found = []
     for number in _numbers(rundir):
-        if rundir.line(number).is_symlink():  # which may lead to another run's folder
+        if not safe_paths.is_folder(rundir.line(number)):  # a link may lead to another run's
             continue
         try:
             with storage(f"read {rundir.line(number) / _ABOUT}", missing_ok=True):
@@ -66,16 +79,6 @@ def lines(rundir: RunDirectory) -> list[Line]:
         except msgspec.DecodeError:
             continue
     return found
-
-
-def require_no_link(folder: Path) -> None:
-    """Require that a folder is no link, which may lead anywhere.
-
-    Raises:
-      OSError: it is one.
-    """
-    if folder.is_symlink():
-        raise OSError(errno.ELOOP, "it is a link to another folder", str(folder))
 
 
 def checkpoints_of(rundir: RunDirectory, line: int) -> RunDirectory:
@@ -90,8 +93,8 @@ def next_number(rundir: RunDirectory) -> int:
 
 def _numbers(rundir: RunDirectory) -> list[int]:
     with storage(f"look into {rundir.lines}", missing_ok=True):
-        folders = [] if rundir.lines.is_symlink() else rundir.lines.iterdir()
-        return sorted(int(each.name) for each in folders if _is_line(each.name))
+        names = safe_paths.names(rundir.lines) if safe_paths.is_folder(rundir.lines) else []
+        return sorted(int(name) for name in names if _is_line(name))
     return []
 
 

@@ -21,6 +21,8 @@ LOOKS = {
     Kind.MINIMUM: ("v", "v", "#118833"),
     Kind.BEST: ("*", "*", "#dd8800"),
 }
+_BELOW = (Kind.EVALUATION, Kind.CHECKPOINT)  # in rows below the curve, since so many may be there that they cover it
+_ROW = 0.06  # the height of a row, as a share of the curve's
 SUFFIXES = (".png", ".svg")
 
 
@@ -75,7 +77,8 @@ def as_picture(story: Story, path: Path, *, log: bool = False, chosen: int | Non
     for kind, (_, sign, shade) in LOOKS.items():
         found, heights = _places(story, kind, log=log)
         if found:
-            axes.scatter(found, heights, marker=sign, color=shade, s=60, zorder=3, label=str(kind))
+            area = 15 if kind in _BELOW else 60
+            axes.scatter(found, heights, marker=sign, color=shade, s=area, zorder=3, label=str(kind))
     if chosen is not None:
         axes.axvline(chosen, color="#dd8800", linestyle="--", label=f"step {chosen}")
     if log:
@@ -102,9 +105,21 @@ def _drawn(story: Story, *, log: bool) -> tuple[list[int], list[float]]:
 
 
 def _places(story: Story, kind: Kind, *, log: bool) -> tuple[list[int], list[float]]:
-    """Where the moments of one kind are drawn: at their steps, at the height of the curve."""
+    """Where the moments of one kind are drawn: at their steps, on the curve or in a row below it."""
     found = _drawable(((step, story.curve.at(step, story.smoothed)) for step in story.steps_of(kind)), log=log)
-    return [step for step, _ in found], [height for _, height in found]
+    steps = [step for step, _ in found]
+    if kind not in _BELOW:
+        return steps, [height for _, height in found]
+    return steps, [_row_below(story, 1 + _BELOW.index(kind), log=log)] * len(steps)
+
+
+def _row_below(story: Story, row: int, *, log: bool) -> float:
+    """The height of a row below the curve that is drawn; the first is the highest."""
+    _, values = _drawn(story, log=log)
+    low, high = min(values), max(values)
+    if log:
+        return low * math.exp(-row * _ROW * math.log(max(high / low, 2.0)))
+    return low - row * _ROW * ((high - low) or abs(low) or 1.0)
 
 
 def _drawable(points: Iterable[tuple[int, float]], *, log: bool) -> list[tuple[int, float]]:

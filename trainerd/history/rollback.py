@@ -1,16 +1,20 @@
 """Goes back to an earlier checkpoint. Nothing is deleted: what lies ahead becomes an earlier line of the run.
 
 The file `rollback` asks for it. What is moved is decided and written into `.rollback.json` before the first checkpoint
-is moved, and that file is removed after the last: if the process is killed in between, the next start finishes it.
+is moved, and that file is removed after the last. After an error all is put back. After a kill the next start, or the
+next rollback, finishes it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -18,7 +22,7 @@ from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError, StorageError, UsageError
-from trainerd.history.lines import Line, checkpoints_of, lines, next_number
+from trainerd.history.lines import Line, checkpoints_of, lines, next_number, require_no_link
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Kind
@@ -26,6 +30,8 @@ from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
 
 log = logging.getLogger(__name__)
+
+FINISHES = "The next start, or the next `trainerd rollback`, finishes it."
 
 
 @dataclass(frozen=True)
@@ -88,10 +94,12 @@ class Decided:
     Attributes:
       target: where the run goes back to.
       moves: what is moved.
+      id: of the request.
     """
 
     target: Target
     moves: Moves
+    id: str = ""
 
     def write(self, rundir: RunDirectory) -> None:
         """Put it on disk."""
@@ -118,8 +126,13 @@ def read_request(rundir: RunDirectory) -> Request | None:
     return None
 
 
-def withdraw(rundir: RunDirectory) -> None:
-    """Remove the file `rollback`."""
+def withdraw(rundir: RunDirectory, request: Request | None = None) -> None:
+    """Remove the file `rollback`; if a request is given, only where the file has this one."""
+    try:
+        if request is not None and read_request(rundir) != request:
+            return
+    except UsageError:  # it asks for something else, which whoever serves it reports
+        return
     with storage(f"remove {rundir.rollback}"):
         rundir.rollback.unlink(missing_ok=True)
         fsync_directory(rundir.path)
@@ -165,85 +178,71 @@ def nearest(steps: Sequence[int], step: int, count: int = 5) -> str:
     return f"The nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(str, near))}."
 
 
-def decide(rundir: RunDirectory, target: Target, now: float) -> Decided:
-    """Decide what a rollback moves, and put that on disk: from now on it is carried out, by this process or the next.
-
-    Args:
-      rundir: the run directory, whose lock the caller holds.
-      target: its checkpoint was verified.
-      now: seconds since 1970 (UTC).
-
-    Raises:
-      UsageError: the checkpoint is gone.
-      StorageError: it cannot be written; nothing has changed.
-    """
-    place = rundir if target.line is None else checkpoints_of(rundir, target.line)
-    if target.step not in place.steps():
-        raise UsageError(f"the checkpoint of {target} is gone.")
-    decided = Decided(target, _planned(rundir, target, now))
-    with storage(f"write {rundir.rollback_moves}"):
-        decided.write(rundir)
-    withdraw(rundir)
-    return decided
-
-
-def carry_out(rundir: RunDirectory, store: CheckpointStore, decided: Decided) -> Manifest:
-    """Move what a rollback moves, and have the next start resume from its target.
+def go_back(rundir: RunDirectory, store: CheckpointStore, request: Request, now: float) -> Manifest:
+    """Go back to a checkpoint, as a whole or not at all.
 
     Args:
       rundir: the run directory, whose lock the caller holds.
       store: moves the checkpoints.
-      decided: as `decide` returned it, or as a killed process left it.
+      request: its checkpoint was verified.
+      now: seconds since 1970 (UTC).
 
     Returns:
-      The manifest of the checkpoint that the run goes on from.
+      The manifest of the checkpoint that the run resumes from.
 
     Raises:
-      StorageError: it could not be finished; another call goes on with it.
+      UsageError: the checkpoint is gone.
+      StorageError: it failed. All is as before, unless `is_under_way` says that it could not be undone.
     """
-    target, moves = decided.target, decided.moves
-    ahead = rundir.line(moves.line.number)
-    with storage(f"go back to {target} in {rundir.path}"):
-        if moves.ahead or moves.back:
-            moves.line.write(rundir)
-        if moves.ahead:
-            for step in moves.ahead:
-                store.move(step, ahead)
-            moves = replace(moves, ahead=())  # what comes back may have the same steps
-            Decided(target, moves).write(rundir)
-        for step in moves.back:
-            assert target.line is not None
-            store.take_back(step, rundir.line(target.line))
+    target = request.target
+    place = rundir if target.line is None else checkpoints_of(rundir, target.line)
+    if target.step not in place.steps():
+        raise UsageError(f"the checkpoint of {target} is gone.")
+    decided = Decided(target, _planned(rundir, target, now), request.id)
+    moving = _Moving(rundir, store, decided)
+    with storage(f"read {rundir.checkpoint_state}"):
+        named = _content(rundir.checkpoint_state)
+    try:
+        with storage(f"go back to {target} in {rundir.path}"):
+            decided.write(rundir)
+            found = moving.carry_out()
+    except StorageError as error:
         try:
-            found = manifests.read(rundir.manifest(target.step))
-        except DamagedError as error:
-            raise StorageError(f"the checkpoint of {target} was damaged while the run went back: {error}") from error
-        store.name(target.step)
-        rundir.rollback_moves.unlink(missing_ok=True)
-        fsync_directory(rundir.path)
-    where = f"; what lay ahead is in {ahead}" if ahead.exists() else ""
-    log.info("went back to %s%s", target, where, extra={"event": "rollback", "step": target.step})
-    run_events.add(rundir, Kind.ROLLBACK, f"from step {decided.moves.line.ended_at} to {target}", step=target.step)
+            if is_under_way(rundir):
+                moving.undo(named)
+        except (OSError, StorageError) as another:
+            raise StorageError(f"{error} It could not be undone either: {another} {FINISHES}") from error
+        raise
+    moving.announce()
     return found
 
 
-def _under_way(rundir: RunDirectory) -> Decided | None:
-    """The rollback that a killed process has left; None if there is none.
+def is_under_way(rundir: RunDirectory) -> bool:
+    """Whether a rollback has begun, and is neither finished nor undone."""
+    return any(os.path.lexists(path) for path in _journals(rundir))
+
+
+def finish(rundir: RunDirectory, store: CheckpointStore) -> Decided | None:
+    """Finish the rollback that a killed process has left. Return it; None if there is none.
+
+    Args:
+      rundir: the run directory, whose lock the caller holds.
+      store: moves the checkpoints.
 
     Raises:
       DataError: what it was is not known.
-      StorageError: it cannot be read.
+      StorageError: it could not be finished; another call goes on with it.
     """
-    with storage(f"read {rundir.rollback_moves}", missing_ok=True):
-        content = read_regular(rundir.rollback_moves)
+    decided = _under_way(rundir)
+    if decided is not None:
         try:
-            return msgspec.json.decode(content, type=Decided)
-        except msgspec.DecodeError as error:
-            raise DataError(
-                f"{rundir.rollback_moves} is damaged, and a rollback was under way: look into {rundir.lines}, and "
-                "delete that file."
-            ) from error
-    return None
+            moving = _Moving(rundir, store, decided)
+            with storage(f"finish the rollback to {decided.target} in {rundir.path}"):
+                moving.carry_out()
+        except StorageError as error:
+            raise StorageError(f"{error} {FINISHES}") from error
+        moving.announce()
+    return decided
 
 
 def finish_at_start(rundir: RunDirectory, store: CheckpointStore, *, clock: Callable[[], float] = time.time) -> None:
@@ -257,21 +256,147 @@ def finish_at_start(rundir: RunDirectory, store: CheckpointStore, *, clock: Call
       clock: seconds since 1970 (UTC).
 
     Raises:
-      StorageError: it could not be finished; the next start goes on with it.
+      StorageError: it failed; the next start tries again.
     """
-    if (left := _under_way(rundir)) is not None:
-        carry_out(rundir, store, left)
+    finish(rundir, store)
     try:
         request = read_request(rundir)
         if request is None:
             return
         require_target(rundir, request.target)
-        decided = decide(rundir, request.target, clock())
+        go_back(rundir, store, request, clock())
     except UsageError as error:
         withdraw(rundir)
         log.warning("the run does not go back: %s", error, extra={"event": "rollback-refused"})
-        return
-    carry_out(rundir, store, decided)
+
+
+def _under_way(rundir: RunDirectory) -> Decided | None:
+    """The rollback that a killed process has left; see `finish`."""
+    for path in _journals(rundir):
+        with storage(f"read {path}", missing_ok=True):
+            content = read_regular(path)
+            try:
+                return msgspec.json.decode(content, type=Decided)
+            except msgspec.DecodeError as error:
+                raise DataError(
+                    f"{path} is damaged, and a rollback was under way: look into {rundir.lines}, and delete that file."
+                ) from error
+    return None
+
+
+def _journals(rundir: RunDirectory) -> tuple[Path, Path]:
+    return rundir.rollback_moves, rundir.rollback_returns
+
+
+def _content(path: Path) -> bytes | None:
+    """The content of a file; None if there is none."""
+    try:
+        return read_regular(path)
+    except FileNotFoundError:
+        return None
+
+
+class _Moving:
+    """Carries a rollback out, or undoes it, from wherever a kill or an error has left it.
+
+    Its steps need no room on the disk once `.rollback.json` and the folder of the new line are there, but for the file
+    `checkpoint`. They are renames, and each can be repeated. A checkpoint has no manifest while its files move, so no
+    reader sees a half of it.
+
+    Args:
+      rundir: the run directory.
+      store: moves the checkpoints.
+      decided: the rollback.
+    """
+
+    def __init__(self, rundir: RunDirectory, store: CheckpointStore, decided: Decided) -> None:
+        self._rundir = rundir
+        self._store = store
+        self._decided = decided
+        self._ahead = checkpoints_of(rundir, decided.moves.line.number)
+        self._origin = checkpoints_of(rundir, decided.target.line or 0)
+
+    def carry_out(self) -> Manifest:
+        """Finish it. Return the manifest of the checkpoint that the run resumes from."""
+        rundir, target, moves = self._rundir, self._decided.target, self._decided.moves
+        if not os.path.lexists(rundir.rollback_returns):  # what returns may have the same steps as what lies ahead
+            if moves.ahead or moves.back:
+                moves.line.write(rundir)
+            for step in moves.ahead:
+                self._move_out(step, self._ahead)
+            rundir.rollback_moves.rename(rundir.rollback_returns)
+            fsync_directory(rundir.path)
+        for step in moves.back:
+            self._move_in(step, self._origin)
+        try:
+            found = manifests.read(rundir.manifest(target.step))
+        except DamagedError as error:
+            raise StorageError(f"the checkpoint of {target} was damaged while the run went back: {error}") from error
+        self._store.name(target.step)
+        withdraw(rundir, Request(target, self._decided.id))
+        rundir.rollback_returns.unlink()
+        with contextlib.suppress(OSError):  # It is done. The next checkpoint puts the same directory on disk.
+            fsync_directory(rundir.path)
+        return found
+
+    def announce(self) -> None:
+        """Log it, and note it among the events of the run."""
+        target, ended_at = self._decided.target, self._decided.moves.line.ended_at
+        where = f"; what lay ahead is in {self._ahead.path}" if self._ahead.path.exists() else ""
+        log.info("went back to %s%s", target, where, extra={"event": "rollback", "step": target.step})
+        run_events.add(self._rundir, Kind.ROLLBACK, f"from step {ended_at} to {target}", step=target.step)
+
+    def undo(self, named: bytes | None) -> None:
+        """Put everything back.
+
+        Args:
+          named: what the file `checkpoint` had in it; None if there was none.
+        """
+        rundir, moves = self._rundir, self._decided.moves
+        if os.path.lexists(rundir.rollback_returns):
+            for step in moves.back:
+                self._move_out(step, self._origin)
+            rundir.rollback_returns.rename(rundir.rollback_moves)
+            fsync_directory(rundir.path)
+        if self._ahead.path.is_dir() and not rundir.lines.is_symlink():
+            for step in moves.ahead:
+                self._move_in(step, self._ahead)
+        moves.line.remove(rundir)
+        if _content(rundir.checkpoint_state) != named:
+            if named is None:
+                rundir.checkpoint_state.unlink()
+            else:
+                write_atomic(rundir.checkpoint_state, named)
+        rundir.rollback_moves.unlink(missing_ok=True)
+        fsync_directory(rundir.path)
+
+    def _move_out(self, step: int, folder: RunDirectory) -> None:
+        """Move a checkpoint from the run directory into the folder of a line."""
+        self._set_aside(self._rundir.manifest(step), step)
+        self._store.move(step, folder.path)
+        self._put(step, folder.manifest(step))
+
+    def _move_in(self, step: int, folder: RunDirectory) -> None:
+        """Move a checkpoint from the folder of a line into the run directory."""
+        for each in (self._rundir.lines, folder.path):
+            require_no_link(each)
+        self._set_aside(folder.manifest(step), step)
+        self._store.take_back(step, folder.path)
+        self._put(step, self._rundir.manifest(step))
+
+    def _set_aside(self, manifest: Path, step: int) -> None:
+        if os.path.lexists(manifest):
+            manifest.rename(self._aside(step))
+
+    def _put(self, step: int, manifest: Path) -> None:
+        if os.path.lexists(self._aside(step)):
+            self._aside(step).rename(manifest)
+            fsync_directory(manifest.parent)
+            fsync_directory(self._rundir.path)
+
+    def _aside(self, step: int) -> Path:
+        """Where a manifest is while the other files of its checkpoint move."""
+        return self._rundir.path / f".rollback-{step}.json"
 
 
 def _planned(rundir: RunDirectory, target: Target, now: float) -> Moves:

@@ -16,6 +16,7 @@ from trainerd.checkpoints.manifest import MINIMUM, DamagedError, Manifest
 from trainerd.config.metric_goals import Best
 from trainerd.history.lines import checkpoints_of, lines
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 
 
@@ -221,8 +222,9 @@ def _of_lines(rundir: RunDirectory) -> list[Entry]:
 def _quarantined(rundir: RunDirectory) -> list[Entry]:
     """The checkpoints in quarantine; in `quarantine/2` and so on are those whose names were taken."""
     with storage(f"look into {rundir.quarantine}", missing_ok=True):
-        folders = [rundir.quarantine, *(each for each in rundir.quarantine.iterdir() if each.name.isdecimal())]
-        inside = [RunDirectory(folder, rundir.basename) for folder in folders if not folder.is_symlink()]
+        within = [rundir.quarantine / name for name in safe_paths.names(rundir.quarantine) if name.isdecimal()]
+        folders = [folder for folder in (rundir.quarantine, *within) if safe_paths.is_folder(folder)]
+        inside = [RunDirectory(folder, rundir.basename) for folder in folders]
         return [
             _entry(step, each.prefix(step), _read(each.manifest(step)), (Mark.QUARANTINED,))
             for each in inside

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from trainerd.hooks.base import Hook, Timer
@@ -43,16 +43,7 @@ class CheckpointSaverHook(Hook):
         self.checkpoint_dir, self.checkpoint_basename = checkpoint_dir, checkpoint_basename
         self.save_secs, self.save_steps = save_secs or 0, save_steps or 0
         self.listeners = list(listeners or [])
-        self._save: Callable[[], None] = lambda: None
-
-    def saves_with(self, save: Callable[[], None]) -> None:
-        """Called by the session with the function that saves at its end."""
-        self._save = save
 
     def due_at(self, step: int) -> float | None:
         """Never: the session saves."""
         return math.inf
-
-    def end(self, session: Any) -> None:
-        """Save the last step."""
-        self._save()

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-import xxhash
-
 from trainerd.errors import EntryError, TrainerdError
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
 from trainerd.job.user_code import job_traceback, user_code
@@ -82,17 +80,6 @@ def _takes_the_supervisor(found: object) -> bool:
         return False
     needed = [each for each in parameters if each.default is each.empty and each.kind in _POSITIONAL]
     return len(needed) == 1
-
-
-def source_of(entry: str) -> str:
-    """The file that a loaded entry is from, and its digest; empty if its module has no file."""
-    path = getattr(sys.modules.get(entry.partition(":")[0]), "__file__", None)
-    if not path:
-        return ""
-    try:
-        return f"{Path(path).name} {xxhash.xxh3_64_hexdigest(Path(path).read_bytes())}"
-    except OSError:
-        return Path(path).name
 
 
 def _require_right_types(job: Job, entry: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainerd.errors import JobError, TrainerdError
 from trainerd.system.fork import ended_in_children
+from trainerd.text import without_colours
 
 _OURS = str(Path(__file__).resolve().parent.parent)
 _EXAMPLES = str(Path(_OURS, "examples"))
@@ -43,19 +44,25 @@ def user_code(failed: Callable[[BaseException], TrainerdError]) -> Iterator[None
         raise told from error
 
 
-def called_at_boundary(what: str, step: int) -> contextlib.AbstractContextManager[None]:
+def called_at_boundary(
+    what: str, step: int, found_in: Callable[[BaseException], str] = lambda error: ""
+) -> contextlib.AbstractContextManager[None]:
     """Run a function of the user's between two steps, in the block.
 
     Args:
       what: for the message, such as "the job's evaluate".
       step: the global step.
+      found_in: names the part that raised an error, in place of `what`; "" if it is none of those that it knows.
 
     Raises:
       JobError: it failed. The state is that of the boundary.
     """
-    return user_code(
-        lambda error: JobError(f"{what} failed after step {step}", step=step, sound=True, details=job_traceback(error))
-    )
+
+    def failed(error: BaseException) -> JobError:
+        said = f"{found_in(error) or what} failed after step {step}"
+        return JobError(said, step=step, sound=True, details=job_traceback(error))
+
+    return user_code(failed)
 
 
 def is_users(error: BaseException) -> bool:
@@ -87,7 +94,7 @@ def job_traceback(error: BaseException) -> str:
         if isinstance(one, SyntaxError):
             parts.append(text + "".join(traceback.format_exception_only(one)))
         else:
-            said = "\n".join([own_message(str(one)), *getattr(one, "__notes__", ())])
+            said = "\n".join([own_message(str(one)), *map(without_colours, getattr(one, "__notes__", ()))])
             parts.append(f"{text}{type(one).__name__}: {said}\n")
     return "\nwhich led to:\n\n".join(parts).rstrip("\n")
 
@@ -112,13 +119,13 @@ def in_a_line(error: BaseException) -> str:
 
 
 def own_message(message: str) -> str:
-    """TensorFlow's message of a failed op, with its stack frames in the user's files only.
+    """TensorFlow's message of a failed op, with its stack frames in the user's files only, and no colours.
 
     The message of an op that ran in a graph lists where the op was made, a frame a line, most of them TensorFlow's.
     """
     kept: list[str] = []
     drop_source = False
-    for line in message.splitlines():
+    for line in without_colours(message).splitlines():
         frame = _FRAME.match(line)
         if frame:
             drop_source = not is_users_file(frame["file"])

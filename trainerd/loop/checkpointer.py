@@ -25,10 +25,11 @@ from trainerd.loop.minima.minima import Minima
 from trainerd.loop.save import Save
 from trainerd.loop.schedule import Mark
 from trainerd.rundir import lock, run_events
+from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.run_events import Kind
-from trainerd.rundir.state import Answer, LastCheckpoint, Phase
+from trainerd.rundir.state import LastCheckpoint, Phase
 from trainerd.system.backoff import Backoff
 from trainerd.system.threads import Background
 
@@ -57,6 +58,7 @@ class Checkpointer:
       elsewhere: the seconds that the loop has spent on evaluations and summaries so far.
 
     Attributes:
+      answers: answers the commands that wait.
       hang_secs: seconds without progress after which a save counts as hung. May be set at any time.
       cadence: learns what each save costs.
       fingerprint: what the run is trained with, for the manifests.
@@ -77,6 +79,7 @@ class Checkpointer:
         elsewhere: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.store = store
+        self.answers = Answers(reporter)
         self.hang_secs = 300.0
         self.retry_at = math.inf
         self.cadence = Cadence(0.01, Mark(0, timer()))
@@ -181,7 +184,7 @@ class Checkpointer:
         step = session.step
         if self._is_saved(session, unfinished):
             log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
-            self.answer(ids or [], step, None)
+            self.answers.give(ids or [], step, None)
             return
         if not session.is_whole:
             self._leave_out(step, ids or [])
@@ -259,7 +262,7 @@ class Checkpointer:
         )
         log.warning("%s", why, extra={"event": "save-failed", "step": step})
         self._left_out = StorageError(why)
-        self.answer(ids, None, why)
+        self.answers.give(ids, None, why)
 
     def settle(self, session: Savable) -> None:
         """Take note of the save that ended, if one did. The loop calls this at every boundary.
@@ -388,7 +391,7 @@ class Checkpointer:
         except UnsoundError as error:
             save.error = error
             self._unsound = save
-            self.answer(save.ids, None, str(error))
+            self.answers.give(save.ids, None, str(error))
         except StorageError as error:
             self._fail(save, error)
         except Exception as error:
@@ -443,7 +446,7 @@ class Checkpointer:
             extra={"event": "checkpoint", "step": saved.step, "reason": saved.reason},
         )
         self._reporter.hold(last_checkpoint=self._last, saving=None, failure=None)
-        self.answer(save.ids, saved.step, None)
+        self.answers.give(save.ids, saved.step, None)
 
     def _fail(self, save: Save, error: StorageError) -> None:
         """Report the failure at once. The save is tried again after a wait that doubles each time."""
@@ -455,9 +458,4 @@ class Checkpointer:
         run_events.add(self._rundir, Kind.SAVE_FAILED, str(error), step=save.step)
         self._reporter.unwarn(_FAILED)  # of an earlier step
         self._reporter.warn(f"{_FAILED}: {error}{again}")
-        self.answer(save.ids, None, str(error))
-
-    def answer(self, ids: list[str], step: int | None, error: str | None) -> None:
-        """Answer the commands that wait."""
-        if ids:
-            self._reporter.update(answer=Answer(ids, step, error))
+        self.answers.give(save.ids, None, str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from trainerd.config.schema import Config
 from trainerd.loop.contract import Steps
@@ -44,6 +45,10 @@ class Paused(SystemExit):
 
     def __init__(self) -> None:
         super().__init__(0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Support pickle and copy: a process pool sends the exception of a worker to its parent."""
+        return type(self), (), vars(self)
 
 
 def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:

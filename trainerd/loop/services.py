@@ -259,8 +259,8 @@ class Services:
             self.course.set_numbers()
         if Request.ROLLBACK in taken and self._saves and (paused := self.course.go_back()) is not None:
             return paused
-        if Request.SAVE in taken and self._saves:
-            self.checkpointer.start(self._session, "request", request_files.consume_save(self._rundir), self.owed)
+        if Request.SAVE in taken and self._saves and (asked := self._take_save()) is not None:
+            self.checkpointer.start(self._session, "request", asked, self.owed)
         self.ticker.set_due(min([self.checkpointer.retry_at, *(service.next_time for service in self._services)]))
         return None
 
@@ -281,7 +281,13 @@ class Services:
         """Remove the request for a pause. Returns the ids of the commands that wait for the checkpoint."""
         lock.require_in_place(self._rundir)
         request_files.consume_pause(self._rundir)
-        return request_files.consume_save(self._rundir)
+        return self._take_save() or []
+
+    def _take_save(self) -> list[str] | None:
+        """Remove the request for a save. Returns the ids of the commands that wait; None if all were served before."""
+        ids = request_files.consume_save(self._rundir)
+        new = self.checkpointer.answers.take(ids)
+        return None if ids and not new else new
 
     # ------------------------------------------------------------------ served by the guard, on its thread
 
@@ -292,11 +298,12 @@ class Services:
 
     def save_held(self, held: HeldState) -> None:
         """Begin to make a checkpoint of a held state, for the commands that asked for one."""
-        ids = request_files.consume_save(self._rundir)
+        if (ids := self._take_save()) is None:
+            return
         try:
             self.checkpointer.start(held, "request", ids, held.unfinished)
         except (JobError, StorageError) as error:
-            self.checkpointer.answer(ids, None, str(error))
+            self.checkpointer.answers.give(ids, None, str(error))
 
     def pause_held(self, held: HeldState) -> Outcome:
         """Make a checkpoint of a held state, and wait until it is durable.
@@ -310,7 +317,7 @@ class Services:
         with self._reporter.phase(Phase.PAUSING):
             saving.wait()
             if held.patience and saving.saved_step > held.step:  # what is on disk is newer
-                saving.answer(ids, saving.saved_step, None)
+                saving.answers.give(ids, saving.saved_step, None)
             else:
                 saving.finish(held, "pause", ids=ids, unfinished=held.unfinished)
         self._reporter.hold(step=saving.saved_step)

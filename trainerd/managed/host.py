@@ -6,15 +6,16 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from trainerd.config.schema import Config
 from trainerd.errors import exit_code_of
+from trainerd.history import run_job
 from trainerd.loop.flag import Flag
 from trainerd.loop.outcome import Outcome, Paused
 from trainerd.loop.services import Services
 from trainerd.loop.signals import dispatch
+from trainerd.rundir import request_files
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
@@ -38,9 +39,15 @@ class Host(Protocol):
         ...
 
     def held(
-        self, rundir: RunDirectory | None, observers: Sequence[Observer]
+        self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool
     ) -> contextlib.AbstractContextManager[Reporter | None]:
-        """Hold the run directory while the block runs. If there is none, receive signals only and give None."""
+        """Hold the run directory while the block runs. If there is none, receive signals only and give None.
+
+        Args:
+          rundir: the run directory.
+          observers: told of every change of the state.
+          saves: whether the session makes checkpoints. One that makes none may be of another job.
+        """
         ...
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
@@ -84,10 +91,13 @@ class ProcessHost:
         return False
 
     @contextlib.contextmanager
-    def held(self, rundir: RunDirectory | None, observers: Sequence[Observer]) -> Iterator[Reporter | None]:
+    def held(
+        self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool
+    ) -> Iterator[Reporter | None]:
         """Take the signals and the run directory.
 
         Raises:
+          DataError: it holds the run of another program.
           Paused: this process was asked to pause before, by a signal, or in that run directory. It may go on where it
             catches that.
         """
@@ -98,7 +108,13 @@ class ProcessHost:
             if rundir is None:
                 yield None
                 return
-            with claimed(rundir, Path(sys.argv[0]).name or "python", observers) as reporter:
+            program = run_job.this_program()
+
+            def check() -> None:
+                is_accepted = request_files.consume(rundir.accept_job)
+                run_job.require_own_job(rundir, program, is_accepted=is_accepted or not saves)
+
+            with claimed(rundir, program or "python", observers, check) as reporter:
                 yield reporter
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:

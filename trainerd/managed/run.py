@@ -175,7 +175,9 @@ class ManagedRun(ABC):
         self._step_guard.closing = self._closing
         with contextlib.ExitStack() as stack:
             stack.callback(boundary.retire)
-            reporter = stack.enter_context(self._host.held(self.rundir, [self._saved]))
+            reporter = stack.enter_context(
+                self._host.held(self.rundir, [self._saved], saves=self._keep_settings is not None)
+            )
             if self.rundir is not None:
                 stack.enter_context(open_sessions.holding(self.place, self._abandoned))
             stack.enter_context(called_every(IDLE_SECS, boundary.serve_if_idle, name="idle"))
@@ -488,6 +490,8 @@ class ManagedRun(ABC):
                 with contextlib.suppress(tf.errors.OpError, RuntimeError):  # it must not hide the error itself
                     self._record(self._model.step)
                 diverged = isinstance(error, tf1.train.NanLossDuringTrainingError)
+                if self._says_finished:  # what came after the last save has failed: the next start must repeat it
+                    self._services.checkpointer.changed(self._services.checkpointer.lineage, at=self._model.step)
                 self._services.save_after_failure(sound=not is_torn and not diverged)
                 if is_torn:
                     where = self._services.checkpointer.resume_point
@@ -503,6 +507,12 @@ class ManagedRun(ABC):
                 self._services.checkpointer.wait()
             if self.outcome is None or self.outcome.phase is not Phase.PAUSED:
                 self._reporter.update(phase=Phase.FINISHING)  # no step comes: threads are joined
+
+    @property
+    def _says_finished(self) -> bool:
+        """Whether this run has saved a checkpoint that says that it has come to its own end."""
+        last = self._reporter.state.last_checkpoint
+        return last is not None and last.reason == FINISH and last.step != self.resumed_step
 
     def part(self) -> None:
         """The session is saved and about to be closed. Nothing runs in it any more."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from trainerd.config.schema import CheckpointConfig, Config, EvaluateConfig, LogConfig, SummaryConfig
+from trainerd.history.run_job import this_program
 
 _FOR_EVER = 2**62
 
@@ -30,7 +29,7 @@ def as_config(logdir: str, keep: KeepSettings | None, secs: float, steps: int, m
     """
     kept = keep or KeepSettings(0)
     return Config(
-        entry=Path(sys.argv[0]).name,
+        entry=this_program(),
         logdir=logdir,
         stop_on_nan=False,
         checkpoint=CheckpointConfig(

@@ -43,7 +43,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
     At its making: each hook's `begin`; the scaffold is finalized; the session is made, and the model restored or
     initialized; queue runners are started; each hook's `after_create_session`. At each `run`: every `before_run`, one
     run of all that was asked for, every `after_run`, and then, where something is due, the boundary: checkpoints,
-    summaries. At `close`: each hook's `end`, a checkpoint where checkpoints are made, and the threads are joined.
+    summaries. At `close`: a checkpoint where checkpoints are made, each hook's `end`, and the threads are joined.
 
     What a hook raises ends the run: no hook after it is called, nor any `end`.
 
@@ -353,9 +353,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
 
     def _save(self, error: BaseException | None) -> None:
         if self._session is not None:
-            self._managed.save(error)
-            if error is None:
-                self._stops = self._listeners.end(self._session, self._managed) or self._stops
+            super()._save(error)
         if self._settings is not None:
             self._events.flush()
 

@@ -16,14 +16,14 @@ from trainerd.rundir.state import Evaluations
 class Lifecycle(ABC):
     """A session with hooks that a `with` statement closes. The end of the input is a clean end.
 
-    At its end: each hook's `end`, the checkpoint, the threads, and the run directory is given back. What is first
+    At its end: the checkpoint, each hook's `end`, the threads, and the run directory is given back. What is first
     raised is how the run has ended; what comes after it is done all the same.
     """
 
     _managed: ManagedRun
     _hooks: list[Any]
     _listeners: SavingListeners
-    _has_ended = _stops = False
+    _has_ended = _stops = _has_told_end = False
 
     def close(self) -> None:
         """End each hook, save, and close the session.
@@ -89,6 +89,7 @@ class Lifecycle(ABC):
         ending = error
         try:
             if error is None:
+                self._save(None)  # before the hooks: one may evaluate the last checkpoint, or copy it
                 self._end_hooks()
         except BaseException as raised:
             ending = raised
@@ -97,9 +98,16 @@ class Lifecycle(ABC):
             self._has_ended = True
             self._save_and_join(ending)
 
+    def _save(self, error: BaseException | None) -> None:
+        """Save what is sound. The listeners are called once, after the first save without an error."""
+        self._managed.save(error)
+        if error is None and not self._has_told_end:
+            self._has_told_end = True
+            self._stops = self._listeners.end(self._for_listeners, self._managed) or self._stops
+
     def _save_and_join(self, error: BaseException | None) -> None:
         try:
-            self._save(error)
+            self._save(error)  # again, if a hook's `end` has changed something
         except BaseException as raised:
             error = raised
             raise
@@ -115,10 +123,6 @@ class Lifecycle(ABC):
     @abstractmethod
     def _end_hooks(self) -> None:
         """Call each hook's `end`."""
-
-    @abstractmethod
-    def _save(self, error: BaseException | None) -> None:
-        """Save what is sound."""
 
     @abstractmethod
     def _close_session(self) -> None:

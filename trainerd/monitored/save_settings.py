@@ -123,11 +123,15 @@ class StepSaveSettings:
     loss: str = ""
 
 
-def one_that_saves(hooks: list[Any], settings: StepSaveSettings) -> tuple[CheckpointSaverHook | None, StepSaveSettings]:
-    """The hook that saves, if there is one, and its settings."""
+def with_hook_that_saves(hooks: list[Any], settings: StepSaveSettings) -> StepSaveSettings:
+    """Return these settings, or those of the hook that saves if there is one.
+
+    Raises:
+      ValueError: two hooks save, or a hook and the session save in different folders.
+    """
     found = [hook for hook in hooks if isinstance(hook, CheckpointSaverHook)]
     if not found:
-        return None, settings
+        return settings
     hook = found[0]
     rundir = RunDirectory.of(hook.checkpoint_dir, hook.checkpoint_basename)
     own = settings.rundir.path if settings.rundir is not None and (settings.save_secs or settings.save_steps) else None
@@ -137,5 +141,4 @@ def one_that_saves(hooks: list[Any], settings: StepSaveSettings) -> tuple[Checkp
             "save_checkpoint_secs=None, or the same folder as checkpoint_dir."
         )
     listeners = (*settings.listeners, *hook.listeners)
-    kept = replace(settings, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps, listeners=listeners)
-    return hook, kept
+    return replace(settings, rundir=rundir, save_secs=hook.save_secs, save_steps=hook.save_steps, listeners=listeners)

@@ -9,13 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.checkpoints.manifest import FINISH
 from trainerd.loop.flag import Request
 from trainerd.loop.schedule import Schedule
 from trainerd.monitored.hook_session import HookSession
 from trainerd.monitored.lifecycle import Lifecycle
 from trainerd.monitored.listeners import SavingListeners
-from trainerd.monitored.save_settings import StepSaveSettings, one_that_saves
+from trainerd.monitored.save_settings import StepSaveSettings, with_hook_that_saves
 from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.sessions.tf2.job_program import JobProgram
 from trainerd.sessions.tf2.program import StepProgram
@@ -56,10 +55,10 @@ class MonitoredStepSession(Lifecycle):
     ) -> None:
         self._program = program
         self._hooks = list(hooks)
-        self._saver, self._settings = one_that_saves(self._hooks, settings)
+        self._settings = with_hook_that_saves(self._hooks, settings)
         self._grace_secs = stop_grace_secs
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
-        self._stops = self._was_told = self._has_told_end = False
+        self._stops = self._was_told = False
         self._listeners = SavingListeners(self._settings.listeners)
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
         for hook in self._hooks:
@@ -99,8 +98,6 @@ class MonitoredStepSession(Lifecycle):
         if settings.count_steps:
             schedule = Schedule(steps=settings.count_steps, since_last=True)
             self._managed.add_service("steps", self._managed.count_steps, schedule, at_next_step=True)
-        if self._saver is not None:
-            self._saver.saves_with(self._save_last)
         self._tell_listeners()
         self._listeners.resumed(self._for_hooks, self._managed)
         if any(getattr(hook, "by_clock", False) for hook in self._hooks):
@@ -235,16 +232,6 @@ class MonitoredStepSession(Lifecycle):
     def _for_listeners(self) -> HookSession:
         return self._for_hooks
 
-    def _save_last(self) -> None:
-        """Save the last step; the listeners hear of the end."""
-        self._managed.save_now(FINISH)
-        self._end_listeners()
-
-    def _end_listeners(self) -> None:
-        if not self._has_told_end:
-            self._has_told_end = True
-            self._stops = self._listeners.end(self._for_hooks, self._managed) or self._stops
-
     # ------------------------------------------------------------------ the end
 
     def _end_hooks(self) -> None:
@@ -253,9 +240,7 @@ class MonitoredStepSession(Lifecycle):
 
     def _save(self, error: BaseException | None) -> None:
         self._stack.close()
-        self._managed.save(error)
-        if error is None:
-            self._end_listeners()
+        super()._save(error)
 
     def _close_session(self) -> None:
         self._managed.part()

@@ -13,21 +13,24 @@ from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.metric_goals import Best, Target
 from trainerd.errors import ConfigError, DataError, JobError
-from trainerd.loop.contract import Session
+from trainerd.loop.contract import Session, Steps
 from trainerd.loop.flag import Flag
 from trainerd.loop.guard.state_check import unchanged
 from trainerd.loop.recorder import EVALUATION, SUMMARIES, as_validation
 from trainerd.rundir.paths import RunDirectory
 from trainerd.text import figures
 
+EPOCH_STEPS = 2
+_STEPS = ("first", "second", "third")
+
 
 def rehearse(
     session: Session, target: Target | None = None, best: Best | None = None, *, refuse: bool = False
 ) -> Iterator[str]:
-    """Run two steps, evaluate, save, and restore.
+    """Run two steps, which are an epoch if the job has epochs, and a step after it; evaluate, save, and restore.
 
     Args:
-      session: the job's session.
+      session: the job's session. Its epochs end after `EPOCH_STEPS`.
       target, best: goals whose metrics there must be.
       refuse: whether it is an error if an evaluation or summaries change the state.
 
@@ -64,20 +67,31 @@ def measured(session: Session, *, refuse: bool) -> Iterator[dict[str, float]]:
         with unchanged(EVALUATION, session, refuse=refuse):
             found = session.evaluate()
         yield found
-    elif session.can_score:  # a Keras model is validated at the end of an epoch
-        yield session.score()
+
+
+def at_epoch_end(steps: Steps) -> dict[str, float]:
+    """Do what comes at the end of an epoch, such as a validation, if these steps have ended one. Returns its
+    figures."""
+    return dict(steps.then()) if steps.then is not None else {}
 
 
 def _steps(session: Session) -> Generator[str, None, dict[str, float]]:
-    started = time.monotonic()
-    steps = session.run_until(session.step + 1)
-    if not len(steps.rows):
-        raise JobError("the dataset has no batch: not one step could be run.", step=0, sound=True)
-    yield f"first step: {figures(steps.last()) or 'no metrics'} ({time.monotonic() - started:.2f} s with compilation)"
-    started = time.monotonic()
-    if len(session.run_until(session.step + 1).rows):
-        yield f"second step: {1000 * (time.monotonic() - started):.1f} ms"
-    return steps.last()
+    metrics: dict[str, float] = {}
+    for name in ("first", "second", "third") if session.has_epochs else ("first", "second"):
+        started = time.monotonic()
+        steps = session.run_until(session.step + 1)
+        took = time.monotonic() - started
+        if name == "first" and not len(steps.rows):
+            raise JobError("the dataset has no batch: not one step could be run.", step=0, sound=True)
+        if name == "first":
+            yield f"first step: {figures(steps.last()) or 'no metrics'} ({took:.2f} s with compilation)"
+        elif len(steps.rows):
+            yield f"{name} step: {1000 * took:.1f} ms"
+        metrics |= steps.last()
+        if of_epoch := at_epoch_end(steps):
+            metrics |= of_epoch
+            yield f"end of an epoch: {figures(of_epoch)}"
+    return metrics
 
 
 def _save_and_restore(session: Session, rundir: RunDirectory) -> Iterator[str]:

@@ -32,7 +32,7 @@ from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import PeerLostError, ProofError, TrainerdError, full_message
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag
-from trainerd.proof.check import measured
+from trainerd.proof.check import at_epoch_end, measured
 from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.rundir.paths import RunDirectory
@@ -74,11 +74,11 @@ def _begin(config: Config, warnings: Path, lineage: Sequence[Change], workers: i
     tensorflow_import.hush_tensorflow()
     from trainerd.proof.traced.session import open_untraced
 
-    session = open_untraced(config)
+    session = open_untraced(config, trial_steps=1)
     store = CheckpointStore(RunDirectory(config.rundir))
     store.publish(session.snapshot(), About("begin", fingerprint=session.fingerprint(), lineage=lineage))
     session.bind(Flag())
-    session.run_until(session.step + 1)
+    at_epoch_end(session.run_until(session.step + 1))
     for _ in measured(session, refuse=config.deterministic):
         pass
 

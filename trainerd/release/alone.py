@@ -1,8 +1,8 @@
-"""Loads a release in a process that has nothing of trainerd, and says what it gives. Run as a script, by its path.
+"""Load a release in a process that has nothing of trainerd, and report what it holds and gives. Run as a script.
 
-    python -I alone.py JOB.json
+    python -I alone.py TASK.json
 
-The JSON names what to load and the data; see `trainerd.release.verify`. It prints one line of JSON: {"differ": ...}.
+The JSON names what to load, and folders; see `trainerd.release.verify`. The script prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -10,124 +10,236 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+MADE_BATCH = 2
+MADE_SIZE = 32  # of a dimension that the signature leaves open, such as a picture's width
 
-def batches_of(folder: str) -> Iterator[tuple[list[Any], list[Any]]]:
-    """The batches that were saved: for each, its inputs in order, and the outputs that the model gave."""
-    for path in sorted(Path(folder).glob("batch-*.npz")):
-        with np.load(path) as file:
-            names = sorted(file.files, key=lambda name: (name.split("_")[0], int(name.split("_")[1])))
-            yield (
-                [file[name] for name in names if name.startswith("in_")],
-                [file[name] for name in names if name.startswith("out_")],
-            )
+Call = Callable[[Any], Any]
 
 
-def worst(ones: Sequence[Any], others: Sequence[Any]) -> float:
-    """The largest difference of two lists of arrays, as a share of the largest number in them."""
-    found = 0.0
-    for one, other in zip(ones, others, strict=True):
-        one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-        if one.shape != other.shape or (np.isnan(one) != np.isnan(other)).any():
-            return float("inf")
-        scale = max(1e-6, float(np.nanmax(np.abs(one), initial=0.0)))
-        found = max(found, float(np.nanmax(np.abs(one - other), initial=0.0)) / scale)
-    return found
+@dataclass(frozen=True)
+class Loaded:
+    """A release that is loaded.
+
+    Attributes:
+      call: calls it with inputs, and keeps it, without which its variables are deleted; None if it cannot be called.
+      signature: the structure of its inputs, with a TensorSpec for each; None if it does not say.
+      variables: the values of its variables.
+      evaluate: gives its metrics for a dataset; None if it has no evaluation.
+    """
+
+    call: Call | None
+    signature: Any
+    variables: list[Any]
+    evaluate: Callable[[Any], Mapping[str, float]] | None = None
 
 
-def built(structure: Any, arrays: Sequence[Any]) -> Any:
-    """The inputs in their structure: lists and dicts of the places of the arrays."""
-    if isinstance(structure, dict):
-        return {name: built(part, arrays) for name, part in structure.items()}
-    return [built(part, arrays) for part in structure] if isinstance(structure, list) else arrays[structure]
-
-
-def outputs(call: Callable[[Any], Any], job: dict[str, Any]) -> float:
-    """How far the outputs of a function are from those that were saved."""
+def load_savedmodel(path: str) -> Loaded:
+    """Load a SavedModel."""
     import tensorflow as tf
 
-    found = 0.0
-    for inputs, expected in batches_of(job["batches"]):
-        given = call(built(job["structure"], [tf.constant(each) for each in inputs]))
-        found = max(found, worst(expected, [each.numpy() for each in tf.nest.flatten(given)]))
-    return found
+    loaded = tf.saved_model.load(path)
+    signatures = loaded.signatures.values()
+    variables = [*getattr(loaded, "variables", ()), *(each for one in signatures for each in one.variables)]
+    values = [each.numpy() for each in {id(each): each for each in variables}.values()] or _values_of_file(path)
+    functions = getattr(getattr(loaded, "serve", None), "concrete_functions", None)
+    if functions:  # as Keras exports it
+        arguments = functions[0].structured_input_signature[0]
+        if len(arguments) == 1:
+            return Loaded(lambda inputs: loaded.serve(inputs), arguments[0], values)
+        return Loaded(lambda inputs: loaded.serve(*inputs), arguments, values)
+    serving = "serving_default"
+    inputs = loaded.signatures[serving].structured_input_signature[1] if serving in loaded.signatures else {}
+    if len(inputs) != 1:  # there is nothing that the model could be called with too
+        return Loaded(None, None, values)
+    ((name, signature),) = inputs.items()
+    return Loaded(lambda given: loaded.signatures[serving](**{name: given}), signature, values)
 
 
-def check_savedmodel(job: dict[str, Any]) -> dict[str, Any]:
-    """Load a SavedModel, and call it; where it cannot be called with the data, compare its variables."""
+def _values_of_file(path: str) -> list[Any]:
+    """Read the values that a SavedModel holds for objects that it does not list."""
     import tensorflow as tf
 
-    loaded = tf.saved_model.load(job["path"])
-    if job["batches"] and hasattr(loaded, "serve"):
-        return {"outputs": outputs(lambda inputs: served(loaded.serve, inputs), job)}
-    signature = loaded.signatures.get("serving_default")
-    if job["structure"] == 0 and signature is not None and len(signature.structured_input_signature[1]) == 1:
-        name = next(iter(signature.structured_input_signature[1]))
-        return {"outputs": outputs(lambda inputs: signature(**{name: inputs}), job)}
-    variables = [*getattr(loaded, "variables", []), *(each for f in loaded.signatures.values() for each in f.variables)]
-    return compared({digest(each.numpy()) for each in variables}, job)
+    prefix = Path(path, "variables", "variables")
+    if not prefix.with_name("variables.index").exists():
+        return []
+    reader = tf.train.load_checkpoint(str(prefix))
+    return [reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name.endswith("/VARIABLE_VALUE")]
 
 
-def served(serve: Callable[..., Any], inputs: Any) -> Any:
-    """What a served function gives: it may take several inputs as one argument, or each as its own."""
-    try:
-        return serve(inputs)
-    except (TypeError, ValueError):
-        if not isinstance(inputs, list):
-            raise
-        return serve(*inputs)
-
-
-def digest(value: Any) -> str:
-    """A digest of a variable's bytes."""
-    return hashlib.blake2b(np.asarray(value).tobytes()).hexdigest()
-
-
-def compared(held: set[str], job: dict[str, Any]) -> dict[str, Any]:
-    """How many variables there are, and how many of them the checkpoint does not have."""
-    return {"variables": len(held), "unknown": len(held - set(job["variables"]))}
-
-
-def check_keras(job: dict[str, Any]) -> dict[str, Any]:
-    """Load a .keras file, call the model, and evaluate it if there are data for that."""
+def load_keras(path: str) -> Loaded:
+    """Load a .keras file."""
     import keras
     import tensorflow as tf
 
-    model = keras.models.load_model(job["path"])
-    found: dict[str, Any] = {}
-    if job["batches"]:
-        found["outputs"] = outputs(lambda inputs: model(inputs, training=False), job)
-    if job["validation"]:
-        data = tf.data.Dataset.load(job["validation"])
-        figures = model.evaluate(data, verbose=0, return_dict=True)
-        found["figures"] = {name: float(value) for name, value in figures.items()}
+    model = keras.models.load_model(path)
+    inputs = getattr(model, "inputs", None)
+    if inputs and not isinstance(model, keras.Sequential):
+        inputs = model.input  # in the structure that the model takes
+    elif inputs:
+        (inputs,) = inputs
+    as_spec: Any = tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape, each.dtype, each.name), inputs)
+    return Loaded(
+        lambda given: model(given, training=False),
+        as_spec,
+        [np.asarray(each) for each in model.weights],
+        lambda data: model.evaluate(data, verbose=0, return_dict=True),
+    )
+
+
+LOADERS = {"savedmodel": load_savedmodel, "keras": load_keras}
+
+
+def fitted(given: Any, signature: Any) -> Any:
+    """Put an example into the structure of a signature, in its types.
+
+    Raises:
+      LookupError, TypeError, ValueError: it does not fit.
+    """
+    import tensorflow as tf
+
+    if isinstance(signature, Mapping):
+        return {name: fitted(given[name], part) for name, part in signature.items()}
+    if isinstance(signature, list | tuple):
+        parts = [given[part.name] for part in signature] if isinstance(given, Mapping) else given
+        return _sequence(signature, [fitted(one, part) for one, part in zip(parts, signature, strict=True)])
+    if isinstance(signature, tf.TensorSpec) and given.dtype != signature.dtype:
+        if _kind(given.dtype) > _kind(signature.dtype):
+            raise TypeError(f"{given.dtype} is not {signature.dtype}")
+        given = tf.cast(given, signature.dtype)
+    if not signature.is_compatible_with(given):
+        raise ValueError(f"{given} is not {signature}")
+    return given
+
+
+def _sequence(like: Any, parts: list[Any]) -> Any:
+    return parts if isinstance(like, list) else tuple(parts)
+
+
+def saved_form(given: Any) -> Any:
+    """Replace lists by tuples: a dataset makes one tensor of a list."""
+    if isinstance(given, Mapping):
+        return {name: saved_form(part) for name, part in given.items()}
+    return tuple(saved_form(part) for part in given) if isinstance(given, list | tuple) else given
+
+
+def _kind(dtype: Any) -> int:
+    """Return the place of a type among those that can be cast to later ones. Raises ValueError for others: texts."""
+    return [dtype.is_bool, dtype.is_integer, dtype.is_floating, dtype.is_complex].index(True)
+
+
+def made(signature: Any) -> Any:
+    """Make inputs for a signature.
+
+    Raises:
+      LookupError, TypeError, ValueError: it does not say enough for that.
+    """
+    import tensorflow as tf
+
+    if isinstance(signature, Mapping):
+        return {name: made(part) for name, part in signature.items()}
+    if isinstance(signature, list | tuple):
+        return _sequence(signature, [made(part) for part in signature])
+    if not isinstance(signature, tf.TensorSpec):
+        raise TypeError(f"{signature} is not of a plain tensor")
+    sizes = [size or (MADE_SIZE if axis else MADE_BATCH) for axis, size in enumerate(signature.shape.as_list())]
+    if signature.dtype.is_floating:
+        return tf.cast(np.random.default_rng(0).random(sizes), signature.dtype)
+    return tf.zeros(sizes, signature.dtype)  # an index of anything, or an empty text
+
+
+def call_with_examples(loaded: Loaded, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Call a release, and save inputs and outputs. Where no example fits, inputs are made of its signature.
+
+    Returns:
+      How often it was called, and whether the inputs were made.
+
+    Raises:
+      CallError: it fails with an example of the job that fits it.
+    """
+    import tensorflow as tf
+
+    if loaded.call is None:
+        return {"calls": 0}
+    examples = []
+    for folder in task["examples"]:
+        given = next(iter(tf.data.Dataset.load(folder)))
+        try:
+            examples.append(given if loaded.signature is None else fitted(given, loaded.signature))
+        except (LookupError, TypeError, ValueError, AttributeError):
+            continue
+    if not examples and loaded.signature is not None and task["may_make"]:
+        try:
+            _call(loaded.call, made(loaded.signature), task["called"], 0)
+        except Exception as error:  # it may take some values only, and nobody knows which
+            return {"calls": 0, "rejected": said(error)}
+        return {"calls": 1, "made": _as_text(loaded.signature)}
+    for number, inputs in enumerate(examples):
+        try:
+            _call(loaded.call, inputs, task["called"], number)
+        except Exception as error:
+            raise CallError(said(error)) from error
+    return {"calls": len(examples)}
+
+
+class CallError(Exception):
+    """A release fails where its model does not."""
+
+
+def _call(call: Call, inputs: Any, folder: str, number: int) -> None:
+    import tensorflow as tf
+
+    outputs = tuple(tf.nest.flatten(call(inputs), expand_composites=True))
+    tf.data.Dataset.from_tensors((saved_form(inputs), outputs)).save(str(Path(folder, str(number))))
+
+
+def _as_text(signature: Any) -> str:
+    import tensorflow as tf
+
+    return ", ".join(
+        f"{each.dtype.name}{[size if size else None for size in each.shape.as_list()]}".replace("None", "?")
+        for each in tf.nest.flatten(signature)
+    )
+
+
+def said(error: BaseException) -> str:
+    """Return the type of an error and the beginning of the last paragraph, where Keras puts the reason."""
+    line = next(iter(str(error).strip().split("\n\n")[-1].splitlines()), "")
+    return f"{type(error).__name__}: {line if len(line) <= 300 else line[:300] + ' …'}"
+
+
+def digest(value: Any) -> str:
+    """Return a digest of a variable's bytes."""
+    array = np.asarray(value)
+    content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()  # texts are pointers
+    return hashlib.blake2b(content).hexdigest()
+
+
+def run(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Do what the task says."""
+    import tensorflow as tf
+
+    try:
+        loaded = LOADERS[task["format"]](task["path"])
+    except Exception as error:
+        return {"load_error": said(error)}
+    try:
+        found = {"variables": [digest(each) for each in loaded.variables], **call_with_examples(loaded, task)}
+    except CallError as error:
+        return {"call_error": str(error)}
+    if task["validation"] and loaded.evaluate is not None:
+        metrics = loaded.evaluate(tf.data.Dataset.load(task["validation"]))
+        found["figures"] = {name: float(value) for name, value in metrics.items()}
     return found
 
 
-def check_weights(job: dict[str, Any]) -> dict[str, Any]:
-    """Read a file of weights, and compare each array."""
-    import h5py
-
-    held = set[str]()
-
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            held.add(digest(item))
-
-    with h5py.File(job["path"]) as file:
-        file.visititems(visit)
-    return compared(held, job)
-
-
-CHECKS = {"savedmodel": check_savedmodel, "keras": check_keras, "weights": check_weights}
-
 if __name__ == "__main__":
-    task = json.loads(Path(sys.argv[1]).read_text())
-    result = CHECKS[task["format"]](task)
+    result = run(json.loads(Path(sys.argv[1]).read_text()))
     result["trainerd"] = any(name.split(".")[0] == "trainerd" for name in sys.modules)
     print(json.dumps(result))

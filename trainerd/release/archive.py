@@ -8,8 +8,6 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainerd.system.durable_files import fsync_directory, fsync_file, storage
-
 SUFFIXES = (".tar.gz", ".zip")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a .zip can tell
 _MODE = 0o644
@@ -20,21 +18,12 @@ def archive(folder: Path, path: Path) -> None:
 
     Args:
       folder: what is archived, under its own name.
-      path: the archive, which ends in one of `SUFFIXES`; put in place as a whole.
+      path: the archive, which ends in one of `SUFFIXES`.
 
     Raises:
-      StorageError: it cannot be written.
+      OSError: it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    with storage(f"write {path}"):
-        try:
-            (_write_zip if path.name.endswith(".zip") else _write_tar)(folder, temporary)
-            fsync_file(temporary)
-            temporary.replace(path)
-            fsync_directory(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    (_write_zip if path.name.endswith(".zip") else _write_tar)(folder, path)
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str]]:

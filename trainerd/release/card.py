@@ -73,7 +73,7 @@ def readme(told: Mapping[str, Any], *, has_picture: bool) -> str:
         "weights": 'model.load_weights("model.weights.h5")',
     }
     lines += ["```python", *(loads[form] for form in told["verified"]), "```", ""]
-    lines += ["Loaded again in a process of its own, these were compared with the checkpoint:", ""]
+    lines += ["Each was loaded again and compared with the checkpoint:", ""]
     lines += [f"- {form}: {compared}" for form, compared in told["verified"].items()]
     lines += ["", "`release.json` has the metrics, the config, the versions, and the checksum of each file."]
     if has_picture:

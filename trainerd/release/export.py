@@ -20,8 +20,9 @@ from trainerd.job.user_code import job_traceback, user_code
 from trainerd.loop.contract import Exportable
 from trainerd.loop.recorder import as_validation
 from trainerd.release import card
+from trainerd.release.alone import digest
 from trainerd.release.archive import archive
-from trainerd.release.verify import References, references_of, verify
+from trainerd.release.verify import references_of, verify
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions import load
 from trainerd.system.durable_files import storage
@@ -72,6 +73,7 @@ def release(wanted: Release, folder: Path, packed: Path | None = None) -> Mappin
       EntryError: the job has nothing to export.
       ReleaseError: what was written does not give what the checkpoint gives.
       StorageError: it cannot be written.
+      UsageError: the name is taken, by another export that was faster too.
     """
     session = load.open_session(replace(wanted.config, input_position="restart"))
     session.load(wanted.rundir.prefix(wanted.checkpoint.step))
@@ -83,10 +85,11 @@ def release(wanted: Release, folder: Path, packed: Path | None = None) -> Mappin
             _write(exportable, form, staging / NAMES[form])
         compared = _verified(wanted, exportable, figures, staging, formats)
         _describe(wanted, as_validation(figures), compared, staging)
-        if packed is not None:
-            archive(staging, packed)
-        else:
+        if packed is None:
             put_in_place(staging, folder)
+        else:
+            archive(staging, staging.with_name(packed.name))
+            put_in_place(staging.with_name(packed.name), packed)
     return compared
 
 
@@ -126,17 +129,16 @@ def _verified(
     release: Release, exportable: Exportable, figures: Mapping[str, float], staging: Path, formats: Sequence[str]
 ) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="trainerd-release-") as scratch:
-        state = _variables(release.rundir.prefix(release.checkpoint.step))
-        references: References = references_of(exportable, state, figures, Path(scratch))
+        variables = _variables(release.rundir.prefix(release.checkpoint.step))
+        references = references_of(exportable, variables, figures, Path(scratch))
         return {form: verify(staging / NAMES[form], form, references, Path(scratch)) for form in formats}
 
 
-def _variables(prefix: Path) -> dict[str, bytes]:
-    """The bytes of every variable of a checkpoint."""
+def _variables(prefix: Path) -> set[str]:
+    """Return a digest of every variable of a checkpoint."""
     reader = tf.train.load_checkpoint(str(prefix))
     types: Mapping[str, Any] = reader.get_variable_to_dtype_map()
-    names = [name for name, kind in types.items() if kind.is_numpy_compatible and kind != tf.string]
-    return {name: reader.get_tensor(name).tobytes() for name in names}
+    return {digest(reader.get_tensor(name)) for name, kind in types.items() if kind.is_numpy_compatible}
 
 
 def _describe(release: Release, figures: Mapping[str, float], compared: Mapping[str, str], staging: Path) -> None:

@@ -1,14 +1,14 @@
-"""Verifies a release: a process without trainerd loads it, and must get from it what the checkpoint gives."""
+"""Verify a release: a process without trainerd loads it, and must get from it what the checkpoint gives."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,141 +16,257 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.errors import ReleaseError
 from trainerd.loop.contract import Exportable
+from trainerd.release.alone import digest, said, saved_form
 
 BATCHES = 4
 TOLERANCE = 1e-4  # as a share of the largest number: another process may take other kernels
 _SCRIPT = Path(__file__).with_name("alone.py")
+_NAMED = 5  # variables, in a message
+_NO_RELEASE = "There is no release."
 
 
 @dataclass(frozen=True)
 class References:
-    """What the model of the checkpoint gives.
+    """What the model of the checkpoint has and gives.
 
     Attributes:
-      folder: has the batches, with the outputs; "" if the model cannot be called.
-      structure: of the inputs: lists and dicts of numbers, which say where each of the arrays goes.
+      exportable: the model and its data.
+      examples: the folders of the examples that the model takes, each a saved dataset.
       validation: a saved dataset to evaluate with; "" if there is none.
       figures: what that evaluation gave.
-      variables: a digest of the bytes of every variable.
+      variables: a digest of the bytes of every variable of the checkpoint.
+      model: the same of the model's variables, which a release must hold, by name.
     """
 
-    folder: str
-    structure: Any
+    exportable: Exportable
+    examples: list[str]
     validation: str
     figures: Mapping[str, float]
-    variables: list[str]
+    variables: set[str]
+    model: Sequence[tuple[str, str]]
 
 
 def references_of(
-    exportable: Exportable, state: Mapping[str, bytes], figures: Mapping[str, float], folder: Path
+    exportable: Exportable, variables: set[str], figures: Mapping[str, float], folder: Path
 ) -> References:
-    """Put into a folder what the model gives now.
+    """Put into a folder what the model is called with.
 
     Args:
       exportable: the model and its data.
-      state: the bytes of the variables of the checkpoint, by name.
+      variables: a digest of the bytes of every variable of the checkpoint.
       figures: of its evaluation.
       folder: an empty folder.
     """
-    structure = _save_batches(exportable, folder)
+    examples = _save_examples(exportable, folder)
     validation = _save_validation(exportable, folder / "validation")
-    digests = [hashlib.blake2b(value).hexdigest() for value in state.values()]
-    return References(str(folder) if structure is not None else "", structure, validation, figures, digests)
+    model = [(name, digest(_value(each))) for name, each in model_variables(exportable.model)]
+    return References(exportable, examples, validation, figures, variables | {each for _, each in model}, model)
+
+
+def model_variables(model: Any) -> list[tuple[str, Any]]:
+    """Return the variables that a model gives its outputs with, by name: without optimizer, metrics and seeds."""
+    if model is None:
+        return []
+    optimizer = getattr(model, "optimizer", None)
+    left_out = [id(each) for each in _plain_in(optimizer)] if optimizer is not None else []
+    plain = [each for each in _plain_in(model) if id(each) not in left_out]
+    return [*((each.path, each) for each in model.weights), *((each.name.removesuffix(":0"), each) for each in plain)]
+
+
+def _plain_in(part: Any) -> list[Any]:
+    """TensorFlow's own variables, which Keras does not count among its weights."""
+    found = variables_among(own_objects(tf.train.Checkpoint(part=part)))
+    return [each for each in found if isinstance(each, tf.Variable)]
+
+
+def _value(variable: Any) -> Any:
+    return variable.numpy() if isinstance(variable, tf.Variable) else np.asarray(variable)
 
 
 def verify(path: Path, form: str, references: References, folder: Path) -> str:
-    """Load a file or folder of a release in a process of its own, and compare.
+    """Load a file or folder of a release, and compare.
 
     Args:
       path: what is loaded.
       form: "savedmodel", "keras" or "weights".
       references: what it must give.
-      folder: for the file that tells the process what to do.
+      folder: for the files of the process that loads it.
 
     Returns:
       What was compared, for `release.json`.
 
     Raises:
-      ReleaseError: it does not load, or gives something else.
+      ReleaseError: it does not load, lacks a variable of the model, or gives something else.
     """
-    task = folder / f"{form}.json"
-    task.write_text(
-        json.dumps(
-            {
-                "format": form,
-                "path": str(path),
-                "batches": references.folder,
-                "structure": references.structure,
-                "validation": references.validation,
-                "variables": references.variables,
-            }
+    if form == "weights":
+        return _verify_weights(path, references.exportable.model)
+    is_model = form == "keras" or references.exportable.export is None
+    called = folder / f"{form}-called"
+    task = {
+        "format": form,
+        "path": str(path),
+        "examples": references.examples,
+        "may_make": is_model,  # the outputs of a job's own `export` may be others than the model's
+        "called": str(called),
+        "validation": references.validation,
+    }
+    found = _load_alone(path, task, folder / f"{form}.json")
+    if not found["variables"]:
+        raise ReleaseError(
+            f"{path.name} holds no variable. {_NO_RELEASE} Have the job's `export` save the object that holds the "
+            "variables: tf.saved_model.save(module, str(directory))."
         )
+    if is_model:
+        _require_all(path, form, references.model, Counter(found["variables"]))
+    outputs = list(_compare_outputs(path, references.exportable.model, found, called))
+    if not found["calls"] and (unknown := [each for each in found["variables"] if each not in references.variables]):
+        raise ReleaseError(
+            f"{len(unknown)} of the {len(found['variables'])} variables of {path.name} are not those of the "
+            f"checkpoint. {_NO_RELEASE}"
+        )
+    if "rejected" in found:
+        outputs = [f"no outputs: no example of the job fits, and values that were made fail ({found['rejected']})"]
+    return ", ".join(
+        [f"{len(found['variables'])} variables", *outputs, *_compare_figures(path, found, references.figures)]
     )
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def _load_alone(path: Path, task: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
+    """Load a release in a process of its own. Returns what that reports."""
+    file.write_text(json.dumps(task))
     done = subprocess.run(
-        [sys.executable, "-I", str(_SCRIPT), str(task)], capture_output=True, text=True, env=environment, cwd=folder
+        [sys.executable, "-I", str(_SCRIPT), str(file)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd=file.parent,
     )
     if done.returncode != 0:
-        why = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise ReleaseError(
-            f"{path.name} does not load in a process that does not have the job's code: {why[0]}\n"
-            "There is no release. A custom layer needs @keras.saving.register_keras_serializable and its module there; "
-            "a SavedModel does without: --format savedmodel."
-        )
-    return _compared(path, json.loads(done.stdout.splitlines()[-1]), references)
-
-
-def _compared(path: Path, found: Mapping[str, Any], references: References) -> str:
+        why = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise ReleaseError(f"the process that loads {path.name} alone failed: {why[0]}\n{_NO_RELEASE}")
+    found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert not found["trainerd"]
-    if found.get("unknown"):
+    if "load_error" in found:
+        without = " --format savedmodel writes a model that loads without code." if task["format"] == "keras" else ""
         raise ReleaseError(
-            f"{found['unknown']} of the {found['variables']} variables of {path.name} are not those of the checkpoint. "
-            "There is no release."
+            f"{path.name} does not load in a process that does not have the job's code: {found['load_error']}\n"
+            f"{_NO_RELEASE}{without}"
         )
-    said = []
-    if "variables" in found:
-        said.append(f"{found['variables']} variables")
-    if "outputs" in found and references.folder:
-        if not found["outputs"] <= TOLERANCE:
-            raise ReleaseError(
-                f"the outputs of {path.name}, loaded again, differ from the checkpoint's by {found['outputs']:.3g} of "
-                "the largest. There is no release."
-            )
-        said.append(
-            f"outputs, to {found['outputs']:.1g} of the largest" if found["outputs"] else "outputs, bit for bit"
+    if "call_error" in found:
+        raise ReleaseError(
+            f"{path.name} loads, but fails with an example that the model takes: {found['call_error']}\n{_NO_RELEASE}"
         )
+    return found
+
+
+def _require_all(path: Path, form: str, model: Sequence[tuple[str, str]], held: Counter[str]) -> None:
+    """Require that a release holds each variable of the model; of two that are equal, both."""
+    lacking = []
+    for name, content in model:
+        if not held[content]:
+            lacking.append(name)
+        held[content] -= 1
+    _require_none(path, form, lacking, len(model))
+
+
+def _require_none(path: Path, form: str, lacking: Sequence[str], count: int) -> None:
+    if not lacking:
+        return
+    names = ", ".join(lacking[:_NAMED]) + (", …" if len(lacking) > _NAMED else "")
+    other = "" if form == "savedmodel" else " --format savedmodel is another way."
+    raise ReleaseError(
+        f"{path.name} lacks {len(lacking)} of the model's {count} variables: {names}. {_NO_RELEASE}\n"
+        "Make each variable with `add_weight` of a layer, and keep each layer in an attribute whose name does not "
+        f"begin with `_`: Keras writes these.{other}"
+    )
+
+
+def _verify_weights(path: Path, model: Any) -> str:
+    """Load a file of weights into the model, after every element of its variables is changed."""
+    variables = model_variables(model)
+    before = [_value(each) for _, each in variables]
+    try:
+        for (_, each), value in zip(variables, before, strict=True):
+            each.assign(_other(value))
+        model.load_weights(str(path))
+        lacking = [
+            name for (name, each), value in zip(variables, before, strict=True) if digest(_value(each)) != digest(value)
+        ]
+    except Exception as error:
+        raise ReleaseError(f"{path.name} cannot be loaded into the model: {said(error)}\n{_NO_RELEASE}") from error
+    finally:
+        for (_, each), value in zip(variables, before, strict=True):
+            each.assign(value)
+    _require_none(path, "weights", lacking, len(variables))
+    return f"{len(variables)} variables"
+
+
+def _other(value: Any) -> Any:
+    """An array that differs in every element, with values that every type has."""
+    return np.where(value == np.zeros((), value.dtype), 1, 0).astype(value.dtype)
+
+
+def _compare_outputs(path: Path, model: Any, found: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Compare the outputs of a release with the model's for the same inputs."""
+    furthest = None
+    for number in range(found["calls"]):
+        inputs, outputs = next(iter(tf.data.Dataset.load(str(folder / str(number)))))
+        expected = model(inputs, training=False)
+        furthest = max(furthest or 0.0, worst(tf.nest.flatten(expected, expand_composites=True), outputs))
+    if furthest is None:
+        return
+    if not furthest <= TOLERANCE:
+        raise ReleaseError(
+            f"the outputs of {path.name}, loaded again, differ from the checkpoint's by {furthest:.3g} of the largest. "
+            f"{_NO_RELEASE}"
+        )
+    what = "outputs"
+    if "made" in found:
+        what += f" for values that were made, because no example of the job fits its signature ({found['made']})"
+    yield f"{what}, to {furthest:.1g} of the largest" if furthest else f"{what}, bit for bit"
+
+
+def worst(ones: Sequence[Any], others: Sequence[Any]) -> float:
+    """Return the largest difference of two lists of tensors, as a share of the largest number in them."""
+    found = 0.0
+    for one, other in zip(map(np.asarray, ones), map(np.asarray, others), strict=True):
+        if one.shape != other.shape:
+            return math.inf
+        if one.dtype == object:
+            found = max(found, 0.0 if one.tolist() == other.tolist() else math.inf)
+            continue
+        one, other = one.astype(np.float64), other.astype(np.float64)
+        if (np.isnan(one) != np.isnan(other)).any():
+            return math.inf
+        scale = max(1e-6, float(np.nanmax(np.abs(one), initial=0.0)))
+        found = max(found, float(np.nanmax(np.abs(one - other), initial=0.0)) / scale)
+    return found
+
+
+def _compare_figures(path: Path, found: Mapping[str, Any], figures: Mapping[str, float]) -> Iterator[str]:
     for name, value in found.get("figures", {}).items():
-        expected = references.figures.get(name, value)
+        expected = figures.get(name, value)
         if not math.isclose(value, expected, rel_tol=TOLERANCE, abs_tol=1e-6):
             raise ReleaseError(f"{path.name}, loaded again, has {name} {value:g}, and the checkpoint has {expected:g}.")
-        said.append(f"{name} {value:.5g}")
-    return ", ".join(said) or "that it loads"
+        yield f"{name} {value:.5g}"
 
 
-def _save_batches(exportable: Exportable, folder: Path) -> Any:
-    """Save inputs and outputs of the model. Returns the structure of the inputs; None if there are none."""
-    structure = None
+def _save_examples(exportable: Exportable, folder: Path) -> list[str]:
+    """Save inputs that the model takes. Returns the folder of each."""
+    saved = []
     examples = exportable.examples(BATCHES) if exportable.model is not None else []
     for number, inputs in enumerate(examples):
         try:
-            outputs = exportable.model(inputs, training=False)
-        except (ValueError, TypeError, tf.errors.OpError):  # the dataset gives something else than the model takes
-            return None
-        places = iter(range(len(tf.nest.flatten(inputs))))
-        structure = _as_json(tf.nest.map_structure(lambda leaf: next(places), inputs))  # noqa: B023
-        arrays = {f"in_{n}": np.asarray(each) for n, each in enumerate(tf.nest.flatten(inputs))}
-        arrays |= {f"out_{n}": np.asarray(each) for n, each in enumerate(tf.nest.flatten(outputs))}
-        np.savez(folder / f"batch-{number}.npz", **arrays)  # type: ignore[arg-type]
-    return structure
-
-
-def _as_json(structure: Any) -> Any:
-    """A structure of numbers as JSON has it."""
-    if isinstance(structure, Mapping):
-        return {name: _as_json(part) for name, part in structure.items()}
-    return [_as_json(part) for part in structure] if isinstance(structure, list | tuple) else structure
+            exportable.model(inputs, training=False)
+        except Exception:  # the dataset gives something else than the model takes
+            continue
+        path = str(folder / f"example-{number}")
+        tf.data.Dataset.from_tensors(saved_form(inputs)).save(path)
+        saved.append(path)
+    return saved
 
 
 def _save_validation(exportable: Exportable, folder: Path) -> str:

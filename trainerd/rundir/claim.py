@@ -62,6 +62,7 @@ class Claim:
         observers: Sequence[Observer] = (),
         moved: Callable[[], None] = lambda: None,
     ) -> None:
+        rundir.rename_old_files()
         request_files.open_to_group(rundir)
         request_files.consume_save(rundir)
         request_files.consume(rundir.set_request)
@@ -75,8 +76,9 @@ class Claim:
         self._state_file = StateFile(rundir)
         goodput = _since(left, time.time())
         first = State(host=socket.gethostname(), **holder.__dict__, logdir=str(rundir.path), job=job, goodput=goodput)
-        memory = left.memory_bytes if left is not None else 0  # shown where the run is over, and nothing is trained
-        state = before(replace(first, memory_bytes=memory))
+        if left is not None:  # the memory is shown if the run is over; a command may not have read its answer yet
+            first = replace(first, memory_bytes=left.memory_bytes, answers=left.answers)
+        state = before(first)
         self._start = f"{job}, pid {holder.pid}"
         self._started_at: float | None = time.time()  # None once that is noted
         self.reporter = Reporter(state, [self._state_file.observe, self._note, *observers])
@@ -107,6 +109,7 @@ class Claim:
             self._started_at = None
         if kind is not None and not self._is_over:
             run_events.add(self._rundir, kind, state.error or state.ended or "", step=state.step)
+            run_events.flush(self._rundir)  # no later look writes it
         self._is_over = kind is not None
 
     def _follow(self) -> None:
@@ -117,6 +120,7 @@ class Claim:
         """Look where the run directory is, and write what of the state waits to be written."""
         self._place.look()
         self._state_file.flush()
+        run_events.flush(self._rundir, patience=0.0)
 
 
 def _since(left: State | None, now: float) -> Goodput:
@@ -130,13 +134,16 @@ def _since(left: State | None, now: float) -> Goodput:
 
 
 @contextlib.contextmanager
-def claimed(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) -> Iterator[Reporter]:
+def claimed(
+    rundir: RunDirectory, job: str, observers: Sequence[Observer] = (), check: Callable[[], None] = lambda: None
+) -> Iterator[Reporter]:
     """Claim a run directory for this process while the block runs.
 
     Args:
       rundir: the run directory; it is made if it is missing.
       job: what trains there, for `trainerd status`.
       observers: told of every change of the state.
+      check: called with the lock held, before anything is written: it raises if the job may not train there.
 
     Raises:
       InUseError: another process trains there.
@@ -144,6 +151,7 @@ def claimed(rundir: RunDirectory, job: str, observers: Sequence[Observer] = ()) 
     """
     rundir.create()
     with lock.hold(rundir) as held, undone_in_children(held.close):
+        check()
         claim = Claim(held, rundir, job, observers=observers)
         claim.tell_of_leftovers()
         with called_every(FLUSH_SECS, claim.look, name="state"):

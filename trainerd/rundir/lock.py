@@ -7,7 +7,6 @@ given its pid later.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -22,6 +21,7 @@ import msgspec
 
 from trainerd.errors import InUseError, StorageError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.process_identity import is_process, process_identity
 from trainerd.system.regular_files import read_regular
@@ -61,11 +61,17 @@ class Held:
         return [self._file.fileno(), self._folder]
 
     def find_folder(self) -> Path | None:
-        """The present path of the folder of the lock; None if the folder was removed."""
+        """Return the present path of the folder of the lock; None if the folder was removed.
+
+        An error that may pass says nothing: the folder is where it was then, and what is done there fails by itself.
+        """
         for path in (self._path.parent, Path(f"/proc/self/fd/{self._folder}").readlink()):
-            with contextlib.suppress(OSError):
+            try:
                 if os.path.samestat(path.stat(), os.fstat(self._folder)):
                     return path
+            except OSError as error:
+                if error.errno not in safe_paths.MISSING:
+                    return self._path.parent
         return None
 
     def follow(self, folder: Path) -> None:
@@ -79,7 +85,7 @@ class Held:
           Whether there is such a folder. Another process may hold its lock: see `is_in_place`.
         """
         path = folder / self._path.name
-        with contextlib.suppress(OSError), open(path, "a+b", buffering=0, opener=_open_lock) as file:
+        with contextlib.suppress(OSError), FileIO(_open_lock(path), "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size == 0 and self._name:
                 file.write(self._name)
@@ -87,7 +93,7 @@ class Held:
                 os.dup2(descriptor := os.open(folder, _FOLDER), self._folder, inheritable=False)
                 os.close(descriptor)
                 self._path, self._has_settled = path, True
-        return folder.is_dir()
+        return os.path.isdir(folder)  # noqa: PTH112  no error where it may not be looked at
 
     @property
     def is_open(self) -> bool:
@@ -114,7 +120,7 @@ class Held:
         try:
             return self._has_settled or not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
         except OSError as error:
-            return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+            return error.errno in safe_paths.MISSING
 
     def is_in_place(self) -> bool:
         """Whether no other process has named itself in the file that now has the lock's name."""
@@ -139,8 +145,10 @@ _following = threading.Lock()
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def _open_lock(path: str, flags: int) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+def _open_lock(path: Path) -> int:
+    with safe_paths.opened(path.parent) as folder:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        return os.open(path.name, flags, 0o644, dir_fd=folder)
 
 
 @contextlib.contextmanager
@@ -154,7 +162,7 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
     if (own := _held.get(rundir.lock)) is not None and own.is_open:
         raise InUseError(_in_use(rundir, os.getpid()))
     with storage(f"make {rundir.lock}"):
-        descriptor = _open_lock(str(rundir.lock), 0)
+        descriptor = _open_lock(rundir.lock)
     held = Held(rundir.lock, FileIO(descriptor, "r+"))
     with contextlib.closing(held):
         with storage(f"lock {rundir.lock}"):
@@ -183,7 +191,7 @@ def keep_up(rundir: RunDirectory) -> bool:
     with _following:
         where = held.find_folder()
         if where is None:
-            return rundir.path.is_dir() and held.settle_in(rundir.path)
+            return held.settle_in(rundir.path)
         held.follow(where)
         _held[where / rundir.lock.name] = held  # and under the names that it had: others may know it by those
         rundir.path = where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainerd.errors import ConfigError
+from trainerd.system import safe_paths
 from trainerd.system.absolute import absolute
 from trainerd.system.durable_files import storage
 
@@ -78,11 +80,11 @@ class RunDirectory:
     def workers(self) -> list[RunDirectory]:
         """Those of the workers that are not the chief, as far as they are on this machine."""
         folder = self.path / WORKERS
-        try:
-            ranks = sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit())
-        except OSError:
-            return []
-        return [self.worker(rank) for rank in ranks]
+        with contextlib.suppress(OSError):
+            ranks = [int(name) for name in safe_paths.names(folder) if name.isascii() and name.isdecimal()]
+            found = [self.worker(rank) for rank in sorted(ranks)]
+            return [each for each in found if safe_paths.is_folder(each.path)]  # a link may lead to another run
+        return []
 
     @property
     def gathering(self) -> Path:
@@ -130,9 +132,19 @@ class RunDirectory:
         return self.path / ".rollback.json"
 
     @property
+    def rollback_returns(self) -> Path:
+        """The same file when what lies ahead is moved, and checkpoints of the target's line are to return."""
+        return self.path / ".rollback-returns.json"
+
+    @property
     def accept_changes(self) -> Path:
         """Touch it before a start: go on although the dataset is not the one whose position was saved."""
         return self.path / "accept-changes"
+
+    @property
+    def accept_job(self) -> Path:
+        """Touch it before a start: go on although the newest checkpoint is of another job."""
+        return self.path / "accept-job"
 
     @property
     def log(self) -> Path:
@@ -141,8 +153,21 @@ class RunDirectory:
 
     @property
     def events(self) -> Path:
-        """What happened to the run, for `trainerd events`."""
-        return self.path / "events.jsonl"
+        """What happened to the run, for `trainerd events`. A run that version 0.2.0 left has it under the old name."""
+        new, old = self.path / "run-events.jsonl", self.path / "events.jsonl"
+        return old if not os.path.lexists(new) and os.path.lexists(old) else new
+
+    def rename_old_files(self) -> None:
+        """Rename what version 0.2.0 named otherwise. Programs take all that `glob("events*")` finds for event files."""
+        old = self.events
+        with contextlib.suppress(OSError):
+            if old.name == "events.jsonl":
+                old.rename(old.with_name(f"run-{old.name}"))
+
+    @property
+    def writing(self) -> Path:
+        """The file whose flock serializes the writers of small files; see `shared_files.writing`."""
+        return self.path / ".writing"
 
     @property
     def checkpoint_state(self) -> Path:
@@ -212,8 +237,11 @@ class RunDirectory:
 
     def deletions(self) -> list[int]:
         """The steps whose deletion was cut short."""
-        names = [entry.name for entry in self.path.glob(".deleting-*.json") if entry.is_file()]
-        return sorted(int(m[1]) for name in names if (m := re.fullmatch(rf"\.deleting-({_STEP})\.json", name)))
+        matches = (re.fullmatch(rf"\.deleting-({_STEP})\.json", name) for name in self._names())
+        found = sorted(int(match[1]) for match in matches if match)
+        with storage(f"look into {self.path}"):
+            return [step for step in found if safe_paths.is_file(self.deletion(step))]
+        return []
 
     def aside(self, step: int) -> Path:
         """The folder of a step's checkpoint while another one of the same step replaces it."""
@@ -232,10 +260,10 @@ class RunDirectory:
         return self._folders("saving")
 
     def _folders(self, what: str) -> list[Path]:
-        if not self.path.is_dir():
-            return []
-        found = (entry for entry in self.path.glob(f".{what}-*") if re.fullmatch(rf"\.{what}-{_STEP}", entry.name))
-        return sorted(entry for entry in found if entry.is_dir() and not entry.is_symlink())
+        found = [self.path / name for name in self._names() if re.fullmatch(rf"\.{what}-{_STEP}", name)]
+        with storage(f"look into {self.path}"):
+            return [folder for folder in found if safe_paths.is_folder(folder)]
+        return []
 
     def steps(self) -> list[int]:
         """The steps that have a manifest's file, newest first."""
@@ -253,20 +281,18 @@ class RunDirectory:
 
     def _names(self) -> list[str]:
         with storage(f"look into {self.path}", missing_ok=True):
-            return os.listdir(self.path)
+            return safe_paths.names(self.path)
         return []
 
     def foreign_checkpoints(self) -> list[str]:
         """Names of the indexes of TensorFlow checkpoints here that are not of this run: they have no manifest, or a
         name that the store would not give them, such as another basename."""
-        if not self.path.is_dir():
-            return []
-        names = sorted(entry.name for entry in self.path.glob("*.index"))
+        names = [name for name in self._names() if name.endswith(".index")]
         return [name for name in names if not self._is_ours(name.removesuffix(".index"))]
 
     def _is_ours(self, name: str) -> bool:
         step = self.step_of(name)
-        return step is not None and self.manifest(step).exists()
+        return step is not None and safe_paths.exists(self.manifest(step))
 
 
 def url_mistake(path: Path) -> str | None:

@@ -79,10 +79,13 @@ def known() -> list[Known]:
 
 
 def names(paths: Iterable[Path]) -> dict[Path, str]:
-    """A name for each run: as many of the last parts of its path as tell it apart from the others."""
-    suffixes = {path: list(_suffixes(path)) for path in paths}
-    runs_of = Counter(name for each in suffixes.values() for name in set(each))
-    return {path: next(n for n in each if n.startswith("/") or runs_of[n] == 1) for path, each in suffixes.items()}
+    """A name for each run: the last part of its path or, if several runs have that, the whole path.
+
+    No name has a slash but a path: commands take a value with a slash for a path.
+    """
+    runs = list(paths)
+    runs_of = Counter(path.name for path in runs)
+    return {path: path.name if path.name and runs_of[path.name] == 1 else str(path) for path in runs}
 
 
 def find(name: str, paths: Iterable[Path]) -> Path | None:
@@ -106,12 +109,6 @@ def is_called(path: Path, name: str) -> bool:
 
 def _is_folder(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112  no error where it may not be looked at
-
-
-def _suffixes(path: Path) -> Iterable[str]:
-    parts = path.parts[1:] or path.parts
-    yield from ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
-    yield str(path)
 
 
 def _folder() -> Path:

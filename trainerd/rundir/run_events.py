@@ -1,4 +1,4 @@
-"""What happened to a run: a line of JSON for each event, in `events.jsonl` of the run directory.
+"""What happened to a run: a line of JSON for each event, in `run-events.jsonl` of the run directory.
 
 The file is appended to. When it has grown too large, evaluations and bests are dropped, and its older half if that is
 not enough. A line that a kill or a full disk has torn is passed over.
@@ -10,17 +10,21 @@ import contextlib
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.shared_files import writing
 from trainerd.system.durable_files import storage, write_atomic
-from trainerd.system.regular_files import open_to_append, read_regular
+from trainerd.system.regular_files import open_to_append, read_end
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +53,8 @@ class Kind(StrEnum):
 
 
 _FREQUENT = (Kind.EVALUATION, Kind.BEST)  # other files have them too
+_MOST_WAITING = 1000  # events that are kept in memory while they cannot be written
+_PATIENCE_SECS = 2.0
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,14 @@ class Event:
         return asdict(self) | {"kind": str(self.kind)}
 
 
+_guard = threading.Lock()
+_waiting: dict[Path, list[Event]] = {}  # by run directory: what could not be written yet
+
+
 def add(rundir: RunDirectory, kind: Kind, said: str = "", *, step: int | None = None, at: float | None = None) -> None:
-    """Add an event. If it cannot be written, the run goes on all the same.
+    """Add an event. If it cannot be written, the run continues all the same.
+
+    What cannot be written now, as while another process writes the file, waits for the next call or for `flush`.
 
     Args:
       rundir: the run directory.
@@ -84,21 +96,40 @@ def add(rundir: RunDirectory, kind: Kind, said: str = "", *, step: int | None = 
     """
     first = said.partition("\n")[0][:_LONGEST]
     event = Event(time.time() if at is None else at, kind, step, first)
-    try:
-        _append(rundir, json.dumps(event.to_json()).encode(), durable=kind not in _FREQUENT)
-    except OSError as error:
-        log.debug("%s: %s", rundir.events, error)
+    with _guard:
+        _waiting[rundir.path] = [*_waiting.get(rundir.path, []), event][-_MOST_WAITING:]
+    flush(rundir, patience=0.0)
+
+
+def flush(rundir: RunDirectory, patience: float = _PATIENCE_SECS) -> None:
+    """Write the events that wait.
+
+    Args:
+      rundir: the run directory.
+      patience: seconds to wait for another process that writes the file.
+    """
+    with _guard:
+        if not (events := _waiting.get(rundir.path)):
+            return
+        try:
+            with writing(rundir, patience), storage(f"write {rundir.events}"):
+                descriptor = _append(rundir, events)
+        except StorageError as error:
+            log.debug("%s", error)
+            return
+        del _waiting[rundir.path]
+    _make_durable(descriptor, events)
 
 
 def read(rundir: RunDirectory) -> list[Event]:
-    """The events, oldest first.
+    """The events, oldest first; the newest of a file that is larger than this module lets it become.
 
     Raises:
       StorageError: they cannot be read.
     """
     content = b""
     with storage(f"read {rundir.events}", missing_ok=True):
-        content = read_regular(rundir.events)
+        content = read_end(rundir.events)
     return parse(content)[0]
 
 
@@ -127,24 +158,37 @@ def _event(line: bytes) -> Event | None:
     return None
 
 
-def _append(rundir: RunDirectory, line: bytes, *, durable: bool) -> None:
+def _append(rundir: RunDirectory, events: Sequence[Event]) -> int:
+    """Append events, and shorten a file that has grown too large. Returns the descriptor that they were written to."""
     descriptor = open_to_append(rundir.events)
     try:
         found = os.fstat(descriptor)
         is_large, is_own = found.st_size > LIMIT_BYTES, found.st_uid == os.geteuid()
-        if is_large and not is_own and not durable:
-            return  # only its owner can shorten it, and may never train again
-        os.write(descriptor, b"\n" + line)  # in front: what comes after a torn line begins anew
-        if durable:
+        if is_large and not is_own:  # only its owner can shorten it, and may never train again
+            events = [event for event in events if event.kind not in _FREQUENT]
+        lines = [json.dumps(event.to_json()).encode() for event in events]
+        os.write(descriptor, b"".join(b"\n" + line for line in lines))  # in front: a torn line costs no other
+        if is_large and is_own:
+            _shorten(rundir)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make_durable(descriptor: int, events: Sequence[Event]) -> None:
+    """Put the events on disk that no other file has. This takes its time, so the lock is not held any more."""
+    try:
+        if any(event.kind not in _FREQUENT for event in events):
             os.fsync(descriptor)
+    except OSError as error:
+        log.debug("events: %s", error)
     finally:
         os.close(descriptor)
-    if is_large and is_own:
-        _shorten(rundir)
 
 
 def _shorten(rundir: RunDirectory) -> None:
-    lines = read_regular(rundir.events).split(b"\n")
+    lines = read_end(rundir.events).split(b"\n")
     events = [(line, event) for line in lines if (event := _event(line)) is not None]
     kept = [line for line, event in events[:-_NEWEST] if event.kind not in _FREQUENT]
     kept += [line for line, _ in events[-_NEWEST:]]

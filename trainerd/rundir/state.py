@@ -68,12 +68,12 @@ class LastCheckpoint:
 
 @dataclass(frozen=True)
 class Answer:
-    """The reply to a request that came through the `save` file with an id in it.
+    """The reply to requests that have an id.
 
     Attributes:
-      ids: the ids that were in the file.
-      step: the step of the checkpoint that served them; None if the save failed.
-      error: why the save failed, or None.
+      ids: the ids of the requests.
+      step: the step that was saved, or that the run went back to; None if the request failed.
+      error: why it failed, or None.
     """
 
     ids: list[str]
@@ -172,7 +172,7 @@ class State:
       failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
       evaluations: what an Experiment has evaluated; None for what is none.
-      answer: the reply to the last request that had an id.
+      answers: the replies to the last requests that had an id, the newest last.
       goodput: how the time of the run was spent.
       workers: the other workers of the cluster; empty for a run on one machine, and for a worker that is not the chief.
       at: when this was written, in seconds since 1970 (UTC).
@@ -199,10 +199,19 @@ class State:
     logdir: str = ""
     job: str = ""
     evaluations: Evaluations | None = None
-    answer: Answer | None = None
+    answers: list[Answer] = field(default_factory=list)
     goodput: Goodput = field(default_factory=Goodput)
     workers: list[WorkerState] = field(default_factory=list)
     at: float = 0.0
+
+    @property
+    def answer(self) -> Answer | None:
+        """The reply to the last request that had an id; None if there is none."""
+        return self.answers[-1] if self.answers else None
+
+    def answer_to(self, request: str) -> Answer | None:
+        """Return the reply to the request with this id; None if it is not there."""
+        return next((each for each in reversed(self.answers) if request in each.ids), None)
 
     @property
     def eta_secs(self) -> float | None:
@@ -255,6 +264,7 @@ class State:
         """The state as JSON's types. JSON has no NaN and no infinity: they become null."""
         data = asdict(self)
         data["metrics"] = {k: v if math.isfinite(v) else None for k, v in self.metrics.items()}
+        data["answer"] = data["answers"][-1] if self.answers else None
         return data
 
     def write(self, path: Path) -> None:
@@ -309,4 +319,6 @@ def _finite(text: str) -> float:
 
 def _from_json(data: dict[str, Any]) -> State:
     metrics = {name: math.nan if value is None else value for name, value in data["metrics"].items()}
+    if "answers" not in data and data.get("answer"):  # as 0.2.0 wrote it
+        data["answers"] = [data["answer"]]
     return msgspec.convert({**data, "phase": data["phase"], "metrics": metrics}, State)

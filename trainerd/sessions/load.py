@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from trainerd.estimator.run_config import RunConfig
 from trainerd.experiment.specs import TrainSpec
 from trainerd.experiment.train_and_evaluate import TrainAndEvaluate
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
-from trainerd.job.entry import load_job, source_of
+from trainerd.job.entry import load_job
+from trainerd.job.source import source_of
 from trainerd.loop.contract import Session
 from trainerd.managed.host import default_logdir
 from trainerd.sessions.tf1.job_session import GraphJobSession
@@ -24,9 +26,11 @@ from trainerd.workers.engine.engine import Engine
 
 AnyJob = Job | GraphJob | KerasJob
 
-# TensorFlow looks for devices when it is first used, and remarks on those it does not find; better here than
-# among the lines of the run.
-tf.config.list_logical_devices()
+# A job configures TensorFlow at the top of its module or in its function, so nothing here uses TensorFlow before it.
+# If there is no GPU, TensorFlow logs that as an error when it first looks for one: it looks now, while its messages are
+# not shown. If there is one, the job may still choose it with CUDA_VISIBLE_DEVICES, which TensorFlow then reads.
+if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))):
+    tf.config.list_physical_devices()
 
 
 def open_entry(
@@ -61,7 +65,9 @@ def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> S
     return _session_of(job, config, wrap, writes=config.rank == 0, engine=engine)
 
 
-def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -> Session:
+def open_session(
+    config: Config, wrap: Callable[[Job], Job] = lambda job: job, *, trial_steps: int | None = None
+) -> Session:
     """Build the job that the config names, and a session for it, to try it.
 
     Callbacks of a Keras model that write files are left out, since those files belong to the run.
@@ -69,6 +75,7 @@ def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -
     Args:
       config: what to build.
       wrap: maps the job to the one that the session trains; a GraphJob is not mapped.
+      trial_steps: the steps after which an epoch of a Keras model ends, with a validation; None: all of them.
 
     Raises:
       EntryError: the job cannot be had, or cannot be trained; or it is a function that writes its own loop.
@@ -85,7 +92,7 @@ def open_session(config: Config, wrap: Callable[[Job], Job] = lambda job: job) -
             f"entry = {config.entry!r} is a function that takes the Supervisor: what it does is only known when it "
             "runs, so it cannot be tried. Try it with a short `max_steps` and another `logdir`."
         )
-    return _session_of(job, config, wrap, writes=False)
+    return _session_of(job, config, wrap, writes=False, trial_steps=trial_steps)
 
 
 def _load(config: Config) -> AnyJob | Program | Scheduled:
@@ -130,9 +137,10 @@ def _session_of(
     wrap: Callable[[Job], Job] = lambda job: job,
     *,
     writes: bool = True,
+    trial_steps: int | None = None,
     engine: Engine | None = None,
 ) -> Session:
-    source = source_of(config.entry)
+    source = source_of(config.entry, config.folder)
     if isinstance(job, GraphJob):
         return GraphJobSession(job, stop_on_nan=config.stop_on_nan, repeats=config.deterministic, source=source)
     options: dict[str, Any] = {
@@ -145,5 +153,6 @@ def _session_of(
     if isinstance(job, KerasJob):
         from trainerd.sessions.keras.job_session import KerasJobSession  # Keras is imported where it is used
 
-        return KerasJobSession(job, wrap=wrap, writes=writes, **options)
+        options |= {"writes": writes, "trial_steps": trial_steps, "max_steps": config.max_steps}
+        return KerasJobSession(job, wrap=wrap, **options)
     return FunctionSession(wrap(job), **options)

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -18,8 +19,12 @@ import psutil
 import xxhash
 
 from trainerd.errors import StorageError
+from trainerd.system import safe_paths
+from trainerd.system.regular_files import open_to_read
 
+TEMPORARY = ".tmp"  # how the names of files end that are not written yet
 _CHUNK = 1 << 20
+_NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on some file systems of a network
 _PERMISSION = (
     "Give this user permission there, or choose another `logdir`; for the run of a unit, which has a user of its own, "
     "use sudo."
@@ -73,20 +78,21 @@ def is_damage(error: OSError) -> bool:
 
 def fsync_file(path: Path) -> None:
     """Put a file's content on disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open_to_read(path) as file:
+        os.fsync(file.fileno())
 
 
 def fsync_directory(path: Path) -> None:
     """Put a directory's entries on disk: a rename is durable only after this."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with safe_paths.opened(path) as folder:
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _NO_FSYNC:
+                raise
+        finally:
+            os.close(descriptor)
 
 
 def write_durable(path: Path, content: bytes) -> None:
@@ -107,18 +113,19 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: b
         content back, and a reader still never sees a part.
       for_all: whether other users may read it, whatever the umask.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{TEMPORARY}")
     try:
-        if durable:
-            write_durable(temporary, content)
-        else:
-            with open_new(temporary) as file:
-                file.write(content)
-        if for_all:
-            temporary.chmod(0o644)
-        temporary.replace(path)
+        with open_new(temporary) as file:
+            file.write(content)
+            if for_all:
+                os.fchmod(file.fileno(), 0o644)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        safe_paths.rename(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            safe_paths.remove(temporary)
         raise
     if durable:
         fsync_directory(path.parent)
@@ -130,8 +137,11 @@ def open_new(path: Path) -> IO[bytes]:
     Raises:
       OSError: it cannot be made.
     """
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb")
+    with safe_paths.opened(path.parent) as folder:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return os.fdopen(os.open(path.name, flags, 0o666, dir_fd=folder), "wb")
 
 
 def free_bytes(path: Path) -> int:
@@ -153,8 +163,8 @@ def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
     """
     digest, buffer = xxhash.xxh3_128(), bytearray(_CHUNK)
     view = memoryview(buffer)
-    with path.open("rb", buffering=0) as file:
-        while size := file.readinto(buffer):
+    with open_to_read(path) as file:
+        while size := file.readinto(buffer):  # type: ignore[attr-defined]  # it is a BufferedReader
             digest.update(view[:size])
             moved(size)
     return digest.hexdigest()

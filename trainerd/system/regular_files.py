@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 from typing import IO
 
+from trainerd.system import safe_paths
 from trainerd.text import size as size_text
 
 MIB = 1 << 20
@@ -48,56 +49,62 @@ def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
         os.close(descriptor)
 
 
+def read_end(path: Path, limit: int = MIB) -> bytes:
+    """Return the last bytes of a regular file, `limit` at most; see `read_regular`."""
+    with open_to_read(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+        return file.read(limit)
+
+
 def open_to_read(path: Path) -> IO[bytes]:
     """Open a regular file for reading; see `read_regular`."""
     return os.fdopen(_opened(path, os.O_RDONLY), "rb")
 
 
-def open_to_append(path: Path) -> int:
+def open_to_append(path: Path, mode: int = 0o644) -> int:
     """Open a regular file for appending, and make it if it is missing. Returns its descriptor.
 
     Raises:
       OSError: as `read_regular`; EMLINK for a file with a second name in another user's folder.
     """
-    descriptor = _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    if os.fstat(descriptor).st_nlink > 1 and path.parent.stat().st_uid != os.geteuid():
-        os.close(descriptor)
-        raise OSError(errno.EMLINK, "it is a link to a file that has another name", str(path))
-    return descriptor
+    return _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
 
 
-def _opened(path: Path, flags: int) -> int:
-    try:
-        descriptor = os.open(path, flags | _FLAGS, 0o644)
-    except OSError as error:
-        raise _named(error, path) from error
-    try:
-        _require_sound(os.fstat(descriptor), path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+def _opened(path: Path, flags: int, mode: int = 0o644) -> int:
+    with safe_paths.opened(path.parent) as folder:
+        try:
+            descriptor = os.open(path.name, flags | _FLAGS, mode, dir_fd=folder)
+        except OSError as error:
+            raise _named(error, path, folder) from error
+        try:
+            _require_sound(os.fstat(descriptor), os.fstat(folder), path, is_written=flags & os.O_WRONLY != 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
 
-def _named(error: OSError, path: Path) -> OSError:
+def _named(error: OSError, path: Path, folder: int) -> OSError:
     """The same error of `open`, with what is there if that is what is wrong."""
-    if error.errno == errno.ELOOP and path.is_symlink():
+    if error.errno not in (errno.ELOOP, errno.ENXIO):
+        return OSError(error.errno, error.strerror, str(path))
+    found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
         return OSError(errno.ELOOP, "it is a symbolic link, which is not followed", str(path))
-    if error.errno == errno.ENXIO:  # a FIFO that nobody reads, a socket
-        return OSError(errno.ENXIO, f"it is {_kind(path.lstat())}, and no regular file", str(path))
-    return error
+    return OSError(error.errno, f"it is {_kind(found)}, and no regular file", str(path))  # a FIFO without a reader
 
 
-def _require_sound(found: os.stat_result, path: Path) -> None:
+def _require_sound(found: os.stat_result, folder: os.stat_result, path: Path, *, is_written: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
         code = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.ENXIO
         raise OSError(code, f"it is {_kind(found)}, and no regular file", str(path))
-    folder = path.parent.stat()
     is_shared = folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if not is_shared and found.st_uid not in (0, os.geteuid(), folder.st_uid):
         raise OSError(
             errno.EPERM, f"it belongs to uid {found.st_uid}, and its folder to uid {folder.st_uid}", str(path)
         )
+    if is_written and found.st_nlink > 1 and folder.st_uid != os.geteuid():
+        raise OSError(errno.EMLINK, "it is a link to a file that has another name", str(path))
 
 
 def _kind(found: os.stat_result) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainerd.errors import NotRunningError, UsageError
@@ -13,15 +15,25 @@ from trainerd.rundir.request_files import append
 ASKED = ("save", "pause")
 
 
-def ask(rundir: RunDirectory, what: str) -> int:
+@dataclass(frozen=True)
+class Asked:
+    """What was asked of a process.
+
+    Attributes:
+      pid: the process; that of a worker, if only workers that are not the chief are on this machine.
+      id: of the request, under which the run's state has the answer; empty for a pause, whose answer is its end.
+    """
+
+    pid: int
+    id: str
+
+
+def ask(rundir: RunDirectory, what: str) -> Asked:
     """Ask the process that trains a run for a checkpoint or a pause. It answers at its next step.
 
     Args:
       rundir: the run directory.
       what: "save" or "pause".
-
-    Returns:
-      The pid of that process; that of a worker, where only workers of the run that are not the chief are here.
 
     Raises:
       UsageError: nobody can be asked for that.
@@ -32,8 +44,10 @@ def ask(rundir: RunDirectory, what: str) -> int:
         raise UsageError(f"a run is asked for {' or '.join(ASKED)}, and not for {what!r}.")
     for place in (rundir, *rundir.workers()):
         if (holder := read_holder(place)) is not None:
-            append(_folder(place) / (place.save if what == "save" else place.pause).name, "")
-            return holder.pid
+            asked = Asked(holder.pid, uuid.uuid4().hex if what == "save" else "")
+            path = place.save if what == "save" else place.pause
+            append(_folder(place) / path.name, f"{asked.id}\n" if asked.id else "")
+            return asked
     raise NotRunningError(f"nothing trains in {rundir.path}: there is nothing to {what}.")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
-from trainerd.system.regular_files import read_regular
+from trainerd.system.regular_files import MIB, open_to_read
 
 
 class EventReader:
@@ -26,7 +28,7 @@ class EventReader:
     def __init__(self, rundir: RunDirectory) -> None:
         self.events: tuple[Event, ...] = ()
         self.counts: Counter[str] = Counter()
-        self._path = rundir.events
+        self._rundir = rundir
         self._inode = self._offset = 0
 
     def look(self) -> None:
@@ -35,20 +37,23 @@ class EventReader:
         Raises:
           StorageError: it cannot be read.
         """
-        with storage(f"read {self._path}", missing_ok=True):
-            found = self._path.lstat()
-            if (found.st_ino, found.st_size) == (self._inode, self._offset):
-                return
-            is_longer = found.st_ino == self._inode and found.st_size > self._offset
-            self._read(self._offset if is_longer else 0)
-            self._inode = found.st_ino
-            return
-        self.events, self._inode, self._offset = (), 0, 0
+        path = self._rundir.events
+        with storage(f"read {path}"):
+            found = safe_paths.lstat(path)
+            if found is None:
+                self.events, self._inode, self._offset = (), 0, 0
+            elif (found.st_ino, found.st_size) != (self._inode, self._offset):
+                is_longer = found.st_ino == self._inode and found.st_size > self._offset
+                self._read(path, self._offset if is_longer else 0, found.st_size)
+                self._inode = found.st_ino
 
-    def _read(self, start: int) -> None:
-        content = read_regular(self._path, start=start)
-        events, length = run_events.parse(content)
-        known = self.events if start else ()
-        new = Counter(events) - Counter(() if start else self.events)
+    def _read(self, path: Path, known_to: int, size: int) -> None:
+        """Read from where the last look ended; the end alone of a file that has grown by more than is read at once."""
+        start = max(known_to, size - MIB)
+        with open_to_read(path) as file:
+            file.seek(start)
+            events, length = run_events.parse(file.read(MIB))
+        known = self.events if known_to else ()
+        new = Counter(events) - Counter(() if known_to else self.events)
         self.counts.update(str(event.kind) for event in new.elements())
         self.events, self._offset = (*known, *events), start + length

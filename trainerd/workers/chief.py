@@ -137,10 +137,10 @@ class Chief:
         """Tell the others of the run: they show it as theirs. An observer of the state."""
         now = self._timer()
         before = self._told
-        is_news = before is None or (state.phase, state.last_checkpoint, state.answer) != (
+        is_news = before is None or (state.phase, state.last_checkpoint, state.answers) != (
             before.phase,
             before.last_checkpoint,
-            before.answer,
+            before.answers,
         )
         if is_news or now - self._told_at >= STATE_SECS:
             self._told_at, self._told = now, state

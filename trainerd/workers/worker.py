@@ -152,7 +152,7 @@ class Worker:
 
     def _show(self, state: Message) -> None:
         """Show the run as the chief sees it."""
-        last, answer = state["last_checkpoint"], state["answer"]
+        last = state["last_checkpoint"]
         self._reporter.update(
             phase=Phase(state["phase"]),
             step=state["step"],
@@ -161,5 +161,5 @@ class Worker:
             steps_per_sec=state["steps_per_sec"],
             last_checkpoint=LastCheckpoint(**last) if last else None,
             saving=state["saving"],
-            answer=Answer(**answer) if answer else None,
+            answers=[Answer(**each) for each in state["answers"]],
         )

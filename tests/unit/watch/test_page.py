@@ -219,7 +219,9 @@ def test_a_button_asks_through_a_file(trained: RunDirectory, runs: Runs, what: s
     answer = client(runs).post(f"/run/trained/{what}", **{**ASKED, "headers": {"X-Trainerd": "1", **headers}})
     assert answer.status_code == 200 and re.fullmatch(rf"asked process \d+ to {what}", said(answer)["said"])
     file = trained.save if what == "save" else trained.pause
-    assert file.read_bytes() == b"" and {trained.save, trained.pause} - {file} and file.stat().st_mode & 0o777 == 0o644
+    request = said(answer)["id"]
+    assert bool(request) == (what == "save") and file.read_text() == (f"{request}\n" if request else "")
+    assert {trained.save, trained.pause} - {file} and file.stat().st_mode & 0o777 == 0o644
 
 
 def test_what_cannot_be_asked_for_is_said(trained: RunDirectory, make_run: MakeRun, runs: Runs) -> None:

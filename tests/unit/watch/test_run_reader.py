@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from trainerd.history.story import Kind
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
-from trainerd.system.regular_files import MIB, read_regular
+from trainerd.system.regular_files import MIB, open_to_read, read_regular
 from trainerd.watch.run_reader import Runs
 
 
@@ -61,9 +62,13 @@ def test_a_file_is_read_again_only_when_it_has_changed(
         reads.append(path)
         return read_regular(path, limit, start=start)
 
+    def opening(path: Path) -> IO[bytes]:
+        reads.append(path)
+        return open_to_read(path)
+
     run_events.add(rundir, run_events.Kind.PAUSE)
     monkeypatch.setattr("trainerd.rundir.state.read_regular", noting)
-    monkeypatch.setattr("trainerd.watch.event_reader.read_regular", noting)
+    monkeypatch.setattr("trainerd.watch.event_reader.open_to_read", opening)
     for _ in range(3):
         runs.look()
     assert reads == [rundir.state, rundir.events]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,34 @@ import tensorflow as tf
 
 from trainerd.errors import EntryError
 
+log = logging.getLogger(__name__)
+
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
-_METRICS, _SEEDS = "/.METRICS", "/.SEEDS"  # no attribute and no key of a dict gets such a name: see escaped
+# No attribute and no key of a dict gets such a name: see escaped.
+_METRICS, _SEEDS, _INNER, _INNER_OF_METRICS = "/.METRICS", "/.SEEDS", "/.INNER", "/.INNER.METRICS"
 # Where Keras lists once more what the program has under a name of its own, which is what stays the same.
 _LISTED_AGAIN = ("_trainable_variables", "_non_trainable_variables", "_layers", "_metrics", "_seed_generators")
+_SHOWN = 5  # names in a message
 _LONG = 1000  # elements of a list, such as a vocabulary, of which the first tells what the others are
 _PLAIN = (str, bytes, int, float, type(None), np.ndarray)
+_Parts = Sequence[tuple[str, Any]]  # an owner first, and what `_walk` finds in it
+# What Keras calls in a step and does not track as it tracks a layer: not each variable in it is among its `variables`.
+_NOT_LAYERS = (
+    keras.metrics.Metric
+    | keras.optimizers.Optimizer
+    | keras.losses.Loss
+    | keras.optimizers.schedules.LearningRateSchedule
+    | keras.regularizers.Regularizer
+    | keras.constraints.Constraint
+)
 
 
 def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
     """The variables that `tf.train.Checkpoint` does not find in Keras models.
 
     Those are seed generators and metrics, without which a model with dropout would go on with other random numbers than
-    the run that was not interrupted; and all that stands in a list or a dict of a model: layers, optimizers, and more.
+    the run that was not interrupted; all that stands in a list or a dict of a model: layers, optimizers, and more; and
+    each variable that a metric, an optimizer, a loss, or the like has in an attribute of its own.
     They are in the file beside what the object graph names, so that `Checkpoint.read` finds all that it expects.
 
     Args:
@@ -65,7 +81,12 @@ def part_of(key: str) -> str:
 
 def is_of_metrics(key: str) -> bool:
     """Whether a hidden variable is a metric's, which an epoch begins anew."""
-    return part_of(key).endswith(_METRICS)
+    return part_of(key).endswith((_METRICS, _INNER_OF_METRICS))
+
+
+def is_inner(key: str) -> bool:
+    """Whether a hidden variable is an attribute of a metric, an optimizer, or the like: older checkpoints lack it."""
+    return f"{_INNER}/" in key or f"{_INNER_OF_METRICS}/" in key
 
 
 def is_of_seeds(key: str) -> bool:
@@ -93,15 +114,18 @@ def _kind(optimizer: Any) -> str:
 
 def _hidden(state: Any, taken: set[int]) -> Iterator[tuple[str, Any]]:
     """Those of a state, but for what is `taken` already: parts may know one another."""
-    for name, owner in _owners(state, "hidden", set()):
-        for key, variable in _not_listed(name, owner):
-            if identity(variable) not in taken:
-                taken.add(identity(variable))
-                yield f"{key}/{VALUE}", variable
+    owners = [(name, list(_walk(owner))) for name, owner in _owners(state, "hidden", set())]
+    for find in (_not_listed, _inner):
+        for name, parts in owners:
+            for key, variable in find(name, parts):
+                if identity(variable) not in taken:
+                    taken.add(identity(variable))
+                    yield f"{key}/{VALUE}", variable
 
 
-def _not_listed(name: str, owner: Any) -> Iterator[tuple[str, Any]]:
+def _not_listed(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
     """The variables of an owner of which it is not sure that they are found, by their keys in a checkpoint."""
+    _, owner = parts[0]
     if isinstance(owner, keras.metrics.Metric):
         yield from _numbered(f"{name}{_METRICS}", owner.variables)
     elif isinstance(owner, keras.random.SeedGenerator):
@@ -114,7 +138,27 @@ def _not_listed(name: str, owner: Any) -> Iterator[tuple[str, Any]]:
         weights = {identity(each) for each in owner.weights}
         yield from _numbered(f"{name}{_SEEDS}", (each for each in seeds if identity(each) not in weights))
         yield from _numbered(f"{name}{_METRICS}", metrics.values())
-        yield from ((f"{name}/{path}", variable) for path, variable in _within(owner))
+        yield from ((f"{name}/{path}", variable) for path, variable in _within(parts))
+
+
+def _inner(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
+    """The variables in metrics, optimizers, losses, and the like of an owner, by their keys in a checkpoint.
+
+    Those of metrics are numbered: a compiled metric stands in objects of Keras whose attributes have private names.
+    """
+    of_metrics: dict[int, Any] = {}
+    for path, part in parts:
+        if isinstance(part, _NOT_LAYERS):
+            where = f"{name}/{path}".rstrip("/") + _INNER
+            inside = list(_walk(part, _contents_beside_layers))
+            found = [each for inner, held in inside for each in _variables_of(f"{where}/{inner}", held)]
+            if isinstance(part, keras.metrics.Metric):
+                metrics = [held for _, held in inside if isinstance(held, keras.metrics.Metric)]
+                listed = {identity(variable) for metric in metrics for variable in metric.variables}
+                of_metrics |= {identity(each): each for _, each in found if identity(each) not in listed}
+            else:
+                yield from found
+    yield from _numbered(f"{name}{_INNER_OF_METRICS}", of_metrics.values())
 
 
 def _owners(state: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
@@ -138,21 +182,34 @@ def _numbered(name: str, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     return ((f"{name}/{index}", variable) for index, variable in enumerate(variables))
 
 
-def _within(model: Any) -> Iterator[tuple[str, Any]]:
+def _within(parts: _Parts) -> Iterator[tuple[str, Any]]:
     """The variables in a model's attributes, and in the lists and dicts that those are, by where they stand."""
-    for path, part in _walk(model):
-        if isinstance(part, tf.Variable | keras.Variable):
-            yield path, part
-        elif isinstance(part, tf.random.Generator | keras.random.SeedGenerator):
-            yield f"{path}/state", part.state
-        elif isinstance(part, keras.metrics.Metric):  # of a compiled model within this one, for one
+    for path, part in parts:
+        if isinstance(part, keras.metrics.Metric):  # of a compiled model within this one, for one
             yield from _numbered(f"{path}{_METRICS}", part.variables)
-        elif isinstance(part, keras.optimizers.Optimizer | tf.Module):
+        elif isinstance(part, keras.optimizers.Optimizer):
             yield from _numbered(path, part.variables)
+        else:
+            yield from _variables_of(path, part)
 
 
-def _walk(model: Any) -> Iterator[tuple[str, Any]]:
-    """It, and what is in its attributes, and in the lists and dicts that those are, by where it stands."""
+def _variables_of(path: str, part: Any) -> Iterator[tuple[str, Any]]:
+    """The variables of something that is one, or has some, by where they stand."""
+    if isinstance(part, tf.Variable | keras.Variable):
+        yield path, part
+    elif isinstance(part, tf.random.Generator | keras.random.SeedGenerator):
+        yield f"{path}/state", part.state
+    elif isinstance(part, tf.Module):
+        yield from _numbered(path, part.variables)
+
+
+def _walk(model: Any, contents: Callable[[Any], Iterable[tuple[str, Any]]] | None = None) -> Iterator[tuple[str, Any]]:
+    """It, and what is in its attributes, and in the lists and dicts that those are, by where it stands.
+
+    Args:
+      model: where to begin.
+      contents: what is in a part, by its name. Default: `_contents`.
+    """
     left, seen = [("", model)], set()
     while left:
         path, part = left.pop()
@@ -160,20 +217,36 @@ def _walk(model: Any) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(part))
         yield path, part
-        left += reversed([(f"{path}/{name}".lstrip("/"), each) for name, each in _contents(part)])
+        left += reversed([(f"{path}/{name}".lstrip("/"), each) for name, each in (contents or _contents)(part)])
 
 
 def _contents(part: Any) -> Iterable[tuple[str, Any]]:
     """What may hold variables, by its name: in a list, a dict, or the attributes of a layer."""
+    if isinstance(part, keras.layers.Layer):
+        named = sorted(vars(part), key=lambda name: name in _LISTED_AGAIN or name.startswith("_self_"))
+        return ((name, vars(part)[name]) for name in named if not isinstance(vars(part)[name], _PLAIN))
+    return _elements(part)
+
+
+def _contents_beside_layers(part: Any) -> Iterable[tuple[str, Any]]:
+    """What may hold variables, by its name: in a list, a dict, or the attributes of what is not a layer.
+
+    A layer that one of these refers to is not part of it, nor are the variables that an optimizer trains.
+    """
+    if isinstance(part, _NOT_LAYERS):
+        named = [name for name in vars(part) if name not in _LISTED_AGAIN and not name.startswith("_self_")]
+        return ((name, vars(part)[name]) for name in named if not isinstance(vars(part)[name], _PLAIN))
+    return _elements(part)
+
+
+def _elements(part: Any) -> Iterable[tuple[str, Any]]:
+    """What may hold variables in a list or a dict, by its place or key."""
     if isinstance(part, list | tuple):
         if len(part) > _LONG and isinstance(part[0], _PLAIN):
             return ()
         return ((str(index), each) for index, each in enumerate(part) if not isinstance(each, _PLAIN))
     if isinstance(part, dict):
         return ((escaped(name), each) for name, each in part.items() if not isinstance(each, _PLAIN))
-    if isinstance(part, keras.layers.Layer):
-        named = sorted(vars(part), key=lambda name: name in _LISTED_AGAIN or name.startswith("_self_"))
-        return ((name, vars(part)[name]) for name in named if not isinstance(vars(part)[name], _PLAIN))
     return ()
 
 
@@ -201,10 +274,25 @@ def restore_hidden(prefix: Path, hidden: Mapping[str, Any]) -> None:
       KeyError: the checkpoint has others.
     """
     stored = stored_hidden(prefix)
-    if set(stored) != set(hidden):
+    missing = hidden.keys() - stored.keys()
+    if stored.keys() - hidden.keys() or not all(map(is_inner, missing)):
         raise KeyError(f"the checkpoint has {sorted(stored)}, the job has {sorted(hidden)}")
-    for key, variable in hidden.items():
-        variable.assign(stored[key])
+    warn_of_missing(missing)
+    for key in hidden.keys() - missing:
+        hidden[key].assign(stored[key])
+
+
+def warn_of_missing(keys: Collection[str]) -> None:
+    """Warn of variables that a checkpoint has no values for."""
+    if keys:
+        names = ", ".join(key.removesuffix(f"/{VALUE}") for key in sorted(keys)[:_SHOWN])
+        log.warning(
+            "the checkpoint has no values for %d variables of metrics, optimizers or losses: %s. They keep their "
+            "initial values. trainerd 0.2.0 did not save them",
+            len(keys),
+            names,
+            extra={"event": "hidden"},
+        )
 
 
 def stored_hidden(prefix: Path) -> dict[str, Any]:

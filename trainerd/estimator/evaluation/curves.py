@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from trainerd.estimator.evaluation.graph import GLOBAL_STEP
 
@@ -29,12 +30,7 @@ class EvaluationWriter:
         for name, value in sorted(metrics.items()):
             if name == GLOBAL_STEP or value is None:
                 continue
-            if isinstance(value, bytes):  # a summary that the model has made
-                summary.MergeFromString(value)
-            elif np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
-                summary.value.add(tag=name, simple_value=float(value))
-            else:
-                tf1.logging.warning("Skipping summary for %s, must be a number, a summary or None.", name)
+            _add(summary, name, value)
         writer.add_summary(summary, step)
         if checkpoint_path:
             text = tf.make_tensor_proto(f"step {step}: {checkpoint_path}", dtype=tf.string)
@@ -43,3 +39,22 @@ class EvaluationWriter:
             with_path.value.add(tag="checkpoint_path/text_summary", metadata=about, tensor=text)
             writer.add_summary(with_path, step)
         writer.flush()
+
+
+def _add(summary: Any, name: str, value: Any) -> None:
+    """Add a metric to a summary, under the tags that TensorFlow gives it."""
+    if isinstance(value, bytes):  # a summary that the model has made
+        try:
+            made = tf1.Summary.FromString(value)
+        except DecodeError:
+            tf1.logging.warning("Skipping summary for %s, cannot parse string to Summary.", name)
+            return
+        for number, each in enumerate(made.value):
+            each.tag = f"{name}/{number}"
+        summary.value.extend(made.value)
+    elif isinstance(value, np.ndarray):
+        summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(value))
+    elif isinstance(value, int | float | np.number):
+        summary.value.add(tag=name, simple_value=float(value))
+    else:
+        tf1.logging.warning("Skipping summary for %s, must be a number, an array, a summary or None.", name)

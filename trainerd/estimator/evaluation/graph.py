@@ -59,7 +59,7 @@ class EvaluationGraph:
         self._master = self._config.evaluation_master or ""
         self._kept: KeptSession | None = None
         is_plain = self._spec.scaffold.local_init_op is None  # its own may do anything
-        if is_plain and can_be_kept(self._graph, [self._update, *self._values.values()]):
+        if is_plain and can_be_kept(self._graph, [self._update, *tf.nest.flatten(self._values)]):
             self._kept = KeptSession(self._scaffold, self._master, self._config.session_config)
         self.has_hooks = bool(self._spec.evaluation_hooks)
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 tf1 = tf.compat.v1
 
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+_SINGLE = "input"  # the name of a single tensor that is fed, which clients of a server know
 
 
 class _Fields(NamedTuple):
@@ -24,7 +25,7 @@ class ServingInputReceiver(_Fields):
     Args:
       features: a tensor, or a dict of name to tensor, that the model_fn gets. A single one is put into a dict under
         "feature".
-      receiver_tensors: a tensor, or a dict of name to tensor, that is fed.
+      receiver_tensors: a tensor, or a dict of name to tensor, that is fed. A single one is named "input".
       receiver_tensors_alternatives: name to other tensors that can be fed in their place.
 
     Raises:
@@ -32,7 +33,7 @@ class ServingInputReceiver(_Fields):
     """
 
     def __new__(cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None) -> Self:
-        fed = _checked(receiver_tensors, "receiver_tensor", "receiver_tensor")
+        fed = _checked(receiver_tensors, "receiver_tensor", _SINGLE)
         return super().__new__(
             cls, _checked(features, "feature", "feature"), fed, _alternatives(receiver_tensors_alternatives)
         )
@@ -83,9 +84,9 @@ def build_raw_serving_input_receiver_fn(
     def serving_input_receiver_fn() -> ServingInputReceiver:
         fed = {}
         for name, value in features.items():
-            shape = tf.TensorShape(value.shape).as_list()
-            if shape:
-                shape[0] = default_batch_size
+            shape = tf.TensorShape(value.shape)
+            if shape.rank:  # not unknown, and no scalar
+                shape = [default_batch_size, *shape[1:]]
             fed[name] = tf1.placeholder(value.dtype, shape, _op_name(value, name))
         return ServingInputReceiver(fed, fed)
 
@@ -117,4 +118,4 @@ def _alternatives(given: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(given, dict):
         raise ValueError(f"receiver_tensors_alternatives must be a dict: {given}.")
-    return {name: _checked(value, "receiver_tensors_alternative", "receiver_tensor") for name, value in given.items()}
+    return {name: _checked(value, "receiver_tensors_alternative", _SINGLE) for name, value in given.items()}

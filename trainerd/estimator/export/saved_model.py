@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.format.os_errors import is_disk_full
 from trainerd.checkpoints.manifest import FileRecord
-from trainerd.errors import StorageError
+from trainerd.errors import StorageError, UsageError
 from trainerd.estimator.checkpoints import require_fit
 from trainerd.estimator.export.outputs import signatures
 from trainerd.estimator.graph.blueprint import Blueprint
@@ -93,13 +93,11 @@ def write_below(
     """
     with storage(f"write an export in {base}"):
         base.mkdir(parents=True, exist_ok=True)
-        folder = _new_folder(base)
-        with staged(folder) as staging, _disk_errors(base):
+        with staged(base / "export") as staging, _disk_errors(base):
             write(staging)
             _add_extras(staging, assets_extra or {})
             describe(staging, prefix)
-            put_in_place(staging, folder)
-    return folder
+            return _name_by_time(staging, base)
 
 
 def _add_extras(folder: Path, extras: Mapping[str, str]) -> None:
@@ -144,10 +142,14 @@ def keep_newest(base: Path, count: int | None) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _new_folder(base: Path) -> Path:
-    """A name by the time, later than those that are there."""
-    names = [int(path.name) for path in exports_in(base)]
-    return base / f"{max([int(time.time()), *(name + 1 for name in names)]):0{_DIGITS}d}"
+def _name_by_time(staging: Path, base: Path) -> Path:
+    """Put an export in place under a name by the time, later than those that are there."""
+    while True:
+        names = [int(path.name) for path in exports_in(base)]
+        folder = base / f"{max([int(time.time()), *(name + 1 for name in names)]):0{_DIGITS}d}"
+        with contextlib.suppress(UsageError):  # another export has just taken the name
+            put_in_place(staging, folder)
+            return folder
 
 
 def _restore(saver: Any, session: Any, prefix: str) -> None:

@@ -131,7 +131,7 @@ class JobEstimator(BaseEstimator):
         """
         if experimental_mode != ModeKeys.PREDICT:
             raise ValueError(f"experimental_mode {experimental_mode!r}: only ModeKeys.PREDICT can be exported.")
-        path = checkpoint_path or self._required_checkpoint()
+        path = checkpoint_path or self._checkpoint_to_export()
         require_whole(path)
         with loaded(self._job.state, path):
             folder = write_below(Path(os.fsdecode(export_dir_base)), path, self._export, assets_extra)

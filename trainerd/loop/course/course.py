@@ -100,7 +100,7 @@ class Course:
         Raises:
           DataError: the checkpoint does not fit the job.
           JobError: the state of this boundary must not be saved.
-          StorageError: the rollback was begun and could not be finished: the next start finishes it.
+          StorageError: the rollback failed and could not be undone: the next start finishes it.
         """
         ids = list[str]()
         try:
@@ -108,29 +108,42 @@ class Course:
             if request is None:
                 return None
             ids = [request.id] * bool(request.id)
+            if ids and not self._checkpointer.answers.take(ids):
+                return self._served_before(request)
             rollback.require_target(self._rundir, request.target)
             self._store.keep_for_now(request.target.step if request.target.line is None else None)
             self._checkpointer.finish(self._model, "rollback", is_last=False)
             if self._session is None:
                 log.info("the next start goes back to %s", request.target, extra={"event": "rollback"})
-                self._checkpointer.answer(ids, request.target.step, None)
+                self._checkpointer.answers.give(ids, request.target.step, None)
                 return outcome.going_back(str(request.target))
-            decided = rollback.decide(self._rundir, request.target, self._clock())
+            found = rollback.go_back(self._rundir, self._store, request, self._clock())
         except (UsageError, StorageError) as error:
             self._store.keep_for_now(None)
+            if rollback.is_under_way(self._rundir):
+                raise
             rollback.withdraw(self._rundir)
             self._refuse(_NOT_BACK, ids, error)
             return None
-        self._go_on_from(rollback.carry_out(self._rundir, self._store, decided))
+        self._go_on_from(found)
         self._store.keep_for_now(None)
         self._reporter.unwarn(_NOT_BACK)
-        self._checkpointer.answer(ids, request.target.step, None)
+        self._checkpointer.answers.give(ids, request.target.step, None)
+        return None
+
+    def _served_before(self, request: rollback.Request) -> Outcome | None:
+        """A request has come twice: its command saw no answer. Returns as `go_back` does."""
+        if self._session is None:
+            return outcome.going_back(str(request.target))
+        rollback.withdraw(self._rundir)
         return None
 
     def set_numbers(self) -> None:
         """Set the numbers that the file `set` names, and make a checkpoint of that."""
         for request in set_requests.take(self._rundir):
             ids = [request.id] * bool(request.id)
+            if ids and not self._checkpointer.answers.take(ids):
+                continue
             try:
                 changes = [self._set(name, value, request) for name, value in request.values.items()]
             except UsageError as error:
@@ -167,7 +180,7 @@ class Course:
         self._reporter.unwarn(what)
         if not ids:  # else who asked is told
             self._reporter.warn(f"{what}: {error}")
-        self._checkpointer.answer(ids, None, str(error))
+        self._checkpointer.answers.give(ids, None, str(error))
 
     # ------------------------------------------------------------------ what trouble asks for
 

@@ -28,15 +28,16 @@ _HEARD_SECS = 10.0  # in which a signal is heard of, on the busiest machine
 _PARTS = 4  # of 16 bits each, since a row has floating-point numbers
 
 
-def open_untraced(config: Config, engine: Any = None) -> Session:
+def open_untraced(config: Config, engine: Any = None, *, trial_steps: int | None = None) -> Session:
     """Build the job that a config names, and a session whose steps tell which batch they were given.
 
     Args:
       config: what to build.
       engine: of the cluster, if there is one.
+      trial_steps: see `load.open_session`.
     """
     if engine is None:
-        return load.open_session(config, with_digest)
+        return load.open_session(config, with_digest, trial_steps=trial_steps)
     found = load.open_entry(config, engine, with_digest)
     assert not isinstance(found, Program)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,26 +44,24 @@ class Difference:
 class Comparison:
     """Compares the variables of two checkpoints.
 
-    The positions of datasets are not looked at: the same one may be written in other bytes.
+    The positions of datasets are not compared: the same one may be written in other bytes.
 
     Args:
       one, other: the prefixes of the checkpoints.
 
     Attributes:
-      count: how many variables they have, those of one alone too.
+      count: how many variables are compared, those of one alone too.
+      opaque: the names of other values that cannot be compared, since only TensorFlow can read them: variants.
     """
 
     def __init__(self, one: Path, other: Path) -> None:
         self._readers = [tf.train.load_checkpoint(str(path)) for path in (one, other)]
-        self._names = [
-            {
-                name
-                for name, dtype in reader.get_variable_to_dtype_map().items()
-                if dtype != tf.variant and not name.startswith(_NOT_VARIABLES)
-            }
-            for reader in self._readers
-        ]
+        kinds: list[Mapping[str, Any]] = [reader.get_variable_to_dtype_map() for reader in self._readers]
+        names = [{name for name in each if not name.startswith(_NOT_VARIABLES)} for each in kinds]
+        opaque = {name for each in kinds for name, kind in each.items() if not kind.is_numpy_compatible}
+        self._names = [each - opaque for each in names]
         self.count = len(self._names[0] | self._names[1])
+        self.opaque = sorted((names[0] | names[1]) & opaque)
 
     def differences(self) -> Iterator[Difference]:
         """The variables that differ, by their names."""

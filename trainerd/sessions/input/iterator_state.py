@@ -8,7 +8,7 @@ tests/tensorflow/test_internals.py names the versions for which it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -105,12 +105,18 @@ class _Part:
 def set_drawn(shuffle: tf.data.Dataset, count: int) -> None:
     """Set how many pairs of seeds a shuffle has drawn, for its next epochs.
 
-    There is no op for it, but restoring an iterator does it. So an iterator of a tiny dataset draws so many, and its
-    position is restored into an iterator of this shuffle, which has no other use.
-
     Args:
       shuffle: the stage.
       count: 1 or more.
+    """
+    setter_of_drawn(shuffle, count)()
+
+
+def setter_of_drawn(shuffle: tf.data.Dataset, count: int) -> Callable[[], None]:
+    """Return a function that does what `set_drawn` does. To call it again costs little.
+
+    There is no op for it, but restoring an iterator does it. So an iterator of a tiny dataset draws so many, and its
+    position is restored into an iterator of this shuffle, which has no other use.
     """
     as_written = tf.data.Options()
     as_written.autotune.enabled = False
@@ -120,7 +126,11 @@ def set_drawn(shuffle: tf.data.Dataset, count: int) -> None:
         pass  # there is none: they are drawn in skipping them
     drawn, this = (iter(each.repeat().with_options(as_written)) for each in (other, shuffle))
     position = tf.raw_ops.SerializeIterator(resource_handle=drawn._iterator_resource)
-    tf.raw_ops.DeserializeIterator(resource_handle=this._iterator_resource, serialized=position)
+
+    def set_again() -> None:
+        tf.raw_ops.DeserializeIterator(resource_handle=this._iterator_resource, serialized=position)
+
+    return set_again
 
 
 def _elements(variants: tf.Tensor) -> Iterator[VariantTensorDataProto]:

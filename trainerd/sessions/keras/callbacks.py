@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,7 +81,7 @@ class Callbacks:
         Raises:
           JobError: one raised an error.
         """
-        with called_at_boundary(f"a callback's {name}", step):
+        with called_at_boundary(f"a callback's {name}", step, raised_in):
             getattr(self._list, name)(*arguments, **options)
 
     def rows(self) -> dict[str, int]:
@@ -216,6 +217,21 @@ def _wants_batches(callback: Any) -> bool:
         return bool(callback.save_freq != "epoch")
     base = keras.callbacks.Callback
     return any(name in vars(callback) or getattr(kind, name) is not getattr(base, name) for name in _OF_BATCHES)
+
+
+def raised_in(error: BaseException) -> str:
+    """The method and the callback that raised an error, such as "on_epoch_end of the callback Uploads"; "" if none did.
+
+    Keras calls all callbacks in a loop, and the error does not name the one. An error of `evaluate` lacks the frame of
+    that loop.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        callback = frame.f_locals.get("self")
+        if isinstance(callback, keras.callbacks.CallbackList):
+            callback = frame.f_locals.get("callback")
+        if isinstance(callback, keras.callbacks.Callback):
+            return f"{frame.f_code.co_name.lstrip('_')} of the callback {type(callback).__name__}"
+    return ""
 
 
 def as_numbers(logs: Mapping[str, Any]) -> dict[str, Any]:

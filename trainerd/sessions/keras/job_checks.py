@@ -16,6 +16,8 @@ from trainerd.sessions.input.shuffled_indices import shuffled_indices
 from trainerd.sessions.input.worker_batches import worker_batches
 from trainerd.workers.place import cluster
 
+WITHOUT_END = 2**31 - 1  # epochs: more than any run has, and still an int32
+
 
 def checked(job: KerasJob, *, is_alone: bool = True) -> KerasJob:
     """The same job, with its callbacks in one list.
@@ -71,6 +73,24 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
     indices = shuffled_indices(count, seed=0, batch_size=job.batch_size, runs_on=False)
     dataset = indices.map(lambda chosen: tf.nest.map_structure(lambda array: tf.gather(array, chosen), arrays))
     return dataset, None, job.steps_per_epoch or size
+
+
+def validation_inputs(job: KerasJob) -> Any:
+    """What a validation reads: a dataset, or the arrays of the inputs; None if there is no validation."""
+    return None if job.validation_data is None else keras.utils.unpack_x_y_sample_weight(job.validation_data)[0]
+
+
+def epochs_of(job: KerasJob, epoch_steps: int | None, max_steps: int | None) -> int:
+    """The number of epochs for callbacks, which `fit` always gives them.
+
+    Args:
+      job: what is trained.
+      epoch_steps: the steps of an epoch; None if unknown.
+      max_steps: the step at which training ends; None if it has no such end.
+    """
+    if job.epochs is not None:
+        return job.epochs
+    return -(-max_steps // epoch_steps) if max_steps and epoch_steps else WITHOUT_END
 
 
 def _parted(job: KerasJob, arrays: Any, count: int) -> tf.data.Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -19,13 +20,15 @@ from trainerd import text
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
 from trainerd.checkpoints.contents.python_state import PythonValues, packed, stored
 from trainerd.checkpoints.contents.tensor_values import Values
+from trainerd.config.fingerprint import EPOCHS
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.job.definition import Job, KerasJob
 from trainerd.job.user_code import called_at_boundary
 from trainerd.loop.contract import Exportable, Steps
 from trainerd.sessions.input.iterators import begin_again
-from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, without_files
-from trainerd.sessions.keras.job_checks import checked, data_of
+from trainerd.sessions.input.validation_data import ValidationData
+from trainerd.sessions.keras.callbacks import Callbacks, as_numbers, raised_in, without_files
+from trainerd.sessions.keras.job_checks import checked, data_of, epochs_of, validation_inputs
 from trainerd.sessions.keras.progress import Progress, saveable
 from trainerd.sessions.keras.train_step import LatestArrays, flat, step_of, trained_variables
 from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
@@ -46,6 +49,8 @@ class KerasJobSession(FunctionSession):
       job: what to train.
       wrap: maps the job of its steps to the one that is trained. Default: the same.
       writes: whether callbacks that write files are called.
+      max_steps: the step at which training ends; None if it has no such end.
+      trial_steps: to try the job: each epoch ends after so many steps, with a validation. None: as the job says.
       timer: seconds on a clock that is never set.
       options: see `FunctionSession`.
 
@@ -59,11 +64,14 @@ class KerasJobSession(FunctionSession):
         *,
         wrap: Callable[[Job], Job] = lambda job: job,
         writes: bool = True,
+        max_steps: int | None = None,
+        trial_steps: int | None = None,
         timer: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
         job = checked(job, is_alone=options.get("engine") is None)
-        self._keras = job
+        self._trial_steps = trial_steps
+        self._keras = job if trial_steps is None else dataclasses.replace(job, validation_freq=1)
         self._model = job.model
         self._agreed: Mapping[str, Any] | None = None  # the figures of an epoch, if there are several workers
         self._data, self._size, self._epoch_steps = data_of(job)
@@ -71,9 +79,8 @@ class KerasJobSession(FunctionSession):
         self._progress = Progress()
         callbacks = job.callbacks if writes else without_files(job.callbacks)
         elsewhere = [each for each in job.callbacks if each not in callbacks] if options.get("engine") else []
-        self._callbacks = Callbacks(
-            callbacks, job.model, epochs=job.epochs, steps=self._epoch_steps, elsewhere=elsewhere
-        )
+        epochs = epochs_of(job, self._epoch_steps, max_steps)
+        self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
         self._timer, self._told_at = timer, -math.inf
         self._remembered: Any = None
         self._before: Any = None  # what callbacks remembered before what is under way between two epochs
@@ -87,6 +94,7 @@ class KerasJobSession(FunctionSession):
         if options.get("engine") is not None:  # whose steps must not have functions in functions
             step = tf.autograph.experimental.do_not_convert(step.python_function)
         super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
+        self._validation = ValidationData(validation_inputs(job), self._data, refuse=bool(options.get("repeats")))
         self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
 
     # ------------------------------------------------------------------ the contract
@@ -103,6 +111,11 @@ class KerasJobSession(FunctionSession):
         """The step, and whether callbacks have changed the model at the end."""
         return self.step + self._ended_changes
 
+    def fingerprint(self) -> dict[str, str]:
+        """That of its state and data, and its epochs."""
+        epochs = self._keras.epochs
+        return super().fingerprint() | ({} if epochs is None else {EPOCHS: str(epochs)})
+
     def run_until(self, limit: int) -> Steps:
         """Run steps as `FunctionSession` does, to the end of the epoch at most."""
         if not self._is_begun:
@@ -118,7 +131,7 @@ class KerasJobSession(FunctionSession):
         assert progress.epoch_began is not None
         end = progress.epoch_began + self._epoch_steps if self._epoch_steps else math.inf
         data_end = progress.input_began + self._size if self._size else math.inf
-        end = min(end, data_end)
+        end = min(end, data_end, progress.epoch_began + (self._trial_steps or math.inf))
         if self._callbacks.wants_batches and before < min(limit, end):
             steps = self._run_batch(before)
         else:
@@ -159,8 +172,7 @@ class KerasJobSession(FunctionSession):
 
     def score(self) -> dict[str, float]:
         """Validate the model."""
-        found = self._validate()
-        return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+        return _numbers(self._validate())
 
     def exportable(self) -> Exportable:
         """The model, with the data that it is validated and tested with."""
@@ -298,7 +310,7 @@ class KerasJobSession(FunctionSession):
                 logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
             self._call("on_epoch_end", progress.epoch, logs)
         progress.epoch_logs = saveable(logs)
-        figures = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+        figures = _numbers(logs)
         is_told = (now := self._timer()) - self._told_at >= TELL_SECS
         self._told_at = now if is_told else self._told_at
         level = logging.INFO if is_told else logging.DEBUG  # small epochs come by the dozen in a second
@@ -341,9 +353,19 @@ class KerasJobSession(FunctionSession):
         return number % every == 0 if isinstance(every, int) else number in every
 
     def _validate(self) -> Mapping[str, Any]:
+        if self._trial_steps is None:
+            return self._evaluate()
+        before = Values(self._variables)
+        found = self._evaluate()
+        before.put_back()
+        self._validation.require_same(_numbers(found), _numbers(self._evaluate()))
+        return found
+
+    def _evaluate(self) -> Mapping[str, Any]:
         job = self._keras
         x, y, weights = keras.utils.unpack_x_y_sample_weight(job.validation_data)
-        with called_at_boundary("the model's evaluate", self.step):
+        self._validation.begin()
+        with called_at_boundary("the model's evaluate", self.step, raised_in):
             found = self._model.evaluate(
                 x,
                 y,
@@ -374,13 +396,13 @@ class KerasJobSession(FunctionSession):
     def epoch_logs(self) -> Mapping[str, float]:
         """The numbers that this worker has measured in the epoch that ends at this boundary."""
         logs = self._progress.logs or self._logs()
-        return {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+        return _numbers(logs)
 
     def validation_logs(self) -> Mapping[str, float]:
         """The figures of the validation of that epoch, if it has one."""
         if not self._is_validated():
             return {}
-        return {f"val_{name}": value for name, value in self._validate().items() if isinstance(value, int | float)}
+        return {f"val_{name}": value for name, value in _numbers(self._validate()).items()}
 
     def agree_on(self, logs: Mapping[str, Any]) -> None:
         """Take these figures for those of that epoch."""
@@ -415,3 +437,7 @@ class KerasJobSession(FunctionSession):
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
             log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
             self._progress.stopped = ""
+
+
+def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}

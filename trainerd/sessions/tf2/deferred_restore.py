@@ -9,7 +9,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.keras_variables import escaped, is_of_metrics, is_of_seeds, part_of, stored_hidden
+from trainerd.checkpoints.contents.keras_variables import (
+    escaped,
+    is_inner,
+    is_of_metrics,
+    is_of_seeds,
+    part_of,
+    stored_hidden,
+    warn_of_missing,
+)
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, has_unrestored
 from trainerd.errors import DataError
 from trainerd.sessions.tf2.tracked import STEP_KEY, Tracked
@@ -42,6 +50,7 @@ class DeferredRestore:
         self._status: Any = None  # TensorFlow's, until all that the checkpoint tracks has variables
         self._stored: set[str] = set()
         self._waiting: dict[str, Any] = {}  # values of hidden variables that are not made yet
+        self._warned: set[str] = set()  # keys of variables without a value, since it was read
         self._is_asked = True  # whether the hidden variables were compared with the checkpoint, since it was read
         self._is_settled = True  # whether every value had its variable once, since it was read
         self.restored_at = 0  # the count of runs
@@ -58,6 +67,7 @@ class DeferredRestore:
         """
         self._status = self._tracked.checkpoint.read(str(prefix)).expect_partial()  # it is looked at later
         self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
+        self._warned.clear()
         self._is_asked = self._is_settled = False
         self.restored_at = runs
         self._match(runs)
@@ -135,9 +145,12 @@ class DeferredRestore:
         if self._is_asked and self._is_settled:
             return
         self._is_asked = True
-        for key in sorted(self._tracked.beside().keys() - self._stored):
-            if not _may_differ(key):
+        missing = self._tracked.beside().keys() - self._stored
+        for key in sorted(missing):
+            if not (_may_differ(key) or is_inner(key)):
                 raise DataError(f"{_UNMATCHED}\nIt has no value for {key}.")
+        warn_of_missing({key for key in missing if is_inner(key)} - self._warned)
+        self._warned |= missing
 
     def _match(self, runs: int) -> None:
         if self._status is not None:
@@ -166,7 +179,8 @@ class DeferredRestore:
 
     def _anew(self) -> list[str]:
         """Keys of what there is now and the checkpoint has no values for."""
-        return [key for key in self._keys() if key not in self._stored and not _may_differ(key)]
+        new = [key for key in self._keys() if key not in self._stored]
+        return [key for key in new if not (_may_differ(key) or is_inner(key))]
 
     def _forget_waiting(self) -> None:
         """Hidden variables that are not made yet begin anew, as metrics do in any case."""

@@ -132,9 +132,9 @@ class App:
     def _ask(self, request: Request, name: str, what: str) -> Response:
         self._guard.require_asked(request)
         run = self._find(name)
-        pid = ask(RunDirectory(run.rundir.path), what)
-        log.info("asked process %d, which trains %s, to %s", pid, run.rundir.path, what)
-        return _json({"said": f"asked process {pid} to {what}"})
+        asked = ask(RunDirectory(run.rundir.path), what)
+        log.info("asked process %d, which trains %s, to %s", asked.pid, run.rundir.path, what)
+        return _json({"said": f"asked process {asked.pid} to {what}", "id": asked.id})
 
     def _find(self, name: str) -> Seen:
         for run in self._runs.seen():

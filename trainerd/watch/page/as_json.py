@@ -15,6 +15,7 @@ from trainerd.watch.run_reader import Detail, Seen
 
 MOST_RUNS = 200  # that are shown at once
 _METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS = 12, 10, 5, 8  # of one run
+_ANSWERS = 4  # of one run, and ids of one answer
 _SMOOTHED = 60  # a curve is smoothed over such a part of its points
 _LONGEST = 2000  # characters of one text
 _EXACT = 1 << 53  # up to here JavaScript's numbers are exact
@@ -75,6 +76,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
         "left_secs": state.eta_secs if is_running else None,
         "checkpoint": vars(state.last_checkpoint) if state.last_checkpoint is not None else None,
         "saving": state.saving,
+        "answers": [vars(each) | {"ids": each.ids[-_ANSWERS:]} for each in state.answers[-_ANSWERS:]],
         "goodput": state.goodput.percent(),
         "steps_again": state.goodput.steps_again,
         "memory_bytes": state.memory_bytes,

@@ -291,6 +291,11 @@ class Card {
     put(this.said, [run.unread, ...(run.trouble ?? [])].filter(Boolean).join(" · "));
     bar(this.strip, run.goodput ?? {});
     this.save.disabled = this.pause.disabled = !run.running;
+    const answer = this.asked && run.answers?.find((each) => each.ids.includes(this.asked));
+    if (answer) {
+      this.asked = null;
+      this.tell(answer.error ?? `saved step ${whole(answer.step)}`, answer.error !== null);
+    }
     if (!this.body.hidden) this.updateBody(run);
   }
 
@@ -350,6 +355,7 @@ class Card {
       const headers = { "Content-Type": "application/json", "X-Trainerd": "1" };
       const answer = await fetch(`${this.run.path}/${what}`, { method: "POST", headers, body: "{}" });
       const found = await answer.json();
+      this.asked = found.id || null;
       this.tell(found.said ?? found.error, !answer.ok);
     } catch {
       this.tell("The watcher does not answer.", true);

@@ -13,10 +13,13 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.columns import GAP, lines, width
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
+from trainerd.history import rollback
 from trainerd.history.timeline import Entry, Mark, timeline
+from trainerd.rundir.lock import read_holder
 from trainerd.text import figure, size
 
 _REASON = 3  # its column
@@ -34,14 +37,16 @@ def command(config_path: Path | None, logdir: Path | None, as_json: bool) -> Non
     """
     rundir = options.find_rundir(config_path, logdir)
     entries = timeline(rundir)
+    if rollback.is_under_way(rundir) and read_holder(rundir) is None:
+        say(f"a rollback was cut short, and a checkpoint may be missing here. {rollback.FINISHES}", err=True)
     if as_json:
         say(json.dumps([entry.to_json() for entry in entries]))
     elif entries:
         is_terminal = sys.stdout.isatty()
         say(table(entries, shutil.get_terminal_size().columns if is_terminal else None))
     else:
-        run = options.command_line("run", config_path, logdir)
-        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. `{run}` writes some.")
+        run = how_to_start(rundir, config_path, logdir, "run")
+        raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. {run} writes some.")
 
 
 def table(entries: Sequence[Entry], room: int | None) -> str:

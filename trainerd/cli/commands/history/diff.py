@@ -52,10 +52,11 @@ def command(one: str, other: str, config_path: Path | None, logdir: Path | None)
         from trainerd.proof.traced import variables  # noqa: F401, which `_compare` uses
     is_equal = True
     for first, second in pairs:
-        lines = list(_compare(first, second))
+        lines, opaque = _compare(first, second)
         is_equal = is_equal and not lines
         head = f"step {first.step}" if first.step == second.step else f"steps {first.step} and {second.step}"
-        say("\n".join([f"{head}: {'differ' if lines else 'equal'}", *(f"  {line}" for line in lines)]))
+        left_out = [f"not compared: {', '.join(opaque)}"] if opaque else []
+        say("\n".join([f"{head}: {'differ' if lines else 'equal'}", *(f"  {line}" for line in lines + left_out)]))
         if lines and len(pairs) > 1:
             break  # what follows differs for the same reason
     sys.exit(0 if is_equal else 1)
@@ -119,18 +120,22 @@ def _read(rundir: RunDirectory, step: int) -> Checkpoint:
     return Checkpoint(rundir.prefix(step), found)
 
 
-def _compare(one: Checkpoint, other: Checkpoint) -> Iterator[str]:
-    """What differs, a line each: variables, metrics, and what the two were trained with."""
+def _compare(one: Checkpoint, other: Checkpoint) -> tuple[list[str], list[str]]:
+    """Compare variables, metrics, and what the two were trained with.
+
+    Returns:
+      What differs, a line each, and the names of what cannot be compared.
+    """
     from trainerd.proof.traced.variables import Comparison
 
     comparison = Comparison(one.prefix, other.prefix)
     found = list(comparison.differences())
-    if found:
-        yield f"{len(found)} of {comparison.count} variables differ; the first:"
-    yield from (f"  {each}" for each in found[:_SHOWN])
+    lines = [f"{len(found)} of {comparison.count} variables differ; the first:"] if found else []
+    lines += [f"  {each}" for each in found[:_SHOWN]]
     if one.step == other.step:
-        yield from _metrics(one.manifest.metrics, other.manifest.metrics)
-    yield from (str(each) for each in differences(one.manifest.fingerprint, other.manifest.fingerprint))
+        lines += _metrics(one.manifest.metrics, other.manifest.metrics)
+    lines += [str(each) for each in differences(one.manifest.fingerprint, other.manifest.fingerprint)]
+    return lines, [name.partition("/.ATTRIBUTES/")[0] for name in comparison.opaque]
 
 
 def _metrics(one: Mapping[str, float], other: Mapping[str, float]) -> Iterator[str]:

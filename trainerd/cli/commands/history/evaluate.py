@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import psutil
 
-from trainerd.cli import completion, options
+from trainerd.cli import as_owner, completion, options
 from trainerd.cli.say import say
 from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
@@ -64,7 +64,8 @@ def command(
     if bool(steps) + every + minima + (since is not None) > 1:
         raise UsageError("choose one of STEP, --all, --minima and --since.")
     config = options.config_of_run(config_path, logdir)
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.run_to_change(config_path, logdir)
+    as_owner.require_owner(rundir)
 
     def chosen() -> list[int]:
         return _chosen(rundir, steps, every=every or follow, minima=minima, since=since)

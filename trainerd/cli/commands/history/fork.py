@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from trainerd.cli import completion, options
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
 from trainerd.config import edit
 from trainerd.config import parse as configs
 from trainerd.errors import UsageError
 from trainerd.history.choice import choose
-from trainerd.history.fork import fork, require_free
+from trainerd.history.fork import fork
 from trainerd.history.rollback import Target
+from trainerd.history.run_job import is_program, job_of
+from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.staging import require_free
 
 
 @click.command("fork")
@@ -40,18 +46,41 @@ def command(
 
     With --set, a config for it is written beside the config, with the name of NEWDIR.
     """
-    rundir, folder = options.find_rundir(config_path, logdir), folder.absolute()
+    rundir, folder = options.run_to_change(config_path, logdir), folder.absolute()
     changes = edit.read_changes(said)
     target = Target(choose(rundir, where, metric, line), line)
     require_free(folder)
-    path, text = _config_of(folder, changes, config_path) if changes else (None, "")
-    fork(rundir, target, folder, changes)
-    if path is None:
-        say(f"forked {target}: `{options.command_line('run', config_path, folder)}` trains it.")
+    if not changes:
+        fork(rundir, target, folder, changes)
+        say(f"forked {target}. {_how_to_train(rundir, config_path, logdir, folder)} trains it.")
         return
+    path, text = _config_of(folder, changes, config_path)
+    with _written_first(path, text):
+        fork(rundir, target, folder, changes)
+    say(f"forked {target}. `{options.command_line('run', _short(path))}` trains it.")
+
+
+@contextlib.contextmanager
+def _written_first(path: Path, text: str) -> Iterator[None]:
+    """Write the config before the fork is put in place, so that a kill leaves no fork without its config."""
+    is_new = not path.exists()
     with storage(f"write {path}"):
         write_atomic(path, text.encode())
-    say(f"forked {target}: `{options.command_line('run', _short(path))}` trains it.")
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _how_to_train(rundir: RunDirectory, config_path: Path | None, logdir: Path | None, folder: Path) -> str:
+    """What trains a fork: the command or the program of the run that it is of, with the new folder."""
+    job = job_of(rundir)
+    if job and is_program(job):
+        return f"{how_to_start(rundir, config_path, logdir)} with the run directory {folder}"
+    config, _ = options.config_and_logdir(rundir, job, config_path, logdir)
+    return f"`{options.command_line('run', config, folder)}`"
 
 
 def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) -> tuple[Path, str]:
@@ -59,18 +88,19 @@ def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) 
 
     Raises:
       ConfigError: a change makes it wrong.
-      UsageError: there is such a file, or a key that a fork decides itself.
+      UsageError: there is another such file, or a key that a fork decides itself.
     """
     if "logdir" in changes:
         raise UsageError("--set logdir: NEWDIR is the run directory.")
     found = options.load_config(config_path)
     path = (found.path.parent if found.path is not None else Path.cwd()) / f"{folder.name}.toml"
-    if path.exists():
-        raise UsageError(f"{path} exists: name another NEWDIR, or move that file.")
     logdir = os.path.relpath(folder, path.parent)
     quoted = edit.read_changes([f"logdir={logdir}"])
     text = edit.changed(options.config_text(config_path), changes | quoted)
     configs.parse(tomllib.loads(text), path=path)
+    with storage(f"read {path}", missing_ok=True):
+        if path.read_bytes() != text.encode():  # a fork that was killed leaves the same text
+            raise UsageError(f"{path} exists: name another NEWDIR, or move that file.")
     return path, text
 
 

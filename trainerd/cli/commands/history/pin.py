@@ -13,6 +13,7 @@ from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage
 from trainerd.system.regular_files import open_to_append
 
@@ -23,14 +24,16 @@ from trainerd.system.regular_files import open_to_append
 @options.logdir_option
 def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
     """Keep the checkpoint of STEP, whatever retention says. The same as `touch LOGDIR/model.ckpt-STEP.pin`."""
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.run_to_change(config_path, logdir)
     require_checkpoint(rundir, step)
     pin = rundir.pin(step)
     with storage(f"write {pin}"):
         os.close(open_to_append(pin))
         fsync_directory(rundir.path)
-    if not rundir.manifest(step).exists():  # deleted in between; from here on it could not have been
-        pin.unlink(missing_ok=True)
+        is_there = safe_paths.exists(rundir.manifest(step))  # from here on it could not be deleted
+        if not is_there:
+            safe_paths.remove(pin, missing_ok=True)
+    if not is_there:
         raise UsageError(f"the checkpoint of step {step} is being deleted.")
     say(f"pinned step {step}: {rundir.prefix(step)}")
 

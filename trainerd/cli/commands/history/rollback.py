@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import click
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import completion, options, requests
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
-from trainerd.errors import InUseError, UsageError
+from trainerd.errors import InUseError, NotRunningError, UsageError
 from trainerd.history import rollback
 from trainerd.history.choice import choose
 from trainerd.history.rollback import Request, Target
@@ -37,42 +39,61 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
 
     Nothing is deleted: what lay ahead is an earlier line of the run from then on.
     """
-    rundir = options.find_rundir(config_path, logdir)
-    target = Target(choose(rundir, where, metric, line), line)
+    rundir = options.run_to_change(config_path, logdir)
     asked = options.asked_rundir(rundir)
+    start = how_to_start(asked, config_path, logdir)
+    holder = read_holder(asked)
+    finished = None
+    if holder is None and rollback.is_under_way(asked) and _is_ours(asked):
+        finished = _finish(asked)
+    target = Target(choose(rundir, where, metric, line), line)
+    if finished == target:  # the same command again
+        say(f"went back to {target}. {start} resumes from there.")
+        return
     if asked is rundir or rundir.steps():  # else the checkpoints are on the chief's machine, and the chief looks
         rollback.require_target(rundir, target)
-    rundir, holder = asked, read_holder(asked)
-    if request_files.is_asked(rundir.rollback):
-        raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
-    start = options.command_line("start", config_path, logdir)
-    if holder is None and rundir.path.stat().st_uid != os.geteuid():  # what is moved must stay the trainer's own
-        Request(target).write(rundir)
+    if holder is None and _is_ours(asked):
+        _go_back(asked, target)
+        say(f"went back to {target}. {start} resumes from there.")
+        return
+    if request_files.is_asked(asked.rollback) or rollback.is_under_way(asked):
+        raise InUseError(f"another rollback is asked for: {asked.rollback} is there. Try again when it is gone.")
+    if holder is None:  # what is moved must stay the trainer's own
+        Request(target).write(asked)
         say(f"the next start goes back to {target}.")
         return
-    if holder is None:
-        _go_back(rundir, target)
-        say(f"went back to {target}. `{start}` goes on there.")
-        return
-    _ask(rundir, target, holder)
-    if not request_files.is_asked(
-        rundir.rollback
-    ):  # it was served; else the process ends, and the next start serves it
-        say(f"went back to {target}; training goes on from there")
+    _ask(asked, target, holder)
+    if not request_files.is_asked(asked.rollback):  # it was served; else the process ends, and the next start serves it
+        say(f"went back to {target}; training continues from there")
     else:
         requests.wait_for_end(holder)
-        say(f"paused. `{start}` goes on from {target}.")
+        say(f"paused. {start} resumes from {target}.")
 
 
-def _go_back(rundir: RunDirectory, target: Target) -> None:
-    """Go back in a run directory in which nothing trains."""
+def _is_ours(rundir: RunDirectory) -> bool:
+    return rundir.path.stat().st_uid == os.geteuid()
+
+
+def _finish(rundir: RunDirectory) -> Target | None:
+    """Finish a rollback that was cut short. Return where the run has gone back to."""
     with lock.hold(rundir):
         store = CheckpointStore(rundir)
         store.clean()
-        rollback.finish_at_start(rundir, store)
-        rollback.require_target(rundir, target)
-        Request(target).write(rundir)
-        rollback.finish_at_start(rundir, store)
+        left = rollback.finish(rundir, store)
+        _tell_status(rundir)
+    if left is None:
+        return None
+    say(f"finished the rollback to {left.target}, which was cut short")
+    return left.target
+
+
+def _go_back(rundir: RunDirectory, target: Target) -> None:
+    """Go back in a run directory in which nothing trains. An earlier request for a rollback is void then."""
+    with lock.hold(rundir):
+        store = CheckpointStore(rundir)
+        store.clean()
+        rollback.go_back(rundir, store, Request(target), time.time())
+        rollback.withdraw(rundir)
         _tell_status(rundir)
 
 
@@ -90,8 +111,15 @@ def _ask(rundir: RunDirectory, target: Target, holder: Holder) -> None:
 
     Raises:
       UsageError: the process has refused it.
+      NotRunningError: the process ended before it went back; the next start does not go back either.
     """
     request = Request(target, uuid.uuid4().hex)
-    answer = requests.ask(rundir, holder, request.id, lambda: request.write(rundir), rundir.rollback, "went back")
+    try:
+        answer = requests.ask(rundir, holder, request.id, lambda: request.write(rundir), rundir.rollback, "went back")
+    except NotRunningError as error:
+        if rollback.is_under_way(rundir):
+            raise NotRunningError(f"process {holder.pid} ended while it went back. {rollback.FINISHES}") from error
+        rollback.withdraw(rundir, request)
+        raise
     if answer.step is None:
         raise UsageError(str(answer.error))

@@ -9,6 +9,7 @@ import click
 from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
+from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 
 
@@ -18,10 +19,10 @@ from trainerd.system.durable_files import storage
 @options.logdir_option
 def command(step: int, config_path: Path | None, logdir: Path | None) -> None:
     """Let retention decide about the checkpoint of STEP again. It is not deleted before the next save."""
-    rundir = options.find_rundir(config_path, logdir)
+    rundir = options.run_to_change(config_path, logdir)
     if step not in rundir.pinned():
         pinned = ", ".join(map(str, sorted(rundir.pinned()))) or "none"
         raise UsageError(f"step {step} is not pinned in {rundir.path}. Pinned: {pinned}.")
     with storage(f"remove {rundir.pin(step)}"):
-        rundir.pin(step).unlink()
+        safe_paths.remove(rundir.pin(step))
     say(f"unpinned step {step}")

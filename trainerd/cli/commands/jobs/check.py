@@ -13,7 +13,7 @@ import click
 from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
-from trainerd.proof.check import rehearse
+from trainerd.proof.check import EPOCH_STEPS, rehearse
 from trainerd.rundir.paths import RunDirectory
 
 
@@ -36,6 +36,8 @@ class _Warnings(logging.StreamHandler[TextIO]):
 @options.config_option
 def command(config_path: Path | None) -> None:
     """Validate the config, build the job, and run two steps, one save and one restore in a scratch folder.
+
+    For a KerasJob the two steps are an epoch: its end, with a validation and the callbacks, and a third step run too.
 
     The run directory is not touched.
     """
@@ -62,7 +64,7 @@ def _check(config_path: Path | None) -> bool:
     os.chdir(config.folder)
     with tensorflow_import.quiet():
         from trainerd.sessions import load
-    session = load.open_session(config)
+    session = load.open_session(config, trial_steps=EPOCH_STEPS)
     say(f"job: {config.entry}: builds and traces")
     for line in rehearse(session, config.parsed_target(), config.parsed_best(), refuse=config.deterministic):
         say(line)

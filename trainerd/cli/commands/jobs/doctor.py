@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import options
+from trainerd.cli import as_owner, options
 from trainerd.cli.installed import service_of
 from trainerd.cli.say import say
 from trainerd.doctor import facts as known
@@ -57,6 +57,7 @@ def command(config_path: Path | None, logdir: Path | None, python: Path | None, 
 def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
     if python is None:
         return
+    as_owner.require_owner(facts.rundir)
     from trainerd.doctor.upgrade.python import Python
     from trainerd.doctor.upgrade.rehearsal import rehearse
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import chosen, completion, options
+from trainerd.cli import as_owner, chosen, completion, options
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
-from trainerd.errors import UsageError
+from trainerd.system.staging import require_free
 
 _ARCHIVES = {"tar.gz": ".tar.gz", "zip": ".zip"}
 
@@ -44,10 +44,10 @@ def command(
     where, out = chosen.words_of(words, "OUT")
     folder = Path(out).absolute()
     target = folder.with_name(folder.name + _ARCHIVES[archive]) if archive else folder
-    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} exists and is not empty: name a new folder.")
+    require_free(target)
     config = options.config_of_run(config_path, logdir)
     rundir = options.find_rundir(config_path, logdir)
+    as_owner.require_owner(rundir)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)
     with tensorflow_import.quiet():
@@ -55,4 +55,4 @@ def command(
     told = release(Release(config, rundir, found, formats), folder, target if archive else None)
     say(f"released step {found.step}: {target}")
     for form, compared in told.items():
-        say(f"  {form}: loaded again alone, and compared: {compared}")
+        say(f"  {form}: loaded again, and compared: {compared}")

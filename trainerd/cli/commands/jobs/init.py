@@ -13,7 +13,6 @@ from trainerd.errors import UsageError
 from trainerd.system.durable_files import storage
 
 _STARTER = Path(__file__).resolve().parents[3] / "examples" / "starter"
-_NAMES = (configs.NAME, "job.py")
 
 
 @click.command("init")
@@ -21,17 +20,21 @@ _NAMES = (configs.NAME, "job.py")
 def command(directory: Path) -> None:
     """Write a commented trainerd.toml and a small job into DIR. They train as they stand.
 
-    Files that are there already are never replaced.
+    Files that are there already are never replaced: a config is written for a job.py that is there.
     """
-    if there := [name for name in _NAMES if (directory / name).exists()]:
-        raise UsageError(f"{directory} has a {there[0]} already; nothing was written. Choose another folder.")
+    config, job = directory / configs.NAME, directory / configs.JOB
+    if config.exists():
+        raise UsageError(f"{directory} has a {configs.NAME} already; nothing was written. Choose another folder.")
+    has_job = job.exists()
     with storage(f"write into {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
-        for name in _NAMES:
-            (directory / name).write_bytes((_STARTER / name).read_bytes())
-    config = directory / configs.NAME
-    for path, what in zip((config, directory / "job.py"), ("what is trained, and when", "the job"), strict=True):
-        say(f"wrote {path}: {what}")
+        for path in [config] if has_job else [config, job]:
+            path.write_bytes((_STARTER / path.name).read_bytes())
+    say(f"wrote {config}: what is trained, and when")
+    if has_job:
+        say(f"kept {job}: `entry` in {configs.NAME} must name what it trains")
+    else:
+        say(f"wrote {job}: the job")
     say("\nNext:")
     say(f"  {command_line('check', config)}   try the job: two steps, one save, one restore")
     say(f"  {command_line('run', config)}     train it")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli import chosen, completion, options
+from trainerd.cli import as_owner, chosen, completion, options
 from trainerd.cli.say import say
 from trainerd.daemon import tensorflow_import
 
@@ -30,6 +30,7 @@ def command(
     output = output.absolute()
     config = options.config_of_run(config_path, logdir)
     rundir = options.find_rundir(config_path, logdir)
+    as_owner.require_owner(rundir)
     found = chosen.checkpoint(rundir, where, metric)
     os.chdir(config.folder)
     with tensorflow_import.quiet():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from trainerd.cli.columns import lines
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.rundir import run_events
-from trainerd.rundir.run_events import Event
+from trainerd.rundir.run_events import Event, Kind
 
+_SHOWN = 50
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -37,20 +39,41 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 @options.config_option
 @options.logdir_option
 @options.run_argument
+@click.option("--kind", "kinds", type=click.Choice([*map(str, Kind)]), multiple=True, help="Of this kind; repeatable.")
 @click.option("--since", type=_Span(), metavar="SPAN", help="Those of the last 90s, 30m, 12h or 2d.")
+@click.option(
+    "-n", "--lines", "count", type=click.IntRange(min=1), help="The last so many. Default: 50; with --json all."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
-def command(config_path: Path | None, logdir: Path | None, since: float | None, as_json: bool) -> None:
+def command(
+    config_path: Path | None,
+    logdir: Path | None,
+    kinds: tuple[str, ...],
+    since: float | None,
+    count: int | None,
+    as_json: bool,
+) -> None:
     """Show what happened to a run, the newest last: starts, pauses, failures, kills, saves that failed, rollbacks."""
     rundir = options.find_rundir(config_path, logdir)
     begin = 0.0 if since is None else time.time() - since
-    found = [event for event in run_events.read(rundir) if event.at >= begin]
+    found = [event for event in run_events.read(rundir) if event.at >= begin and (not kinds or event.kind in kinds)]
+    shown = found[-(count or (len(found) if as_json else _SHOWN)) :]
     if as_json:
-        say(json.dumps([event.to_json() for event in found]))
-    elif found:
-        say(table(found))
+        say(json.dumps([event.to_json() for event in shown]))
+    elif shown:
+        if earlier := found[: -len(shown)]:
+            say(_earlier(earlier), err=True)
+        say(table(shown))
     else:
+        of = f" of kind {' or '.join(kinds)}" if kinds else ""
         when = "" if since is None else " in that time"
-        raise NotRunningError(f"nothing has happened in {rundir.path}{when}.")
+        raise NotRunningError(f"{rundir.path} has no events{of}{when}.")
+
+
+def _earlier(events: Sequence[Event]) -> str:
+    """What is not shown: many events of one kind must not hide the others."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in Counter(str(event.kind) for event in events).most_common())
+    return f"{len(events)} earlier events are not shown: {counts}. --kind chooses a kind, -n {_SHOWN * 10} shows more."
 
 
 def table(events: Sequence[Event]) -> str:

@@ -29,6 +29,7 @@ def run(
     max_steps: int | None,
     forever: bool,
     accept_changes: bool,
+    accept_job: bool,
 ) -> None:
     """Train with several workers on this machine, to try a job.
 
@@ -36,7 +37,7 @@ def run(
     started again, and all go on from the newest checkpoint. Ctrl-C saves and ends all.
     """
     options.load_config(config_path)  # its mistakes are told once
-    typed = options.arguments(config_path, logdir, max_steps, forever, accept_changes)
+    typed = options.arguments(config_path, logdir, max_steps, forever, accept_changes, accept_job)
     environment = {**os.environ, WORKERS: ",".join(f"127.0.0.1:{port}" for port in free_ports(count))}
     kept = [
         Kept(

@@ -27,7 +27,7 @@ class _FailedWhilePausing(TrainerdError):
 @click.option("--wait", is_flag=True, help="Return when the process has ended.")
 def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     """Write a checkpoint at the next step and stop. The same as `touch LOGDIR/pause`."""
-    rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
+    rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
     holder = read_holder(rundir)
     if holder is None:
         say(f"nothing trains in {rundir.path}: there is nothing to pause")

@@ -25,13 +25,14 @@ def command(
     max_steps: int | None,
     forever: bool,
     accept_changes: bool,
+    accept_job: bool,
     rank: int | None,
 ) -> None:
     """Train in the foreground, from where the run left off.
 
     Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
     """
-    overrides = options.as_worker(options.overrides(logdir, max_steps, forever, accept_changes), rank)
+    overrides = options.as_worker(options.overrides(logdir, max_steps, forever, accept_changes, accept_job), rank)
     written = options.load_config(config_path)
     config = overrides(written)
     with contextlib.ExitStack() as stack:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options, requests
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir import request_files
@@ -20,10 +21,10 @@ from trainerd.rundir.lock import read_holder
 @click.option("--wait", is_flag=True, help="Return when the checkpoint is on disk.")
 def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     """Write a checkpoint at the next step and go on training. The same as `touch LOGDIR/save`."""
-    rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
+    rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
     if (holder := read_holder(rundir)) is None:
-        start = options.command_line("start", config_path, logdir)
-        raise NotRunningError(f"nothing trains in {rundir.path}. `{start}` starts it.")
+        start = how_to_start(rundir, config_path, logdir)
+        raise NotRunningError(f"nothing trains in {rundir.path}. {start} starts it.")
     if not wait:
         request_files.append(rundir.save, "")
         say(f"asked process {holder.pid} to save")

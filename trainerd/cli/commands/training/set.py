@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options, requests
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.rundir import request_files, set_requests
@@ -24,11 +25,11 @@ def command(said: tuple[str, ...], config_path: Path | None, logdir: Path | None
 
     They are kept over a pause. The lineage of each later checkpoint has them.
     """
-    rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
+    rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
     values = set_requests.parse(" ".join(said))
     if (holder := read_holder(rundir)) is None:
-        start = options.command_line("start", config_path, logdir)
-        raise NotRunningError(f"nothing trains in {rundir.path}. `{start}` starts it; set numbers then.")
+        start = how_to_start(rundir, config_path, logdir)
+        raise NotRunningError(f"nothing trains in {rundir.path}. {start} starts it; set numbers then.")
     request = SetRequest(values, uuid.uuid4().hex)
     answer = requests.ask(
         rundir,

@@ -12,7 +12,8 @@ from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.daemon.detach import start
 from trainerd.daemon.keeping_alive import Kept, keep_alive_in_background
-from trainerd.rundir import lock
+from trainerd.history import run_job
+from trainerd.rundir import lock, request_files
 from trainerd.rundir.paths import RunDirectory
 
 
@@ -29,11 +30,12 @@ def command(
     max_steps: int | None,
     forever: bool,
     accept_changes: bool,
+    accept_job: bool,
     rank: int | None,
     keep_alive: bool,
 ) -> None:
     """Train in the background. Returns when the first step is done, or with the error that prevented it."""
-    overrides = options.as_worker(options.overrides(logdir, max_steps, forever, accept_changes), rank)
+    overrides = options.as_worker(options.overrides(logdir, max_steps, forever, accept_changes, accept_job), rank)
     config = overrides(options.load_config(config_path))
     if not keep_alive:
         say(start(config, overrides))
@@ -41,8 +43,10 @@ def command(
     rundir = RunDirectory(config.rundir)
     rundir.create()
     with lock.hold(rundir):
-        pass  # else another process trains there
-    typed = options.arguments(config_path, logdir, max_steps, forever, accept_changes)
+        # Nobody sees how the process in the background is refused.
+        is_accepted = accept_job or request_files.is_asked(rundir.accept_job)
+        run_job.require_own_job(rundir, config.entry, is_accepted=is_accepted)
+    typed = options.arguments(config_path, logdir, max_steps, forever, accept_changes, accept_job)
     typed += ["--rank", str(config.rank)] if config.is_of_several else []
     kept = Kept([sys.executable, "-m", "trainerd", "run", *typed], os.environ, "the trainer", is_shown=False)
     pid = keep_alive_in_background(kept, Path.cwd())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from trainerd.cli import options
+from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError, StorageError
 from trainerd.rundir import run_events
@@ -40,7 +41,7 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
     """
     rundir = options.asked_rundir(options.find_rundir(config_path, logdir))
     while True:
-        state, running = look(rundir, options.command_line("run", config_path, logdir))
+        state, running = look(rundir, lambda: how_to_start(rundir, config_path, logdir, "run"))
         if watch and not as_json:
             click.clear()
         if as_json:
@@ -52,8 +53,8 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
         time.sleep(1.0)
 
 
-def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
-    """The state of a run, and whether a process trains it; `run` is the command that would train it.
+def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, bool]:
+    """The state of a run, and whether a process trains it; `how_to_start` says what would train it.
 
     Raises:
       NotRunningError: nothing has ever been trained there.
@@ -69,9 +70,11 @@ def look(rundir: RunDirectory, run: str) -> tuple[State, bool]:
         saved = catalogue.newest(rundir)
         is_damaged = os.path.lexists(rundir.state)
         if saved is None and is_damaged:
-            raise NotRunningError(f"{rundir.state} is damaged, and there is no checkpoint yet. `{run}` begins anew.")
+            raise NotRunningError(
+                f"{rundir.state} is damaged, and there is no checkpoint yet. {how_to_start()} starts anew."
+            )
         if saved is None:
-            raise NotRunningError(f"nothing has been trained in {rundir.path} yet. `{run}` does.")
+            raise NotRunningError(f"nothing has been trained in {rundir.path} yet. {how_to_start()} does.")
         # state.json is gone or damaged: what the manifests say is all there is to say.
         phase = Phase.FINISHED if saved.reason == FINISH else Phase.PAUSED
         metrics, last = dict(saved.metrics), catalogue.as_last(rundir, saved)

@@ -1,0 +1,171 @@
+"""Operations in a folder whose owner exchanges parts of the path for links while they run."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainerd.system import safe_paths
+from trainerd.system.durable_files import fsync_file, write_atomic, xxh128
+from trainerd.system.regular_files import open_to_append, read_regular
+
+STRANGER, THIRD = 12345, 23456
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+def write(path: Path) -> None:
+    write_atomic(path, b"ours", for_all=True)
+
+
+def add(path: Path) -> None:
+    os.close(open_to_append(path))
+
+
+def rename_here(path: Path) -> None:
+    safe_paths.rename(path, path.with_name("new"))
+    safe_paths.rename(path.with_name("new"), path)
+
+
+OPERATIONS: list[Callable[[Path], object]] = [
+    write,
+    add,
+    read_regular,
+    xxh128,
+    fsync_file,
+    rename_here,
+    safe_paths.exists,
+    safe_paths.size,
+    lambda path: safe_paths.names(path.parent),
+    lambda path: safe_paths.make_folder(path.parent / "folder", exist_ok=True),
+    lambda path: safe_paths.remove(path.parent / "name"),
+    lambda path: safe_paths.remove_tree(path.parent / "tree"),
+]
+
+
+def a_run(tmp_path: Path, owner: int) -> Path:
+    """A folder of a stranger's, and beside it one that nobody but its owner may change."""
+    for each in ("run", "precious"):
+        folder = tmp_path / each
+        (folder / "tree").mkdir(parents=True)
+        for name in ("file", "name", "tree/leaf"):
+            (folder / name).write_text(each)
+            (folder / name).chmod(0o600)
+        if each == "run" or owner:
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, STRANGER if each == "run" else owner, -1)
+    return tmp_path / "run"
+
+
+def contents(folder: Path) -> list[tuple[str, int, str]]:
+    return [
+        (path.name, path.stat().st_mode, path.read_text() if path.is_file() else "")
+        for path in sorted(folder.rglob("*"))
+    ]
+
+
+@as_root
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("owner", [0, THIRD])
+def test_no_operation_follows_a_link_of_a_stranger_to_a_folder_of_another(
+    tmp_path: Path, operation: Callable[[Path], object], owner: int
+) -> None:
+    run = a_run(tmp_path, owner)
+    before = contents(tmp_path / "precious")
+    run.rename(tmp_path / "moved")
+    run.symlink_to(tmp_path / "precious")
+    os.lchown(run, STRANGER, -1)
+    with pytest.raises(OSError, match=f"uid {STRANGER} has made leads to a folder of uid {owner}") as raised:
+        operation(run / "file")
+    assert raised.value.errno == errno.ELOOP
+    assert contents(tmp_path / "precious") == before
+
+
+@as_root
+def test_a_folder_that_is_exchanged_all_the_time_redirects_nothing(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 0)
+    before = contents(tmp_path / "precious")
+    link, stop = tmp_path / "link", threading.Event()
+    link.symlink_to(tmp_path / "precious")
+    os.lchown(link, STRANGER, -1)
+
+    def exchange() -> None:
+        while not stop.is_set():
+            run.rename(tmp_path / "aside")
+            link.rename(run)
+            run.rename(link)
+            (tmp_path / "aside").rename(run)
+
+    attacker = threading.Thread(target=exchange)
+    attacker.start()
+    done = refused = 0
+    try:
+        for _, operation in itertools.product(range(150), (write, add, rename_here)):
+            try:
+                operation(run / "file")
+                done += 1
+            except OSError:
+                refused += 1
+    finally:
+        stop.set()
+        attacker.join()
+    assert done and refused
+    assert contents(tmp_path / "precious") == before
+
+
+@as_root
+def test_a_link_to_a_folder_of_its_maker_is_followed(tmp_path: Path) -> None:
+    run = a_run(tmp_path, 0)
+    link = tmp_path / "link"
+    link.symlink_to("run")
+    os.lchown(link, STRANGER, -1)
+    assert read_regular(link / "file") == b"run"
+    own = tmp_path / "own"
+    own.symlink_to(tmp_path / "precious")
+    assert read_regular(own / "file") == b"precious"
+    assert safe_paths.names(own) == safe_paths.names(run)
+
+
+def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(OSError, match="Too many levels"):
+        safe_paths.exists(tmp_path / "one" / "file")
+
+
+def test_what_is_missing_is_missing(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere" / "file"
+    assert not safe_paths.exists(nowhere) and safe_paths.names(nowhere) == []
+    safe_paths.remove(nowhere, missing_ok=True)
+    (tmp_path / "file").touch()
+    assert not safe_paths.exists(tmp_path / "file" / "within")
+    for operation in (safe_paths.remove, safe_paths.remove_tree, safe_paths.size):
+        with pytest.raises(FileNotFoundError):
+            operation(nowhere)
+
+
+def test_a_tree_goes_and_what_its_links_lead_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "deep").mkdir(parents=True)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    (tmp_path / "tree" / "deep" / "link").symlink_to(tmp_path / "precious")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    safe_paths.remove_tree(tmp_path / "tree")
+    safe_paths.remove_tree(tmp_path / "link")
+    assert safe_paths.names(tmp_path) == ["precious"] and (tmp_path / "precious" / "file").exists()
+
+
+def test_a_folder_takes_no_place_of_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(FileExistsError):
+        safe_paths.make_folder(tmp_path / "link", exist_ok=True)
+    safe_paths.make_folder(tmp_path / "folder", exist_ok=True)
+    safe_paths.make_folder(tmp_path / "folder", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        safe_paths.make_folder(tmp_path / "folder")

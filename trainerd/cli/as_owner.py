@@ -1,0 +1,60 @@
+"""Root does not run the code of another user's job: commands that load the job say how to run them as that user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import sys
+from pathlib import Path
+
+from trainerd.errors import UsageError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
+from trainerd.system.durable_files import storage
+from trainerd.system.machine import MACHINE
+
+
+def require_owner(rundir: RunDirectory) -> None:
+    """Require that this command may run the job of a run directory.
+
+    Args:
+      rundir: the run directory.
+
+    Raises:
+      UsageError: this is root, and the run is another user's: the job could do all that root can.
+      StorageError: the run directory cannot be read.
+    """
+    if os.geteuid() != 0:
+        return
+    with storage(f"read {rundir.path}"):
+        found = safe_paths.lstat(rundir.path.resolve())
+    if found is None or found.st_uid == 0:
+        return
+    raise UsageError(
+        f"{rundir.path} belongs to {_name(found.st_uid)}, and this command runs the job's code, which root does not do "
+        f"for another user. Run it as that user:\n\n    {_command(rundir.path.resolve(), found.st_uid)}\n"
+    )
+
+
+def _name(uid: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _command(folder: Path, uid: int) -> str:
+    """The same command, as the owner of the folder types it."""
+    typed = [str(Path(sys.argv[0]).resolve()), *sys.argv[1:]]
+    if (service := _service_of(folder)) is None:
+        return shlex.join(["sudo", "-u", f"#{uid}", *typed])
+    settings = ["DynamicUser=yes", f"User={service}", f"StateDirectory={service}"]
+    options = [part for setting in settings for part in ("-p", setting)]
+    return shlex.join(["sudo", "systemd-run", "--pipe", "--wait", "--collect", "--quiet", *options, *typed])
+
+
+def _service_of(folder: Path) -> str | None:
+    """The service whose state directory holds a folder: its user exists only while it runs."""
+    private = MACHINE.state / "private"
+    return folder.relative_to(private).parts[0] if folder.is_relative_to(private) and folder != private else None

@@ -1,0 +1,64 @@
+"""The job of a run: the entry of its config, or the program, that its newest checkpoint names."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from trainerd.checkpoints import catalogue
+from trainerd.errors import DataError
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import read_state
+
+_ENTRY = "config.entry"  # in a fingerprint
+
+
+def this_program() -> str:
+    """The name of the file of the program that this process runs; "" at a prompt and in a notebook, which have none."""
+    return os.path.basename(getattr(sys.modules.get("__main__"), "__file__", None) or "")  # noqa: PTH119  no error
+
+
+def is_program(job: str) -> bool:
+    """Whether a job is a program, such as train.py, and not the entry of a config."""
+    return ":" not in job
+
+
+def job_of(rundir: RunDirectory) -> str:
+    """The job of a run, for a person: that of its newest checkpoint, or else of its state; "" if neither names one.
+
+    Raises:
+      StorageError: they cannot be read.
+    """
+    if job := _saved_job(rundir):
+        return job
+    state = read_state(rundir.state)
+    return state.job if state is not None else ""
+
+
+def require_own_job(rundir: RunDirectory, job: str, *, is_accepted: bool) -> None:
+    """Refuse a job in the run directory of another one. Checkpoints that do not name their job are anybody's.
+
+    Args:
+      rundir: the run directory.
+      job: the entry or the program that starts; "" if it has no name.
+      is_accepted: whether the person has said that this job may take the run over.
+
+    Raises:
+      DataError: the newest checkpoint is of another job.
+    """
+    own = "" if is_accepted or not job else _saved_job(rundir)
+    if own not in ("", job):
+        raise DataError(
+            f"{rundir.path} holds the run of {_named(own)}, and {_named(job)} is another job. Start it with a `logdir` "
+            "of its own. If the job was renamed, or is to take over this run, start once with --accept-job (or "
+            f"`touch {rundir.accept_job}` before the start)."
+        )
+
+
+def _saved_job(rundir: RunDirectory) -> str:
+    newest = catalogue.newest(rundir)
+    return newest.fingerprint.get(_ENTRY, "") if newest is not None else ""
+
+
+def _named(job: str) -> str:
+    return f"the program {job}" if is_program(job) else f"the job {job}"

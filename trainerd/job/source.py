@@ -1,0 +1,55 @@
+"""The source of a job: the files of its folder that were imported, each with a digest."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+
+import xxhash
+
+_PACKAGES = {"site-packages", "dist-packages"}
+
+
+def source_of(entry: str, folder: Path) -> str:
+    """The files of a loaded entry: that of its module first, then the others that were imported from the folder.
+
+    Returns:
+      Such as "job.py 0123456789abcdef; data.py fedcba9876543210"; empty if the entry's module has no file.
+    """
+    own = _file_of(sys.modules.get(entry.partition(":")[0]))
+    if own is None:
+        return ""
+    others = {file for module in [*sys.modules.values()] if (file := _file_of(module)) and _is_in(folder, file)}
+    return "; ".join(_described(file, folder) for file in [own, *sorted(others - {own})])
+
+
+def is_unchanged(source: str, folder: Path) -> bool:
+    """Whether the files that `source_of` gave are all in the folder, and are what they were."""
+    if not source:
+        return False
+    return all(_described(folder / file.rpartition(" ")[0], folder) == file for file in source.split("; "))
+
+
+def _file_of(module: object) -> Path | None:
+    if not isinstance(module, ModuleType):
+        return None
+    # A lazy module imports what it stands for if it is asked in the ordinary way.
+    file = ModuleType.__getattribute__(module, "__dict__").get("__file__")
+    return Path(file) if isinstance(file, str) else None
+
+
+def _is_in(folder: Path, file: Path) -> bool:
+    """Whether it is a file of the folder, and not of a Python that is installed there."""
+    if not file.is_relative_to(folder) or file.is_relative_to(sysconfig.get_path("stdlib")):
+        return False
+    return not _PACKAGES & set(file.relative_to(folder).parts)
+
+
+def _described(file: Path, folder: Path) -> str:
+    name = str(file.relative_to(folder)) if file.is_relative_to(folder) else file.name
+    try:
+        return f"{name} {xxhash.xxh3_64_hexdigest(file.read_bytes())}"
+    except OSError:
+        return name
