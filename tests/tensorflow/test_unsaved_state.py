@@ -306,15 +306,18 @@ def job_with(kind: str) -> trainerd.Job:
         else:
             KEPT.assign_add(rate * table.lookup(key)[0])
 
-    def change() -> dict[str, float]:
+    def change() -> None:
         if kind == "variable":
             rate.assign(rate * 0.5)
         elif kind == "table":
             table.insert(key, table.lookup(key) * 0.5)
+
+    def evaluate() -> dict[str, float]:
+        change()
         return {"rate": float(rate)}
 
     state = {"kept": KEPT} | ({"numbers": iterator} if kind == "iterator" else {})
-    return trainerd.Job(step, state=state, evaluate=change, summaries=change)
+    return trainerd.Job(step, state=state, evaluate=evaluate, summaries=change)
 
 
 @pytest.mark.parametrize(

@@ -139,12 +139,12 @@ def _tell(
             event="random-ops",
         )
     changed = {
-        name: described(use.node, graph)
+        node: f"{names.get(node.name) or _words(use, node)} ({described(use.node, graph)})"
         for use in reversed(found.changes)
         if use.node.op not in RANDOM | PYTHON
-        for name in _lost(use, saved, names, reads_files=bool(found.kinds & READS_FILES))
+        for node in _lost(use, saved, reads_files=bool(found.kinds & READS_FILES))
     }
-    if texts := [*(f"{name} ({by})" for name, by in changed.items()), *others]:
+    if texts := [*changed.values(), *others]:
         inexact_ops.tell(
             f"the step changes what is not in {where}: {_listed(texts)}. No checkpoint holds it, and after a pause it "
             "starts over. Put what it belongs to (an optimizer, a tf.random.Generator, a layer, an iterator) into "
@@ -156,16 +156,20 @@ def _tell(
         )
 
 
-def _lost(use: Use, saved: Collection[str], names: Mapping[str, str], *, reads_files: bool) -> list[str]:
-    """Return the words for what a node changes and is lost."""
-    op = use.node.op
-    if op in WRITES_FILES and not reads_files:
+def _lost(use: Use, saved: Collection[str], *, reads_files: bool) -> list[Node]:
+    """Return the nodes whose handles are of what a node changes and is lost; the node itself if it takes no handle."""
+    if use.node.op in WRITES_FILES and not reads_files:
         return []
-    word = next((word for kind, word in _WORDS.items() if re.search(kind, op)), f"what {op} keeps")
     if not use.handles:
-        return [word]
-    lost = [node for node in use.handles if node.function or node.name not in saved]
-    return [names.get(node.name) or (node.name if node.op in VARIABLES else word) for node in lost]
+        return [use.node]
+    return [node for node in use.handles if node.function or node.name not in saved]
+
+
+def _words(use: Use, lost: Node) -> str:
+    """Return the words for what a node changes by a handle."""
+    if lost.op in VARIABLES:
+        return lost.name
+    return next((words for kind, words in _WORDS.items() if re.search(kind, use.node.op)), f"what {use.node.op} keeps")
 
 
 def _listed(texts: Iterable[str]) -> str:
