@@ -343,7 +343,8 @@ class Forgets(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.memory, self.cycle = Counter, itertools.cycle([1])
         self.notes, self.settings = [object()], (Path("x"), {"rate": 0.1, "of": print})
-        self.layer, self.later = None, None
+        self.layer: Any = None
+        self.later: Any = None
         self.rate = SimpleNamespace(value=0.1)
 
     def on_train_begin(self, logs: Any = None) -> None:

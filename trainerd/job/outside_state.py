@@ -241,4 +241,4 @@ def _parsed(source: str) -> list[Any]:
 
 
 def _first_line(node: Any) -> int:
-    return min(each.lineno for each in [node, *getattr(node, "decorator_list", ())])
+    return min(int(each.lineno) for each in [node, *getattr(node, "decorator_list", ())])
