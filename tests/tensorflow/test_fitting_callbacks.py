@@ -137,6 +137,28 @@ def test_what_a_callback_set_in_an_earlier_fit_is_remembered(tmp_path: Path) -> 
     assert first[0] == 0 and program(4) == first
 
 
+def test_callbacks_that_supervise_was_not_given_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If they remember something."""
+    remember = [
+        keras.callbacks.EarlyStopping("loss"),
+        keras.callbacks.ReduceLROnPlateau("loss"),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), "loss", save_best_only=True),
+        Swaps(),
+    ]
+    others = [
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None),
+        keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), append=True),
+    ]
+    counts = Counts()
+    with trainerd.keras.Supervise(str(tmp_path), callbacks=[counts]) as supervise:
+        callbacks = [*remember, *others, counts, supervise]
+        a_model().fit(supervise.data(shuffled()), epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
+    told = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
+    assert [each.split()[2] for each in told] == [type(each).__name__ for each in remember]
+    assert all("given to fit and not to Supervise" in each for each in told)
+
+
 class Resets(keras.callbacks.Callback):  # type: ignore[misc]
     """Resets the state of an RNN where an epoch begins, as many programs do; and shrinks the weights, and the slots."""
 

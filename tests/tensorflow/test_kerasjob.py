@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.tensorflow.models import (
     train,
     unknown,
 )
+from trainerd.errors import JobError
 from trainerd.loop.flag import Flag, Request
 from trainerd.sessions.keras.job_session import KerasJobSession
 
@@ -304,6 +306,71 @@ def test_a_validation_that_shuffles_is_the_same_after_a_resume(tmp_path: Path) -
     histories = [session.exportable().model.history.history["val_loss"] for session in (whole, parts)]
     assert histories[0] == histories[1] and len(histories[0]) == 5
     assert_same(whole.exportable().model, parts.exportable().model)
+
+
+class Tracker:
+    """An object that gives its state."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.count = state["count"]
+
+
+class Draws(keras.callbacks.Callback):  # type: ignore[misc]
+    """Draws the rate from generators of its own, and counts in objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numpy, self.old, self.python = np.random.default_rng(3), np.random.RandomState(4), random.Random(5)
+        self.philox = np.random.Generator(np.random.Philox(6))
+        self.keras, self.tensorflow = keras.random.SeedGenerator(7), tf.random.Generator.from_seed(8)
+        self.variable, self.tracker = tf.Variable(0.0), Tracker()
+        self.drawn: list[float] = []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.variable.assign_add(1.0)
+        self.tracker.count += 1
+        of_keras = float(keras.random.uniform([], seed=self.keras))
+        self.drawn += [self.numpy.random(), self.old.rand(), self.python.random(), self.philox.random(), of_keras]
+        self.drawn += [float(self.tensorflow.uniform([])), float(self.variable), self.tracker.count]
+        self.model.optimizer.learning_rate = 0.01 * self.drawn[-8]
+
+
+@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_objects_with_a_state_go_on_where_they_were(
+    tmp_path: Path, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where the end of an epoch failed, and is done again."""
+    made: list[Draws] = []
+
+    def upload(epoch: int, logs: Any) -> None:
+        if fails and len(made) == 2:
+            raise OSError("no network")
+
+    def make() -> trainerd.KerasJob:
+        made.append(Draws())
+        callbacks = [made[-1], keras.callbacks.LambdaCallback(on_epoch_end=upload)]
+        return trainerd.KerasJob(a_model(), shuffled(), callbacks=callbacks, epochs=3)
+
+    whole = in_parts(make, [], tmp_path)
+    if fails:
+        failing, prefix = opened(make()), tmp_path / "model.ckpt-6"
+        with pytest.raises(JobError, match="of the callback LambdaCallback"):
+            train(failing)
+        failing.snapshot().write(prefix, lambda size: None)
+        parts = opened(make())
+        parts.restore(prefix)
+        train(parts)
+    else:
+        parts = in_parts(make, [8], tmp_path)
+    assert made[-1].drawn == made[0].drawn and len(made[0].drawn) == 24
+    assert_same(whole.exportable().model, parts.exportable().model)
+    assert "no checkpoint holds" not in caplog.text
 
 
 class Logs(keras.callbacks.CSVLogger):  # type: ignore[misc]

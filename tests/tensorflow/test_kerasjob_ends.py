@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import keras
@@ -315,7 +317,7 @@ def test_collections_are_remembered_and_what_cannot_be_is_told(
     for _ in range(2):
         first.snapshot().write(tmp_path / "model.ckpt-25", lambda size: None)
     [told] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
-    assert "the callback Collects has something in lost that cannot be saved, a object" in told
+    assert "the callback Collects keeps what no checkpoint holds" in told and ": lost (of the type object)" in told
     collects = Collects()
     second = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[collects], epochs=5))
     second.restore(tmp_path / "model.ckpt-25")
@@ -329,6 +331,43 @@ def test_collections_are_remembered_and_what_cannot_be_is_told(
     assert collects.later == {"counts": once, "ordered": once, "default": once}
     assert [type(each) for each in collects.later.values()] == [Counter, OrderedDict, defaultdict]
     assert collects.later["default"][9] == collects.later["counts"][9] == 0
+
+
+class Forgets(keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps all that it keeps where no checkpoint holds it, from the start or from the first epoch on."""
+
+    steps = itertools.count()
+    number = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory, self.cycle = Counter, itertools.cycle([1])
+        self.notes, self.settings = [object()], (Path("x"), {"rate": 0.1, "of": print})
+        self.layer: Any = None
+        self.later: Any = None
+        self.rate = SimpleNamespace(value=0.1)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.layer = self.model.layers[0]
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        Forgets.number += 1
+        self.model.seen = epoch
+        self.later = self.later or np.random.default_rng(1)
+
+
+def test_what_a_callback_forgets_is_named_before_the_first_step(caplog: pytest.LogCaptureFixture) -> None:
+    session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Forgets(), Marks()]))
+    session.run_until(1)
+    [told] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
+    assert "the callback Forgets" in told
+    for words in ("cycle (of", "notes (of", "rate (of", "steps on the class", "number on the class", "seen on the mo"):
+        assert words in told
+    for words in ("memory", "settings", "layer", "later"):
+        assert words not in told
+    train(session, 7)
+    session.snapshot()
+    assert "later (of the type Generator)" in caplog.text
 
 
 class CountsInPlace(keras.callbacks.Callback):  # type: ignore[misc]

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import datetime
+import enum
+import functools
 import inspect
+import io
 import itertools
+import logging
+import pathlib
+import re
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from trainerd.checkpoints.contents.object_graph import own_objects
 from trainerd.checkpoints.contents.python_state import is_plain
+from trainerd.job.outside_state import AT_EACH_START, attributes_set, function_in, functions_of, kept_outside
+from trainerd.sessions.input.pipeline import is_reshuffled, stages
+
+log = logging.getLogger(__name__)
 
 KERAS_OWN = {each for each in vars(keras.callbacks).values() if isinstance(each, type)} - {keras.callbacks.Callback}
 
 
-_NOT_THEIRS = {"params", "validation_data"}
+_NOT_THEIRS = {"params", "validation_data", "_model"}
+_STATE = "__state__"  # marks the state of an object among plain values
+_STATES = (("get_state", "set_state"), ("getstate", "setstate"), ("state_dict", "load_state_dict"))
+# Keras' own that remember something on which the training depends.
+_REMEMBERING = (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau, keras.callbacks.SwapEMAWeights)
+# What has nothing to remember, or stays as it was made.
+_STAYS = (
+    *(type, FunctionType, BuiltinFunctionType, ModuleType, np.ufunc, np.dtype, tf.DType, range, slice, enum.Enum),
+    *(pathlib.PurePath, re.Pattern, logging.Logger, logging.LoggerAdapter, io.IOBase, tf.summary.SummaryWriter),
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +76,187 @@ def memory_of(callback: Any) -> dict[str, Any]:
         if kind.__module__.startswith("keras.")
         for name in inspect.signature(kind).parameters
     }
-    return {name: value for name, value in plain(callback).items() if name not in settings}
+    return {name: value for name, value in (plain(callback) | _states(callback)).items() if name not in settings}
+
+
+def _states(callback: Any) -> dict[str, Any]:
+    """The states of attributes that are no plain values: generators of random numbers, variables, objects that give
+    their state."""
+    found = {name: _state_of(value) for name, value in vars(callback).items() if name not in _NOT_THEIRS}
+    return {name: {_STATE: state} for name, state in found.items() if state is not None}
+
+
+def _state_of(value: Any) -> Any:
+    """The state of an object; None if it has none that can be saved."""
+    if is_plain(value) or (access := _access(value)) is None:
+        return None
+    try:
+        state = access[0]()
+    except Exception:  # it is the user's method: it may want arguments
+        return None
+    return state if is_plain(state) else None
+
+
+def _access(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """The functions that read and set the state of an object; None if it has none."""
+    if isinstance(value, np.random.Generator):
+        value = value.bit_generator
+    elif isinstance(value, keras.random.SeedGenerator | tf.random.Generator):
+        value = value.state
+    if isinstance(value, np.random.BitGenerator):
+        return functools.partial(getattr, value, "state"), functools.partial(setattr, value, "state")
+    if isinstance(value, tf.Variable | keras.Variable):
+        return value.numpy, value.assign
+    for read, write in _STATES:
+        if callable(getattr(value, read, None)) and callable(getattr(value, write, None)):
+            return getattr(value, read), getattr(value, write)
+    return None
+
+
+def give_back(callback: Any, values: Mapping[str, Any]) -> None:
+    """Give a callback these attributes. An object whose state it is stays the same one."""
+    for name, value in values.items():
+        present = vars(callback).get(name)
+        if not _is_state(value):
+            vars(callback)[name] = as_it_is(present, value)
+        elif why := _not_set(present, value[_STATE]):
+            log.warning(
+                "the callback %s: the saved state of %s cannot be restored, so it restarts: %s",
+                type(callback).__name__,
+                name,
+                why,
+                extra={"event": "callbacks"},
+            )
+
+
+def _not_set(present: Any, state: Any) -> str:
+    """Set the state of an object. Returns why it cannot be; empty if it was."""
+    if is_plain(present) or (access := _access(present)) is None:
+        return f"it is {present!r} now"
+    try:
+        access[1](state)
+    except Exception as error:  # it is the user's method, or the object is of another kind now
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+# ---------------------------------------------------------------------- what no checkpoint holds
+
+
+class Forgotten:
+    """Names what callbacks keep and no checkpoint holds, each thing once.
+
+    Args:
+      model: the model that they are called for.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._told = set[tuple[int, str]]()
+
+    def look(self, callback: Any) -> None:
+        """Warn of what a callback keeps, as far as that is known before the first step."""
+        if not isinstance(callback, keras.callbacks.Callback):
+            return
+        self.tell(callback, [*self._attributes(callback), *self._outside(callback)])
+
+    def look_at_unlisted(self, callback: Any) -> None:
+        """Warn of a callback that is given to `fit` alone, if it remembers something."""
+        self.look(callback)
+        if _remembers(callback) and (id(callback), "") not in self._told:
+            self._told.add((id(callback), ""))
+            log.warning(
+                "the callback %s is given to fit and not to Supervise, so no checkpoint holds what it remembers: after "
+                "a resume it restarts, and the training can differ. Give it to both: Supervise(..., callbacks=[...]).",
+                type(callback).__name__,
+                extra={"event": "callbacks"},
+            )
+
+    def look_again(self, callback: Any, begun: Mapping[str, Any]) -> None:
+        """Warn of attributes that could be saved when training began, and cannot be now; and of objects with a state
+        that were not there then, since a resume has none to give it to."""
+        now, there = memory_of(callback), vars(callback)
+        lost = begun.keys() & there.keys() - now.keys()
+        made = {name for name in _states(callback).keys() & now.keys() if not _is_state(begun.get(name))}
+        if not any(kind in KERAS_OWN for kind in type(callback).__mro__):
+            self.tell(callback, [f"{name} (of the type {type(there[name]).__name__})" for name in sorted(lost | made)])
+
+    def tell(self, callback: Any, things: list[str]) -> None:
+        """Warn of these things that a callback keeps."""
+        new = [each for each in things if (id(callback), each) not in self._told]
+        self._told |= {(id(callback), each) for each in new}
+        if new:
+            log.warning(
+                "the callback %s keeps what no checkpoint holds, so after a resume it restarts: %s. Keep it in "
+                "attributes of the callback. trainerd saves those that are numbers, texts, arrays, collections of "
+                "them, variables, generators of NumPy's and Python's random numbers, and objects with get_state and "
+                "set_state, or state_dict and load_state_dict.",
+                type(callback).__name__,
+                "; ".join(new),
+                extra={"event": "callbacks"},
+            )
+
+    def _attributes(self, callback: Any) -> Iterator[str]:
+        """The attributes that are not saved and may change."""
+        kinds = type(callback).__mro__
+        of_keras = attributes_set(each for kind in kinds if _is_library(kind) for _, each in functions_of(kind))
+        states = _states(callback)
+        for name, value in vars(callback).items():
+            if name not in _NOT_THEIRS | of_keras | states.keys() and not self._stays(value, callback):
+                yield f"{name} (of the type {type(value).__name__})"
+        for kind in (kind for kind in kinds if not _is_library(kind)):
+            for name, value in vars(kind).items():
+                hidden = name.startswith(("__", "_abc_")) or name in vars(callback) or hasattr(value, "__get__")
+                if not hidden and not self._stays(value, callback):
+                    yield f"{name} on the class {kind.__name__}"
+
+    def _outside(self, callback: Any) -> list[str]:
+        return kept_outside(_own_functions(callback), callback, lambda value: id(value) in self._saved)
+
+    @functools.cached_property
+    def _saved(self) -> set[int]:
+        """The objects of the model that a checkpoint holds."""
+        return {id(each) for each in own_objects(tf.train.Checkpoint(model=self._model))}
+
+    def _stays(self, value: Any, callback: Any) -> bool:
+        """Whether a value is saved with the model, is plain, or stays as it was made."""
+        if is_plain(value) or isinstance(value, _STAYS) or id(value) in self._saved:
+            return True
+        if isinstance(value, MethodType):
+            return value.__self__ is callback or self._stays(value.__self__, callback)
+        if isinstance(value, functools.partial):
+            return all(self._stays(each, callback) for each in (value.func, *value.args, *value.keywords.values()))
+        if isinstance(value, tf.data.Dataset):
+            return not any(map(is_reshuffled, stages(value)))
+        if isinstance(value, list | tuple | set | frozenset):
+            return all(self._stays(each, callback) for each in value)
+        if isinstance(value, dict):
+            return all(self._stays(each, callback) for each in value.values())
+        is_frozen = dataclasses.is_dataclass(value) and value.__dataclass_params__.frozen  # type: ignore[union-attr]
+        return is_frozen and all(self._stays(each, callback) for each in vars(value).values())
+
+
+def _is_library(kind: type) -> bool:
+    return kind is object or kind.__module__.split(".")[0] in ("keras", "tensorflow")
+
+
+def _own_functions(callback: Any) -> list[FunctionType]:
+    """The functions of a program's own in a callback that run between steps."""
+    of_classes = [each for kind in type(callback).__mro__ if not _is_library(kind) for each in functions_of(kind)]
+    given = [(name, function_in(value)) for name, value in vars(callback).items() if callable(value)]
+    own = [(name, found) for name, found in given if found is not None and not found.__module__.startswith("keras.")]
+    return [function for name, function in [*of_classes, *own] if name not in AT_EACH_START]
+
+
+def _remembers(callback: Any) -> bool:
+    """Whether what a callback does depends on what it did before."""
+    if isinstance(callback, _REMEMBERING) or getattr(callback, "save_best_only", False):
+        return True
+    return bool(_states(callback)) or bool(attributes_set(_own_functions(callback)))
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {_STATE}
 
 
 def changed_in(begun: Mapping[str, Any], now: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

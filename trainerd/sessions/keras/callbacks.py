@@ -13,7 +13,7 @@ import numpy as np
 
 from trainerd.errors import EntryError
 from trainerd.job.user_code import called_at_boundary
-from trainerd.sessions.keras.callback_memory import KERAS_OWN, Moment, as_it_is, changed_in, memory_of, plain, taken
+from trainerd.sessions.keras.callback_memory import Forgotten, Moment, changed_in, give_back, memory_of, plain, taken
 from trainerd.sessions.keras.csv_rows import keep_rows_before, read_rows
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Callbacks:
                 own, add_history=True, model=model, verbose=0, epochs=epochs, steps=steps
             )
             self._own = list(self._list.callbacks)
-        self._told: set[tuple[int, str]] = set()
+        self._forgotten = Forgotten(model)
         self._known = [set[str]() for _ in self._own]  # names of what was put back
         self._look()
         self.settings = [[type(each).__name__, copy.deepcopy(plain(each))] for each in self._own]
@@ -94,6 +94,7 @@ class Callbacks:
         self._model.stop_training = False
         self.call("on_train_begin", step=0)
         self._look()
+        self.warn_of_forgotten()
 
     def begin_anew(self) -> None:
         """The run goes back while it trains: put each back to how it was made. Files are closed."""
@@ -118,6 +119,14 @@ class Callbacks:
         remembered."""
         self._begun = [copy.deepcopy(memory_of(each)) for each in self._own]
 
+    def warn_of_forgotten(self, unlisted: Sequence[Any] = ()) -> None:
+        """Warn of what these callbacks keep and no checkpoint holds, and of others of a `fit` that keep anything."""
+        for each in self._own:
+            self._forgotten.look(each)
+        for each in unlisted:
+            if not any(each is own for own in self._own):
+                self._forgotten.look_at_unlisted(each)
+
     def pause(self) -> None:
         """The process ends, but training does not: callbacks that only close their files at its end do so."""
         for each in self._own:
@@ -130,7 +139,7 @@ class Callbacks:
     def memory(self) -> list[Any]:
         """The attributes of each that have changed since training began, and those that were put back then."""
         for each, begun in zip(self._own, self._begun, strict=True):
-            self._warn_of_unplain(each, begun)
+            self._forgotten.look_again(each, begun)
         return [
             [type(each).__name__, taken(each, changed_in(begun, memory_of(each), known))]
             for each, begun, known in zip(self._own, self._begun, self._known, strict=True)
@@ -158,7 +167,7 @@ class Callbacks:
             left.remove(found)
             known.update(found[1])
             remembered = copy.deepcopy(found[1])  # the callback changes it, and it may be asked for once more
-            vars(each).update({key: as_it_is(vars(each).get(key), value) for key, value in remembered.items()})
+            give_back(each, remembered)
         return added, [name for name, _ in left]
 
     def moment(self) -> Moment:
@@ -170,25 +179,7 @@ class Callbacks:
         for each, (values, names) in zip(self._own, moment.states, strict=True):
             for name in memory_of(each).keys() - names:
                 delattr(each, name)
-            vars(each).update(taken(each, values))  # a copy: the callback changes it, and may be put back once more
-
-    def _warn_of_unplain(self, callback: Any, begun: Mapping[str, Any]) -> None:
-        """Warn once of attributes that could be saved when training began, and cannot be now. Keras's own need no
-        warning."""
-        if any(kind in KERAS_OWN for kind in type(callback).__mro__):
-            return
-        for name in begun.keys() - plain(callback).keys() & vars(callback).keys():
-            told = (id(callback), name)
-            if told not in self._told:
-                self._told.add(told)
-                log.warning(
-                    "the callback %s has something in %s that cannot be saved, a %s: it begins anew after a pause. "
-                    "Numbers, texts, arrays, and lists, dicts and sets of them can be.",
-                    type(callback).__name__,
-                    name,
-                    type(vars(callback)[name]).__name__,
-                    extra={"event": "callbacks"},
-                )
+            give_back(each, taken(each, values))  # a copy: the callback changes it, and may be put back once more
 
 
 def without_files(callbacks: Sequence[Any]) -> list[Any]:

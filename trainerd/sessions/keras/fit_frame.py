@@ -6,6 +6,7 @@ import inspect
 import sys
 import threading
 from types import FrameType
+from typing import Any
 
 
 class FitCall:
@@ -18,6 +19,12 @@ class FitCall:
     def __init__(self) -> None:
         self.thread = threading.current_thread()
         self._frame = _running_fit()
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """The callbacks of the `fit`; none if a program calls them itself."""
+        found = self._frame.f_locals.get("callbacks") if self._frame is not None else None
+        return list(getattr(found, "callbacks", ()))
 
     @property
     def is_on_this_thread(self) -> bool:

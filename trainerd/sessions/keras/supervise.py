@@ -148,6 +148,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             raise
         self._managed = managed
         self._call, self._optimizer = FitCall(), self.model.optimizer
+        self._memory.warn_of_forgotten([each for each in self._call.callbacks if each is not self])
         self._stages.enter(FitStage.BOUNDARY)
         managed.loop = LibraryLoop(self._was_left, self._leave_open)
         self._boundary.lock.acquire()  # fit is in a step, but where it calls us
