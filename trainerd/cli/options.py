@@ -109,7 +109,7 @@ forever_option = click.option("--forever", is_flag=True, help="Train on, past `m
 accept_changes_option = click.option(
     "--accept-changes",
     is_flag=True,
-    help="Go on although the dataset is not the one whose position was saved.",
+    help="Resume although the dataset, the optimizer or the order of the layers has changed.",
 )
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,10 @@ class TracedSession:
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint."""
         self._session.restore(prefix)
+
+    def changes_since(self, prefix: Path) -> Sequence[str]:
+        """What the session says."""
+        return self._session.changes_since(prefix)
 
     def fingerprint(self) -> Mapping[str, str]:
         """What the job's state and its input are."""
