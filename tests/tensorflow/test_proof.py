@@ -13,11 +13,11 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from trainerd.proof.traced.variables import Comparison, first_other_variable
 from trainerd.loop.fake import FakeSession
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.proof.trace import EVALUATION, INTERRUPTED, Trace, read, steps_marked
 from trainerd.proof.traced.session import TracedSession
+from trainerd.proof.traced.variables import Comparison, first_other_variable
 
 NAMES = ["a text that is too long to be kept in the string itself", "", "ü"]
 

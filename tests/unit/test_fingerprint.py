@@ -107,6 +107,17 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
     assert rundir.steps() == [30, 20, 10]
 
 
+def test_variables_that_changed_places_are_refused_unless_that_is_accepted(rundir: RunDirectory) -> None:
+    run(rundir, BEFORE, 10).train()
+    changed = FakeSession(fingerprint=BEFORE, changes=["model/left/kernel: 1 → 2"])
+    again = Run(rundir, {"max_steps": 20}, changed)
+    with pytest.raises(DataError, match="step 10: model/left/kernel: 1 → 2") as caught:
+        again.services.restore()
+    assert "--accept-changes" in str(caught.value) and str(rundir.accept_changes) in str(caught.value)
+    again.services.restore(accept_changes=True)
+    assert changed.step == 10
+
+
 def test_where_the_variables_are_others_restoring_has_to_tell(rundir: RunDirectory) -> None:
     run(rundir, BEFORE | {"job.state": "1 tensor"}, 10).train()
     other = run(rundir, OTHER_BATCH | {"job.state": "2 tensors"}, 20)

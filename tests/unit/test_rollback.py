@@ -127,10 +127,11 @@ def count_operations(monkeypatch: pytest.MonkeyPatch, strike: Callable[[int], No
 
     for name in ("rename", "unlink", "mkdir", "rmdir", "link", "fsync"):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
-    read, make = os.open, counted(os.open)
+    real: Callable[..., int] = os.open
+    make = counted(real)
 
-    def opened(path: str, flags: int, *arguments: object, **options: object) -> object:
-        return (make if flags & os.O_CREAT else read)(path, flags, *arguments, **options)  # type: ignore[operator]
+    def opened(path: str, flags: int, *arguments: int, **options: int) -> object:
+        return (make if flags & os.O_CREAT else real)(path, flags, *arguments, **options)
 
     monkeypatch.setattr(os, "open", opened)
     return lambda: count

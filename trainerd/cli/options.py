@@ -136,10 +136,11 @@ forever_option = click.option("--forever", is_flag=True, help="Train on, past `m
 accept_changes_option = click.option(
     "--accept-changes",
     is_flag=True,
-    help="Go on although the dataset is not the one whose position was saved; load a job that has done its epochs.",
+    help="Resume although the dataset, the optimizer or the order of the layers has changed; load a job whose epochs "
+    "are done.",
 )
 accept_job_option = click.option(
-    "--accept-job", is_flag=True, help="Go on although the newest checkpoint is of another job, or of a renamed one."
+    "--accept-job", is_flag=True, help="Resume although the newest checkpoint is of another job, or of a renamed one."
 )
 rank_option = click.option(
     "--rank", type=click.IntRange(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."

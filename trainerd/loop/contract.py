@@ -129,6 +129,10 @@ class Model(Savable, Protocol):
         """
         ...
 
+    def changes_since(self, prefix: Path) -> Sequence[str]:
+        """Describe the variables that are at other places than in a checkpoint, or that are frozen and were not."""
+        ...
+
     def fingerprint(self) -> Mapping[str, str]:
         """The fingerprint of the job's state and input; see `trainerd.config.fingerprint`."""
         ...

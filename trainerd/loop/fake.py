@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class FakeSession:
       on_step: called with the global step before each step; what it raises, `run_until` raises.
       ends_at: the step after which the input has no more batches.
       figures: what `evaluate` gives for a step; None if there is no evaluation.
+      changes: what `changes_since` returns.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class FakeSession:
         figures: Callable[[int], dict[str, float]] | None = None,
         loss: Callable[[int], float] = lambda step: 1.0 / step,
         fingerprint: dict[str, str] | None = None,
+        changes: Sequence[str] = (),
     ) -> None:
         self.step = 0
         self.value = 0.0
@@ -71,6 +73,7 @@ class FakeSession:
         self._figures = figures
         self._loss = loss
         self._fingerprint = fingerprint or {}
+        self._changes = list(changes)
         self._raised = threading.Event()
         self.skipped: list[tuple[int, int]] = []
 
@@ -122,6 +125,10 @@ class FakeSession:
             self.step = json.loads(prefix.with_name(prefix.name + ".index").read_text())
         except (OSError, ValueError) as error:
             raise DataError(f"{prefix} does not fit the job: {error}") from error
+
+    def changes_since(self, prefix: Path) -> list[str]:
+        """Those that it was made with."""
+        return self._changes
 
     def fingerprint(self) -> dict[str, str]:
         """What it was made with."""

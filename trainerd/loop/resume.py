@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from trainerd.checkpoints import latest
 from trainerd.checkpoints.manifest import Manifest
@@ -15,6 +16,7 @@ from trainerd.rundir.paths import RunDirectory
 
 log = logging.getLogger(__name__)
 
+_SHOWN = 5  # changes in a message
 _BUILT_OTHERWISE = (
     "what the job builds is not what it built when step %d was saved, and its source is the same: names, shapes or "
     "constants depend on something that is another at each start, and what was learned may belong to other things now, "
@@ -65,6 +67,27 @@ def find(
             if exact:
                 _refuse_other_dataset(found.step, changes, rundir)
     return found
+
+
+def refuse_changes(step: int, changes: Sequence[str], rundir: RunDirectory) -> None:
+    """Refuse a checkpoint whose values would go to other variables than before, or train others.
+
+    Args:
+      step: of the checkpoint.
+      changes: see `Model.changes_since`.
+      rundir: the run directory.
+
+    Raises:
+      DataError: there are changes.
+    """
+    if changes:
+        more = f"\n  and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+        raise DataError(
+            f"the job's variables are not those that were saved at step {step}: {_told(changes[:_SHOWN])}{more}\n"
+            "A variable gets the values that were saved at its place, whatever its name. Put the layers back into "
+            "their order, and freeze those that were frozen; or use another `logdir`; or start once with "
+            f"--accept-changes (or `touch {rundir.accept_changes}` before the start) to resume all the same."
+        )
 
 
 def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
@@ -124,6 +147,6 @@ def _refuse_other_dataset(step: int, changes: list[Difference], rundir: RunDirec
         )
 
 
-def _told(changes: list[Difference]) -> str:
+def _told(changes: Sequence[object]) -> str:
     """What has changed, the first on the line that is kept of an error."""
     return "\n  ".join(map(str, changes))

@@ -146,7 +146,7 @@ class Services:
         """Restore the newest checkpoint that verifies into the session, if there is one.
 
         Args:
-          accept_changes: whether to go on although the dataset or the optimizer is another.
+          accept_changes: whether to resume although the dataset, the optimizer or the variables' places have changed.
 
         Raises:
           DataError: checkpoints exist and none can be used.
@@ -159,7 +159,7 @@ class Services:
     def find(self, *, accept_changes: bool = False, foreign: bool = False) -> Manifest | None:
         """Find the checkpoint to resume from; see `resume.find`. For sessions that restore it by other means."""
         self.checkpointer.fingerprint = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
-        return resume.find(
+        found = resume.find(
             self._rundir,
             self.store,
             self.checkpointer.fingerprint,
@@ -167,6 +167,10 @@ class Services:
             accept_changes=accept_changes,
             foreign=foreign,
         )
+        if found is not None and not accept_changes:
+            changes = self._session.changes_since(self._rundir.prefix(found.step))
+            resume.refuse_changes(found.step, changes, self._rundir)
+        return found
 
     def resumed(self, found: Manifest) -> None:
         """The session has been restored from this checkpoint."""

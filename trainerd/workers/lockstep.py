@@ -235,6 +235,10 @@ class ChiefSession:
         self._all("last", lambda: self._session.end(finished=finished), finished=finished)
         self._require_equal()
 
+    def changes_since(self, prefix: Path) -> Sequence[str]:
+        """Those of the session."""
+        return self._session.changes_since(prefix)
+
     def fingerprint(self) -> dict[str, str]:
         """The chief's, with what the cluster is."""
         positions = fingerprint.SHARED if self._session.shares_position else fingerprint.OWN

@@ -94,6 +94,12 @@ def is_of_seeds(key: str) -> bool:
     return part_of(key).endswith(_SEEDS)
 
 
+def parts_of(state: Any) -> Iterator[Any]:
+    """All layers, optimizers and metrics of a state, and other objects in them."""
+    for _, owner in _owners(state, "", set()):
+        yield from (part for _, part in _walk(owner))
+
+
 def optimizer_kinds(state: Any) -> dict[str, str]:
     """The class of each optimizer, by its path, for a fingerprint.
 

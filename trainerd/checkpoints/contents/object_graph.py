@@ -74,14 +74,21 @@ def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
 
     An optimizer has that list once it is built, which may be after a restore: then they would not be restored.
     """
+    return list(own_places(checkpoint).values())
+
+
+def own_places(checkpoint: tf.train.Checkpoint) -> dict[str, Any]:
+    """The objects of `own_objects` by where they stand: the attributes and keys on the shortest way to each."""
     view = graph_view.ObjectGraphView(checkpoint)
-    found, seen = [checkpoint], {id(checkpoint)}
-    for each in found:  # it grows meanwhile
+    found, seen, left = {"": checkpoint}, {id(checkpoint)}, [("", checkpoint)]
+    for place, each in left:  # it grows meanwhile
         trains = isinstance(each, keras.optimizers.Optimizer)
         for name, child in view.children(each).items():
             if id(child) not in seen and not (trains and name == "_trainable_variables"):
                 seen.add(id(child))
-                found.append(child)
+                here = f"{place}/{name}" if place else name
+                found[here] = child
+                left.append((here, child))
     return found
 
 

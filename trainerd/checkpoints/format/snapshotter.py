@@ -19,6 +19,7 @@ from trainerd.checkpoints.contents.keras_variables import is_of_metrics
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY
 from trainerd.checkpoints.contents.state_readers import reader_of
 from trainerd.checkpoints.contents.unsaved_state import Unsaved
+from trainerd.checkpoints.contents.variable_names import NAMES_KEY, Names, packed
 from trainerd.checkpoints.format import bundle_writer
 from trainerd.checkpoints.format.bundle_writer import Form, Item
 
@@ -83,6 +84,7 @@ class Snapshotter:
       hidden: variables that it does not track, by their keys in the file.
       refuse_nan: whether a snapshot that holds a NaN must not be written.
       unsaved: what the step reads and the checkpoint does not track. It is compared, and not written.
+      names: what is known of the variables by their names; see `variable_names`.
 
     Raises:
       EntryError: a part cannot be saved.
@@ -95,9 +97,11 @@ class Snapshotter:
         *,
         refuse_nan: bool = True,
         unsaved: Unsaved | None = None,
+        names: Names | None = None,
     ) -> None:
         self._refuse_nan = refuse_nan
         self._unsaved = unsaved or Unsaved()
+        self._names = packed(names) if names else b""
         self._reader = reader_of(checkpoint, hidden)
         forms = [Form.of(tf.as_dtype(dtype), tf.TensorShape(shape)) for _, dtype, shape in self._reader.specs]
         self._items = list(zip(self.keys, self._reader.slices, forms, strict=True))
@@ -124,4 +128,6 @@ class Snapshotter:
         items = [Item(key, slices, value, form) for (key, slices, form), value in zip(self._items, values, strict=True)]
         object_graph = self._reader.object_graph
         graph = Item(GRAPH_KEY, "", tf.constant(object_graph), Form(tf.string, len(object_graph)))
+        if self._names:
+            items.append(Item(NAMES_KEY, "", tf.constant(self._names), Form(tf.string, len(self._names))))
         return TensorSnapshot(step, [*items, graph], self._refuse_nan, self._unsaved.read())

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -180,6 +180,10 @@ class TracedSession:
     def restore(self, prefix: Path) -> None:
         """Read a checkpoint."""
         self._session.restore(prefix)
+
+    def changes_since(self, prefix: Path) -> Sequence[str]:
+        """What the session says."""
+        return self._session.changes_since(prefix)
 
     def fingerprint(self) -> Mapping[str, str]:
         """What the job's state and its input are."""

@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from trainerd.checkpoints.contents.variable_names import NAMES_KEY
 from trainerd.sessions.tf1.positions import POSITION
 
 _TABLE = "/.ATTRIBUTES/table-"  # then "keys" or "values"
-_NOT_VARIABLES = ("iterator/", POSITION, "_CHECKPOINTABLE")
+_NOT_VARIABLES = ("iterator/", POSITION, NAMES_KEY, "_CHECKPOINTABLE")
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 

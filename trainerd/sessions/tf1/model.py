@@ -141,6 +141,10 @@ class GraphModel:
             raise DataError(f"{prefix} does not fit the graph: {str(error).splitlines()[0]}") from error
         self._go_on(prefix, was_finished=False)
 
+    def changes_since(self, prefix: Path) -> list[str]:
+        """Nothing: a graph's variables are known by their names."""
+        return []
+
     def fingerprint(self) -> dict[str, str]:
         """What of the graph is saved."""
         digest = xxhash.xxh3_64_hexdigest(self._state.description.encode())

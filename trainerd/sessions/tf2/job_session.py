@@ -14,16 +14,19 @@ import msgspec
 import tensorflow as tf
 import xxhash
 
+from trainerd.checkpoints.contents import variable_names
 from trainerd.checkpoints.contents.graph_digest import digest_of
 from trainerd.checkpoints.contents.keras_variables import (
     hidden_variables,
     is_untracked,
     optimizer_kinds,
+    parts_of,
     restore_hidden,
 )
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects, variables_among
 from trainerd.checkpoints.contents.random_ops import calls_python
 from trainerd.checkpoints.contents.unsaved_state import require_saved
+from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
 from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError, JobError
@@ -138,7 +141,18 @@ class FunctionSession:
     @cached_property
     def _snapshotter(self) -> Snapshotter:
         """Made when it is needed: what only evaluates or exports saves nothing."""
-        return Snapshotter(self._checkpoint, self._hidden, refuse_nan=self._refuse_nan, unsaved=self._unsaved)
+        return Snapshotter(
+            self._checkpoint,
+            self._hidden,
+            refuse_nan=self._refuse_nan,
+            unsaved=self._unsaved,
+            names=self._given_names,
+        )
+
+    @cached_property
+    def _given_names(self) -> Names:
+        """The names of the variables, as the job was built: callbacks may freeze layers later."""
+        return names_of(self._checkpoint, self._hidden, parts_of(self._job.state))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -262,8 +276,17 @@ class FunctionSession:
         """Whether the job has an `evaluate`."""
         return self.has_evaluation
 
+    def changes_since(self, prefix: Path) -> list[str]:
+        """Describe the variables that would get the values of others, and those that were frozen or are now."""
+        return variable_names.changes(stored_names(prefix), self._given_names)
+
     def load(self, prefix: Path) -> None:
         """Read a checkpoint; nothing else is told of it."""
+        if found := variable_names.moved(stored_names(prefix), self._given_names):
+            raise DataError(
+                f"{prefix} does not fit the job: its variables are at other places: {found[0]}\nEach would get the "
+                "values of the one that was there before. Put the layers back into the order that they had."
+            )
         FunctionSession.restore(self, prefix)
 
     def score(self) -> dict[str, float]:

@@ -9,9 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.keras_variables import optimizer_kinds
+from trainerd.checkpoints.contents import variable_names
+from trainerd.checkpoints.contents.keras_variables import optimizer_kinds, parts_of
 from trainerd.checkpoints.contents.object_graph import own_objects, tracked_objects
 from trainerd.checkpoints.contents.unsaved_state import require_saved
+from trainerd.checkpoints.contents.variable_names import Names, names_of, stored_names
 from trainerd.checkpoints.format.snapshotter import Snapshotter, TensorSnapshot
 from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError
@@ -31,6 +33,8 @@ _WITHOUT = "leave its iterator out of the tf.train.Checkpoint (and `fit`'s data 
 
 class CheckpointModel:
     """The objects that a `tf.train.Checkpoint` tracks, and the count of the steps.
+
+    One class, since the loop's contract asks for most of its methods.
 
     What variables there are may only be known after the first step: Keras makes them when a model is first called. So
     they are looked for when a snapshot is taken, and again whenever the objects are not those of before.
@@ -152,6 +156,13 @@ class CheckpointModel:
         """All that are saved, as far as they are made."""
         return self._tracked.variables()
 
+    def changes_since(self, prefix: Path) -> list[str]:
+        """Describe the variables that are at other places, of those that are made by now."""
+        return variable_names.moved(stored_names(prefix), self._names(self._tracked.beside()))
+
+    def _names(self, hidden: Mapping[str, Any]) -> Names:
+        return names_of(self._checkpoint, hidden, parts_of(self._tracked.parts()))
+
     def fingerprint(self) -> dict[str, str]:
         """What software saves it, and what its inputs are that are made by now."""
         found = of_software()
@@ -184,7 +195,8 @@ class CheckpointModel:
         hidden = self._tracked.beside(objects)
         objects += hidden.values()
         if self._snapshotter is None or not _same_objects(objects, self._objects):
-            self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False)
+            names = self._names(hidden)
+            self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False, names=names)
             if not self._objects:  # a program may make its iterator anew each epoch: that is told once
                 for iterator in self._tracked.iterators():
                     warn_of_lost_order(dataset_of(iterator))
