@@ -85,7 +85,7 @@ WITH_TENSORFLOW = {
 HEAVY = ("tensorflow", "keras")
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name not in ("__main__.py", "__init__.py"))
 MOST_FILES, MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_METHODS = 20, 2500, 50, 20
-MEDIAN_LINES = 100
+MEDIAN_LINES = 110
 
 
 def name(path: Path) -> str:
