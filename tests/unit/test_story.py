@@ -98,7 +98,7 @@ def test_json_has_no_nan(cli: Cli, tmp_path: Path) -> None:
     rundir = RunDirectory(tmp_path / "run")
     rundir.create()
     add(rundir, "1", 0, {10: math.nan, 20: math.inf, 30: 1.0})
-    code, printed = cli("history", "--logdir", "run", "--json")
+    code, printed = cli("history", "--logdir", "./run", "--json")
     assert code == 0
     points = json.loads(printed, parse_constant=lambda name: pytest.fail(name))["points"]
     assert points == [[10, None, None], [20, None, None], [30, 1.0, 1.0]]

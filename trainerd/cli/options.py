@@ -21,6 +21,7 @@ from trainerd.cli.say import say
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import ConfigError, StorageError, UsageError
+from trainerd.history.curves import event_files
 from trainerd.rundir import registry
 from trainerd.rundir.all_runs import all_paths
 from trainerd.rundir.lock import read_holder
@@ -74,7 +75,7 @@ def _is_run(folder: Path, *, with_config: bool) -> bool:
     """Whether a folder is a run directory or, `with_config`, has a config that names one."""
     rundir = RunDirectory(folder.absolute())
     signs = [rundir.lock, rundir.state, rundir.checkpoint_state, *[folder / configs.NAME] * with_config]
-    return any(map(os.path.lexists, signs))
+    return any(map(os.path.lexists, signs)) or bool(event_files(rundir))
 
 
 def _is_same(one: Path, other: Path) -> bool:
