@@ -59,8 +59,8 @@ def called_at_boundary(
     """
 
     def failed(error: BaseException) -> JobError:
-        said = f"{found_in(error) or what} failed after step {step}"
-        return JobError(said, step=step, sound=True, details=job_traceback(error))
+        details = job_traceback(error)
+        return JobError(f"{found_in(error) or what} failed after step {step}", step=step, sound=True, details=details)
 
     return user_code(failed)
 

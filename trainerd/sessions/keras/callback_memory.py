@@ -132,7 +132,7 @@ def give_back(callback: Any, values: Mapping[str, Any]) -> None:
 def _not_set(present: Any, state: Any) -> str:
     """Set the state of an object. Returns why it cannot be; empty if it was."""
     if is_plain(present) or (access := _access(present)) is None:
-        return f"it is {present!r} now"
+        return f"it is of the type {type(present).__name__} now"
     try:
         access[1](state)
     except Exception as error:  # it is the user's method, or the object is of another kind now
