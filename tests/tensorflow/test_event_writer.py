@@ -174,6 +174,19 @@ def test_a_boundary_that_comes_twice_gives_one_point(tmp_path: Path) -> None:
     assert sorted(tags) == ["kernels/kernel", "loss", "other", "own", "weights/kernel"]
 
 
+def test_a_sync_puts_on_disk_what_was_written_and_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[set[tuple[str, int]]] = []
+    monkeypatch.setattr("trainerd.events.event_file.fsync_file", lambda path: synced.append(written(tmp_path)))
+    writer = EventWriter(tmp_path)
+    writer.sync()
+    assert not synced, "there is no file before training has begun"
+    writer.begin(0, StandIn())
+    writer.scalars({"loss": 1.0}, 5, 0.0)
+    writer.sync()
+    assert len(synced) == 1 and ("loss", 5) in synced[0]
+    writer.close()
+
+
 def test_calls_after_the_close_do_nothing(tmp_path: Path) -> None:
     writer = write(tmp_path, 0, {"loss": {1: 0.0}})
     writer.scalars({"loss": 1.0}, 2, 0.0)

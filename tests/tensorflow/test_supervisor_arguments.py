@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.tensorflow.chromium import poll
 from tests.tensorflow.graphs import (
     counter,
     events,
@@ -82,6 +83,26 @@ def test_summaries_and_the_rate_are_written_on_schedule(tmp_path: Path) -> None:
     assert logs[0] == tf1.SessionLog.START and logs[-1] == tf1.SessionLog.STOP
     assert any(event.graph_def for event in events(tmp_path)) and any(e.meta_graph_def for e in events(tmp_path))
     assert (tmp_path / "graph.pbtxt").exists()
+
+
+def test_summaries_are_on_disk_before_their_checkpoint_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[list[tuple[int, str]], int]] = []
+
+    def note(path: Path) -> None:
+        synced.append((saved(tmp_path), len(scalars(tmp_path, "p"))))
+
+    monkeypatch.setattr("trainerd.sessions.tf1.events.fsync_file", note)
+    found = counter(summaries=True)
+    with found.graph.as_default():
+        summaries = tf1.summary.merge_all()
+    sv = supervised(found.graph, tmp_path, summary_op=None, save_model_secs=0)
+    with sv.managed_session() as session:
+        session.run(found.train_op)
+        sv.summary_computed(session, session.run(summaries))
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not sv.should_stop():
+            session.run(found.train_op)
+    assert synced == [([], 1)] and saved(tmp_path)
 
 
 def test_an_empty_logdir_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,6 +519,7 @@ def test_a_session_whose_folder_was_removed_makes_way(tmp_path: Path, kind: str,
         return end, lambda: session.run(found.train_op)
 
     old_end, old_step = cell(5)
+    poll(lambda: saved(folder), "the first checkpoint, which would go into the new folder")
     while folder.exists():  # and one may begin meanwhile
         shutil.rmtree(folder, ignore_errors=True)
     if is_there:

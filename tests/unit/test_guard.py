@@ -78,6 +78,7 @@ def paused_in(rundir: RunDirectory, step: int, keys: dict[str, object] | None = 
 
 def test_a_pause_in_an_evaluation_is_made_of_the_state_before_it(rundir: RunDirectory) -> None:
     seen: list[tuple[int, str]] = []
+    points: list[tuple[int, dict[str, float]]] = []
     one = Guarded(rundir)
 
     def pause(step: int) -> None:
@@ -86,9 +87,11 @@ def test_a_pause_in_an_evaluation_is_made_of_the_state_before_it(rundir: RunDire
             rundir.pause.touch()
             one.ask(Request.PAUSE)
             seen.extend(saved(rundir)[:1])
+            points.extend(one.run.events.points)
 
     one.meanwhile = pause
     one.train()
+    assert [step for step, values in points if "loss" in values] == [20], "the next start does not know this loss"
     assert seen == [(20, "pause")] and not rundir.pause.exists()
     assert one.outcomes[0].phase is Phase.PAUSED and "the evaluation of step 20 was abandoned" in one.outcomes[0].why
     phases = [state.phase for state in one.run.states]

@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.conftest import FakeTime, WriterByHand
 from trainerd.checkpoints import catalogue, manifest
+from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import JobError, StorageError
-from trainerd.loop.contract import Model
+from trainerd.loop.contract import Model, Steps
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.loop import Loop
@@ -28,7 +31,7 @@ from trainerd.loop.outcome import Outcome
 from trainerd.loop.services import Services
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
-from trainerd.rundir.state import Phase, State
+from trainerd.rundir.state import LastCheckpoint, Phase, State
 from trainerd.system.threads import Background
 
 
@@ -41,6 +44,7 @@ class FakeEvents:
     summaries_at: list[int] = field(default_factory=list)
     failing: bool = False
     closed: bool = False
+    synced: int = 0  # how many of the points are on disk
 
     @property
     def is_well(self) -> bool:
@@ -52,13 +56,17 @@ class FakeEvents:
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
         if self.failing:
             raise StorageError("no space")
-        self.points.append((step, dict(values)))
+        if self.begun_at is not None:  # before that there is no file
+            self.points.append((step, dict(values)))
 
     def summaries(self, session: Model) -> None:
         self.summaries_at.append(session.step)
 
     def flush(self) -> None:
         return
+
+    def sync(self) -> None:
+        self.synced = len(self.points)
 
     def moved(self, logdir: Path) -> None:
         return
@@ -370,6 +378,50 @@ def test_points_of_the_curves_fall_on_multiples(rundir: RunDirectory) -> None:
     run.train()
     losses = [(step, values["loss"]) for step, values in run.events.points if "loss" in values]
     assert losses == [(10, 1 / 10), (20, 1 / 20), (30, 1 / 30), (35, 1 / 35)]
+
+
+def test_points_are_on_disk_before_their_checkpoint_is(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"max_steps": 30, "summary": {"metrics_steps": 10}, "checkpoint": {"save_model_steps": 10}}
+    run, publish, lost = Run(rundir, keys), CheckpointStore.publish, list[int]()
+
+    def look(store: CheckpointStore, snapshot: Snapshot, *rest: Any) -> LastCheckpoint:
+        lost.extend(step for step, _ in run.events.points[run.events.synced :] if step <= snapshot.step)
+        return publish(store, snapshot, *rest)
+
+    monkeypatch.setattr(CheckpointStore, "publish", look)
+    run.train()
+    assert [step for step, _ in saved(rundir)] == [30, 20, 10] and not lost
+
+
+def test_points_that_cannot_be_synced_keep_no_checkpoint_from_being_made(
+    rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(rundir, {"max_steps": 30})
+
+    def hang() -> None:
+        raise StorageError("the disk hangs")
+
+    monkeypatch.setattr(run.events, "sync", hang)
+    assert run.train().phase is Phase.FINISHED
+    assert saved(rundir) == [(30, "finish")]
+
+
+def test_metrics_of_an_epochs_end_that_was_left_undone_are_points_too(rundir: RunDirectory) -> None:
+    class Epochs(FakeSession):
+        """The end of the epoch of step 20 is still to be done when it is restored there."""
+
+        is_due = True
+
+        def run_until(self, limit: int) -> Steps:
+            if self.step != 20 or not self.is_due:
+                return super().run_until(limit)
+            self.is_due = False
+            return Steps(21, (), np.zeros((0, 0)), then=lambda: {"val_loss": 0.5})
+
+    Run(rundir, {"max_steps": 20}).train()
+    run = Run(rundir, {"max_steps": 40}, Epochs())
+    run.train()
+    assert (20, {"val_loss": 0.5}) in run.events.points
 
 
 def test_a_reload_changes_schedules_without_a_stop(rundir: RunDirectory) -> None:

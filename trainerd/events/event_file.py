@@ -20,6 +20,7 @@ from tensorflow.compat.v1 import Event, SessionLog, Summary
 
 from trainerd.errors import StorageError
 from trainerd.events.purge import void_from
+from trainerd.system.durable_files import fsync_file
 
 FLUSH_SECS = 10.0
 FLUSH_EVENTS = 1000
@@ -93,6 +94,12 @@ class EventFile:
             if not self._path.exists():
                 raise FileNotFoundError(f"{self._path.name} was removed")
         self._waiting, self._flushed_at, self.flushed_step = 0, self._timer(), self.last_step
+
+    def sync(self) -> None:
+        """Put what was written on disk. The file's entry in the run directory is synced with the next checkpoint."""
+        self.flush()
+        with self._storage():
+            fsync_file(self._path)
 
     def close(self) -> None:
         """Write the rest."""

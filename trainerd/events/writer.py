@@ -19,6 +19,7 @@ from trainerd.system.threads import Background
 log = logging.getLogger(__name__)
 
 PATIENCE_SECS = 2.0
+SYNC_SECS = 10.0
 CLOSE_SECS = 30.0
 
 
@@ -109,6 +110,18 @@ class EventWriter:
     def flush(self) -> None:
         """Make what was written so far visible to readers."""
         self._in_background(EventFile.flush)
+
+    def sync(self) -> None:
+        """Put what was written so far on disk, and wait for that, but not for ever if the disk hangs.
+
+        Another thread than the loop's calls it.
+        """
+        if not self._is_open:
+            return
+        self._in_background(EventFile.sync)
+        if not self._background.wait(SYNC_SECS):
+            raise self._behind("the sync of the curves before a checkpoint")
+        self._background.raise_first_error()
 
     def close(self) -> None:
         """Wait until everything is written, but not for ever if the disk hangs."""

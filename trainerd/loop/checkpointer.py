@@ -62,6 +62,7 @@ class Checkpointer:
       fingerprint: what the run is trained with, for the manifests.
       lineage: what was done to the run so far; see `Manifest`.
       minima: keeps the state at the minima of the loss.
+      sync_curves: puts the points of the curves so far on disk; called on the writer's thread before each checkpoint.
       retry_at: when a failed save is tried again, in seconds of the timer; infinity if none is.
     """
 
@@ -99,6 +100,7 @@ class Checkpointer:
         self._left_out: StorageError | None = None  # of a state that was not whole
         self._needs = 0  # bytes, where a save waits for room
         self.before_save: Callable[[int], None] = lambda step: None
+        self.sync_curves: Callable[[], None] = lambda: None
         self._is_closing = False
         self._is_last = False  # whether somebody waits for the save under way, and is told what becomes of it
         self._trained_before = 0.0
@@ -419,6 +421,7 @@ class Checkpointer:
             pass  # until another save waits
 
     def _publish(self, save: Save, snapshot: Snapshot, about: About) -> None:
+        self.sync_curves()  # a run that is killed after the checkpoint has no gap before it
         place = self._rundir.path
         try:
             self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))

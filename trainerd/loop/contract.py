@@ -264,6 +264,10 @@ class Events(Protocol):
         """Show what was written so far to readers."""
         ...
 
+    def sync(self) -> None:
+        """Put what was written so far on disk, and wait for that. Another thread than the loop's calls it."""
+        ...
+
     def moved(self, logdir: Path) -> None:
         """The run directory was moved here."""
         ...

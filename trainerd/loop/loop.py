@@ -73,9 +73,11 @@ class Loop:
         before = self._session.step
         with self._services.stepping():
             steps = self._session.run_until(before + 1)
+        if self._session.step == before and steps.then is None:
+            return self._services.at_boundary(steps)
+        self._record_from(before)  # also the metrics of an epoch's end that another process has left undone
         if self._session.step == before:
             return self._services.at_boundary(steps)
-        self._record_from(before)
         return self._services.at_boundary(steps, recorded=lambda: self._announce(before + 1))
 
     def _announce(self, step: int) -> None:

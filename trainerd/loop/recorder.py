@@ -168,6 +168,10 @@ class Recorder:
         finally:
             self.took += self._timer() - begun
 
+    def sync(self) -> None:
+        """Put the points so far on disk. The thread that writes checkpoints calls it, and waits for it."""
+        self._guard(self._events.sync)
+
     def moved(self, logdir: Path) -> None:
         """The run directory was moved: the curves go on in the new place."""
         self._guard(lambda: self._events.moved(logdir))

@@ -27,7 +27,7 @@ from trainerd.loop.guard.guard import Guard, HeldState
 from trainerd.loop.guard.holding import Holding
 from trainerd.loop.guard.state_check import StateCheck
 from trainerd.loop.outcome import Outcome
-from trainerd.loop.recorder import Recorder
+from trainerd.loop.recorder import BETWEEN, Recorder
 from trainerd.loop.schedule import Mark, Schedule, Service
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock, request_files, run_events
@@ -92,6 +92,7 @@ class Services:
         self.checkpointer = Checkpointer(
             rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recorder.took
         )
+        self.checkpointer.sync_curves = self.recorder.sync
         self.minima = self.checkpointer.minima
         self.minima.told = lambda step, loss: self.recorder.mark("minimum", step, loss)
         self.course = Course(rundir, self.store, self.checkpointer, reporter, session, steered, self._go_on_from)
@@ -307,6 +308,8 @@ class Services:
         """
         log.info("pausing at step %d, while %s is under way", held.step, held.what, extra={"event": "pausing"})
         ids, saving = self._accept_pause(), self.checkpointer
+        if held.what != BETWEEN and held.step == self._reporter.state.step:  # what the next start does again has points
+            self.recorder.write_metrics()
         with self._reporter.phase(Phase.PAUSING):
             saving.wait()
             if held.patience and saving.saved_step > held.step:  # what is on disk is newer

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from trainerd.errors import StorageError
 from trainerd.loop.contract import Model
+from trainerd.system.durable_files import fsync_file, storage
 
 tf1 = tf.compat.v1
 SessionLog = tf1.SessionLog
@@ -77,6 +78,16 @@ class GraphEvents:
     def flush(self) -> None:
         """Show what was written so far to readers."""
         self._add(lambda: self._writer.flush())
+
+    def sync(self) -> None:
+        """Put what was written so far on disk. The writer does not name its file, so all in the folder are synced."""
+        self.flush()
+        if self._writer is None:
+            return
+        logdir = Path(self._writer.get_logdir())
+        with storage(f"sync the event files in {logdir}"):
+            for path in logdir.glob("events.out.tfevents.*"):
+                fsync_file(path)
 
     def moved(self, logdir: Path) -> None:
         """Nothing: the program shares the writer, which keeps its file open."""

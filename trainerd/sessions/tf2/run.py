@@ -126,6 +126,9 @@ class NoEvents:
     def flush(self) -> None:
         """Nothing."""
 
+    def sync(self) -> None:
+        """Nothing."""
+
     def moved(self, logdir: Path) -> None:
         """Nothing."""
 
