@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -14,11 +15,13 @@ from typing import Any
 import pytest
 
 from trainerd.errors import ConfigError, PeerLostError
-from trainerd.workers import gathering, token
+from trainerd.loop.flag import Flag, Request
+from trainerd.rundir.paths import RunDirectory
+from trainerd.workers import requests, token
 from trainerd.workers.gathering import PausedWhileGathering, Terms, gather_as_chief, gather_as_worker
 from trainerd.workers.peer import Peer
 from trainerd.workers.plan import Address, ClusterPlan
-from trainerd.workers.wire import Gone, Wire
+from trainerd.workers.wire import MOST_SILENT, Gone, Wire
 
 SECS = 20.0
 
@@ -183,9 +186,8 @@ def test_a_rank_twice_and_another_number_of_workers_are_refused(terms: Callable[
 
 
 def test_another_token_and_strangers_are_not_let_in(
-    terms: Callable[..., Terms], plan: ClusterPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    terms: Callable[..., Terms], plan: ClusterPlan, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(gathering, "PROOF_SECS", 0.3)
     chief = Call(lambda: gather_as_chief(terms(0)))
     other = tmp_path / "other"
     token.make(other)
@@ -201,6 +203,50 @@ def test_another_token_and_strangers_are_not_let_in(
         spy.end()
     for worker in workers:
         worker.close()
+
+
+def test_silent_connections_keep_no_worker_waiting(
+    terms: Callable[..., Terms], plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainerd.workers.wire.UNPROVED_SECS", 10 * SECS)  # those that are silent stay
+    chief = Call(lambda: gather_as_chief(terms(0)))
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connected(plan)) for _ in range(MOST_SILENT + 1)]
+        workers = [Call(partial(gather_as_worker, terms(rank))).end() for rank in (1, 2)]
+        assert sorted(chief.end()) == [1, 2]
+        for each in silent:
+            assert len(each.recv(1 << 16)) <= 40, "the chief's challenge"
+            assert each.recv(1 << 16) == b"", "it is closed when all are there, and the oldest before"
+    for worker in workers:
+        worker.close()
+
+
+def test_a_connection_that_proves_nothing_is_dropped(
+    terms: Callable[..., Terms], plan: ClusterPlan, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[bool] = []
+    chief = Call(lambda: gather_as_chief(terms(0, is_asked_to_pause=lambda: bool(asked))))
+    for _ in range(2):
+        with connected(plan) as silent:
+            silent.settimeout(SECS)
+            while silent.recv(1 << 16):
+                pass
+    asked.append(True)
+    with pytest.raises(PausedWhileGathering):
+        chief.end()
+    [warning] = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert "127.0.0.1" in warning, "two alike are one warning: who can connect must not fill the log"
+
+
+def test_what_a_worker_asks_for_is_written_to_its_request_file_alone(tmp_path: Path) -> None:
+    rundir, flag = RunDirectory(tmp_path), Flag()
+    for what in ("save", "pause"):
+        requests.take_over(what, {"content": "id\n", "file": "checkpoint"}, rundir, flag)
+    assert [path.name for path in tmp_path.iterdir()] == ["save"] and flag.take() == {Request.SAVE, Request.PAUSE}
+    rundir.save.unlink()
+    rundir.save.symlink_to(tmp_path / "checkpoint")
+    requests.take_over("save", {"content": "id\n"}, rundir, flag)
+    assert not (tmp_path / "checkpoint").exists(), "a link is not followed"
 
 
 def test_a_clock_that_is_wrong_is_told(terms: Callable[..., Terms], caplog: pytest.LogCaptureFixture) -> None:

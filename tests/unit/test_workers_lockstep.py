@@ -220,10 +220,10 @@ def test_the_end_of_an_epoch_has_one_set_of_figures(pair: Callable[..., Pair]) -
 
 def test_what_a_worker_is_asked_for_reaches_the_chief(pair: Callable[..., Pair]) -> None:
     two = pair()
-    two.worker.ask("save", file="save", content="id\n")
+    two.worker.ask("save", content="id\n")
     assert two.was_asked.wait(SECS)
     [(kind, message)] = two.asked
-    assert (kind, message["file"], message["content"]) == ("save", "save", "id\n")
+    assert (kind, message["content"]) == ("save", "id\n")
     two.was_asked.clear()
     two.worker.tell_state(host="b", pid=7, step=5, steps_per_sec=None, memory_bytes=1)
     assert two.was_asked.wait(SECS) and [(each.rank, each.host, each.step) for each in two.seen] == [(1, "b", 5)]

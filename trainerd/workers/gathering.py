@@ -1,7 +1,7 @@
 """The workers find each other before TensorFlow is imported: forming its cluster can be neither watched nor stopped.
 
-The chief listens, and each other worker connects. They prove to know the token, and compare what must be the same on
-all. When all are there, the chief says so.
+The chief listens, and each other worker connects. They prove to know the token (workers/wire.py), and compare
+what must be the same on all. When all are there, the chief says so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import errno
 import logging
 import os
-import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -23,12 +22,11 @@ from trainerd.workers import token as tokens
 from trainerd.workers.about import difference
 from trainerd.workers.peer import Peer
 from trainerd.workers.plan import Address, ClusterPlan
-from trainerd.workers.wire import Gone, Wire
+from trainerd.workers.wire import PROOF_SECS, Arrival, Gone, Reception, Wire
 
 log = logging.getLogger(__name__)
 
 POLL_SECS = 0.2
-PROOF_SECS = 5.0
 CLOCK_SECS = 60.0  # by how much clocks may differ before a person is told
 _BACKLOG = 128
 
@@ -74,8 +72,7 @@ def gather_as_chief(terms: Terms) -> dict[int, Peer]:
     here: dict[int, Peer] = {}
     told = ""
     try:
-        with _listening(terms.plan) as listener, selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
+        with _listening(terms.plan) as listener, Reception(listener, token, terms.heartbeat_secs) as reception:
             while len(here) < terms.plan.size - 1:
                 for rank in [rank for rank, peer in here.items() if peer.is_gone]:
                     log.warning("worker %d left while the others were awaited", rank, extra={"event": "gathering"})
@@ -85,8 +82,8 @@ def gather_as_chief(terms: Terms) -> dict[int, Peer]:
                     terms.tell(told := now)
                 if terms.is_asked_to_pause():
                     raise PausedWhileGathering
-                if selector.select(POLL_SECS):
-                    _let_in(listener, token, terms, here)
+                if (arrival := reception.next(POLL_SECS)) is not None:
+                    _let_in(arrival, terms, here)
     except BaseException as error:
         for peer in here.values():
             _send_off(peer, error)
@@ -144,17 +141,13 @@ def _bind(listener: socket.socket, address: Address) -> None:
         raise ConfigError(f"cluster.workers: cannot listen at {address}: {error.strerror}: {advice}.") from None
 
 
-def _let_in(listener: socket.socket, token: bytes, terms: Terms, here: dict[int, Peer]) -> None:
-    """Take one connection, if it is one of the workers that are missing."""
-    connected, (host, *_) = listener.accept()
-    wire = Wire(connected, patience=terms.heartbeat_secs)
+def _let_in(arrival: Arrival, terms: Terms, here: dict[int, Peer]) -> None:
+    """Take a connection that has proved to know the token, if it is one of the workers that are missing."""
+    wire, host, hello = arrival.wire, arrival.host, arrival.hello
     try:
-        with wire.within(PROOF_SECS):
-            wire.prove(token, is_chief=True)
-            hello = wire.receive()
         rank, size, about, clock = int(hello["rank"]), int(hello["size"]), dict(hello["about"]), float(hello["clock"])
-    except (Gone, KeyError, TypeError, ValueError) as error:
-        log.warning("a connection from %s was refused: %s", host, error, extra={"event": "gathering"})
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("a worker on %s was not understood: %s", host, error, extra={"event": "gathering"})
         wire.close()
         return
     name = f"worker {rank} ({hello.get('host', host)}, pid {hello.get('pid')})"

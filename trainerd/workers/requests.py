@@ -11,7 +11,6 @@ from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
-from trainerd.system.durable_files import storage
 from trainerd.workers.peer import Message
 from trainerd.workers.worker import Worker
 
@@ -25,19 +24,23 @@ def take_over(what: str, message: Message, rundir: RunDirectory, flag: Flag) -> 
 
     Args:
       what: the request.
-      message: with the name and the content of the request file, if there was one.
+      message: with the content of the request file, if there was one.
       rundir: the chief's.
       flag: the chief's.
     """
-    if content := message.get("content"):
-        path = rundir.path / Path(message["file"]).name
+    request = Request(what)
+    if (content := message.get("content")) and (path := _files(rundir).get(request)) is not None:
         try:
-            with storage(f"write {path}"), path.open("a", encoding="utf-8") as file:
-                file.write(content)
+            request_files.append(path, content)
         except StorageError as error:  # of a command that waits; what it asks for is done all the same
             log.error("%s", error, extra={"event": "asked"})
     log.info("another worker was asked: %s", what, extra={"event": "asked"})
-    flag.raise_for(Request(what), "another worker")
+    flag.raise_for(request, "another worker")
+
+
+def _files(rundir: RunDirectory) -> dict[Request, Path]:
+    """The request files whose content is passed on."""
+    return {Request.SAVE: rundir.save, Request.SET: rundir.set_request, Request.ROLLBACK: rundir.rollback}
 
 
 def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
@@ -48,7 +51,7 @@ def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
       rundir: this worker's, in which its request files are.
       flag: this worker's, which signals raise.
     """
-    files = {Request.SAVE: rundir.save, Request.SET: rundir.set_request, Request.ROLLBACK: rundir.rollback}
+    files = _files(rundir)
 
     def run() -> None:
         with Ticker(flag, rundir):
@@ -61,6 +64,6 @@ def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
                     path = files.get(request)
                     lines = request_files.consume_lines(path) if path is not None else []
                     content = "".join(f"{line}\n" for line in lines)
-                    worker.ask(request.value, file=path.name if path else "", content=content)
+                    worker.ask(request.value, content=content)
 
     threading.Thread(target=run, name="trainerd-requests", daemon=True).start()
