@@ -171,7 +171,8 @@ def test_a_summary_comes_with_the_curves_as_pictures(endpoint: Endpoint, tmp_pat
     write_curve(rundir, "1", 0, {step: 1 / step for step in range(1, 100)})
     settings, folder = write_settings(tmp_path / "watch.toml", url), tmp_path / "notes"
     paths = (str(rundir.path), str(tmp_path / "gone"))
-    Notes(folder, 0.0).take("", [], [Notice("summary", "", "summary", 1.0, "a day", "a line", paths)], [identity(url)])
+    notice = Notice("summary", "", "summary", 1.0, "a day", "a line", paths)
+    Notes(folder, 0.0).take("", [], [notice], [identity(url)], 1.0)
     assert senders.start(settings, identity(url), str(folder)).communicate()[1] == ""
     [(_, body)] = endpoint.heard
     [picture] = body["attachments"]

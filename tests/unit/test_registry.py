@@ -12,9 +12,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli.app import cli
 from trainerd.cli.commands.runs.list import table
 from trainerd.errors import NotRunningError, UsageError
+from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import all_runs, registry
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
@@ -231,6 +234,21 @@ def test_a_shell_completes(tmp_path: Path, typed: Sequence[str], offered: list[s
     done = CliRunner(env=environment).invoke(cli, prog_name="trainerd")
     found = [line.partition(",")[2] for line in done.output.splitlines()]
     assert [word for word in found if word not in ("", "x")] == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_offered_nothing_that_a_terminal_would_obey(tmp_path: Path, shell: str) -> None:
+    """Anybody may have written the manifest: the job has."""
+    rundir = run_in(tmp_path / "one")
+    metrics = {"loss": 1.0, "\x1b[2Jx": 2.0, "a\nb": 3.0}
+    CheckpointStore(rundir).publish(FakeSnapshot(20, 1.0), About("\x1b]0;title\x07\nnew line", metrics))
+    run_in(tmp_path / "\x1bcrun")
+    for typed in (["rollback", "--logdir", "one", ""], ["status", ""], ["history", "--logdir", "one", "--metric", ""]):
+        environment = {"_TRAINERD_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(["trainerd", *typed])}
+        environment["COMP_CWORD"] = "" if shell == "fish" else str(len(typed))
+        done = CliRunner(env=environment).invoke(cli, prog_name="trainerd")
+        assert done.exit_code == 0 and all(line.isprintable() for line in done.output.expandtabs().splitlines())
+        assert {"rollback": "20", "status": "one", "history": "loss"}[typed[0]] in done.output
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

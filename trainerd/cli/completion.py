@@ -10,13 +10,14 @@ from click.shell_completion import CompletionItem
 from trainerd.cli import options
 from trainerd.errors import TrainerdError
 from trainerd.history.timeline import Entry, present_line
+from trainerd.text import printable
 
 _TARGETS = ("best", "minimum")
 
 
 def steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The steps of the checkpoints, newest first, each with its reason and marks."""
-    found = [(str(entry.step), ", ".join([entry.reason, *entry.marks])) for entry in reversed(_entries(ctx))]
+    found = [(str(entry.step), _said(", ".join([entry.reason, *entry.marks]))) for entry in reversed(_entries(ctx))]
     return [CompletionItem(step, help=said) for step, said in found if step.startswith(incomplete)]
 
 
@@ -30,8 +31,14 @@ def metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     return _starting(dict.fromkeys(name for entry in _entries(ctx) for name in entry.metrics), incomplete)
 
 
+def _said(text: str) -> str:
+    """A text of a manifest, which anybody may have written, as one line of a terminal."""
+    return " ".join(printable(text).split())
+
+
 def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+    """Those that begin like this. Control characters in a word would reach the terminal, so such a word is left out."""
+    return [CompletionItem(word) for word in words if word.isprintable() and word.startswith(incomplete)]
 
 
 def _entries(ctx: click.Context) -> list[Entry]:

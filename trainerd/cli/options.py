@@ -56,7 +56,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The names of the runs, and folders."""
         found = registry.names(all_paths()).values()
-        named = [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+        named = [CompletionItem(name) for name in sorted(found) if name.isprintable() and name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
 
 

@@ -28,6 +28,7 @@ from trainerd.watch.event_reader import EventReader
 T = TypeVar("T")
 _LISTED_SECS = 5.0  # after which it is looked for new runs: each reads the file that remembers it
 _FRESH_SECS = 2.0  # for which what was seen is good enough for the page
+_PATIENCE_SECS = 0.1  # for which a request waits for another one's detail: it keeps a thread of the page
 _LOSS = "loss"
 _MOST = 300  # checkpoints of a run that are kept in memory, and of what happened to it
 Stamp = tuple[str, int, int, int]
@@ -114,6 +115,9 @@ class RunReader:
     Args:
       name: tells it apart from the others.
       path: its run directory.
+
+    Attributes:
+      known: what `detail` has read last.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -126,6 +130,7 @@ class RunReader:
         self._moments: Cached[list[Moment]] = Cached()
         self._metrics: Mapping[str, float] = {}  # at the last look
         self._follower: tuple[str, CurveFollower] | None = None
+        self.known = Detail(_LOSS, Curve(), False, (), 0, ())
 
     def look(self) -> Seen:
         """Look what has become of it."""
@@ -148,7 +153,7 @@ class RunReader:
         return Seen(self.name, rundir, state, running, self._events.events, dict(self._events.counts), unread)
 
     def detail(self) -> Detail:
-        """Read its curve on, and its checkpoints; after a look.
+        """Read its curve on, and its checkpoints; after a look. One thread at a time.
 
         Raises:
           DataError: a manifest is of another version of trainerd.
@@ -163,7 +168,8 @@ class RunReader:
         marks = (stamps, _stamp(self.rundir.events), list(curve.begins), len(curve.evaluated))
         moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve)[-_MOST:])
         shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next look changes it
-        return Detail(tag, shown, self._follower[1].is_complete, entries, count, moments)
+        self.known = Detail(tag, shown, self._follower[1].is_complete, entries, count, moments)
+        return self.known
 
 
 def _newest(entries: list[Entry]) -> tuple[int, list[Entry]]:
@@ -196,6 +202,7 @@ class Runs:
         self._listed_at = self._looked_at = -math.inf
         self._seen: list[Seen] = []
         self._lock = threading.Lock()
+        self._reads = threading.Lock()  # a detail; it may take long, and keeps no look waiting
 
     def look(self) -> list[Seen]:
         """Look at all of them; by name.
@@ -221,12 +228,21 @@ class Runs:
     def detail(self, name: str) -> Detail | None:
         """The curve and the checkpoints of one run that was looked at; None if there is none of this name.
 
+        While another thread reads a detail for long, it is what was read last, and is not complete.
+
         Raises:
           DataError, StorageError: see `RunReader.detail`.
         """
         with self._lock:
             reader = self._readers.get(name)
-            return reader.detail() if reader is not None else None
+        if reader is None:
+            return None
+        if not self._reads.acquire(timeout=_PATIENCE_SECS):
+            return replace(reader.known, is_complete=False)
+        try:
+            return reader.detail()
+        finally:
+            self._reads.release()
 
     def _list(self) -> None:
         names = registry.names(self._paths())

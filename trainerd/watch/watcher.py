@@ -119,7 +119,7 @@ class Watcher:
         return [notice for notice in notices if notice.kind in self._config.events]
 
     def _tell(self, notices: Sequence[Notice], path: str = "", lines: Sequence[str] = ()) -> None:
-        for notice in self._notes.take(path, lines, notices, self._senders.names):
+        for notice in self._notes.take(path, lines, notices, self._senders.names, self._clock()):
             log.info("%s", notice.title, extra={"event": "told"})
 
     def _sample(self, runs: Sequence[Seen]) -> None:

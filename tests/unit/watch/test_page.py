@@ -9,6 +9,7 @@ import re
 import socket
 import stat
 import threading
+import time
 import urllib.parse
 import urllib.request
 from base64 import b64encode
@@ -31,7 +32,7 @@ from trainerd.watch.page.app import App
 from trainerd.watch.page.as_json import MOST_RUNS
 from trainerd.watch.page.guard import Guard
 from trainerd.watch.page.listen import Address
-from trainerd.watch.page.server import Page
+from trainerd.watch.page.server import MOST_CONNECTIONS, Page
 from trainerd.watch.run_reader import Runs
 
 open_url = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # whatever proxy the environment names
@@ -196,6 +197,7 @@ REFUSED: list[dict[str, Any]] = [
     {"data": "{}", "content_type": "application/json"},
     {**ASKED, "headers": {"X-Trainerd": "1", "Origin": "http://evil.example"}},
     {**ASKED, "headers": {"X-Trainerd": "1", "Origin": "null"}},
+    {**ASKED, "headers": {"X-Trainerd": "1", "Origin": "http://["}},
     {**ASKED, "headers": {"X-Trainerd": "1", "Origin": "http://localhost:8888"}},
     {**ASKED, "headers": {"X-Trainerd": "1", "Sec-Fetch-Site": "cross-site"}},
     {**ASKED, "headers": {"X-Trainerd": "1", "Sec-Fetch-Site": "same-site"}},
@@ -398,6 +400,43 @@ def test_what_is_no_request_ends_that_connection_alone(make_run: MakeRun, runs: 
                 pass
         with open_url(f"http://{page.address}/healthz") as answer:
             assert answer.read() == b"ok\n"
+
+
+def partial(address: Address, source: str = "127.0.0.1") -> socket.socket:
+    """A connection that has sent a part of a request."""
+    found = socket.create_connection((address.host, address.port), timeout=20, source_address=(source, 0))
+    found.sendall(b"GET /healthz HTTP/1.0\r\n")
+    return found
+
+
+def test_connections_that_ask_for_nothing_keep_nobody_out(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with served(Page("127.0.0.1:0", runs)) as page, contextlib.ExitStack() as stack:
+        other = stack.enter_context(partial(page.address, source="127.0.0.2"))
+        slow = [stack.enter_context(partial(page.address)) for _ in range(MOST_CONNECTIONS + 20)]
+        with open_url(f"http://{page.address}/healthz", timeout=20) as answer:
+            assert answer.read() == b"ok\n"
+        other.sendall(b"Host: localhost\r\n\r\n")
+        assert other.recv(4096).startswith(b"HTTP/1.0 200"), "those of one address cost another address none"
+        with contextlib.suppress(ConnectionResetError):
+            assert slow[0].recv(1) == b"", "the oldest is closed"
+
+
+def test_a_connection_that_drips_is_closed_like_one_that_is_silent(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr("trainerd.watch.page.server._SILENT_SECS", 0.2)
+    with served(Page("127.0.0.1:0", runs)) as page, partial(page.address) as dripping:
+        dripping.settimeout(0.05)
+        deadline = time.monotonic() + 20
+        with contextlib.suppress(OSError):  # a send after it was closed
+            while time.monotonic() < deadline:
+                with contextlib.suppress(TimeoutError):
+                    if not dripping.recv(1):
+                        break
+                dripping.sendall(b"X")
+        assert time.monotonic() < deadline
 
 
 def test_a_group_that_may_ask_asks_in_its_own_folder(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,11 +23,12 @@ from trainerd.history.curve_follower import CurveFollower
 from trainerd.history.curves import read_curve
 from trainerd.history.lines import Line
 from trainerd.history.story import Kind
+from trainerd.history.timeline import Entry, present_line
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
 from trainerd.system.regular_files import MIB, read_regular
-from trainerd.watch.run_reader import Runs
+from trainerd.watch.run_reader import Detail, Runs
 
 
 def point(step: int, value: float, padding: int = 0, at: float = 0.0) -> bytes:
@@ -205,6 +207,28 @@ def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Run
     rundir.manifest(30).write_text("{")
     detail = runs.detail("one")
     assert detail is not None and [entry.reason for entry in detail.checkpoints][1] == ""
+
+
+def test_a_detail_that_takes_long_keeps_no_look_and_no_other_detail_waiting(
+    make_run: MakeRun, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(make_run(metrics={"loss": 1.0}), 20)
+    runs.look()
+    found: list[Detail | None] = []
+
+    def take_long(rundir: RunDirectory) -> list[Entry]:
+        looking = threading.Thread(target=runs.look, daemon=True)
+        looking.start()
+        looking.join(10)
+        assert not looking.is_alive()
+        found.append(runs.detail("one"))
+        return present_line(rundir)
+
+    monkeypatch.setattr("trainerd.watch.run_reader.present_line", take_long)
+    detail = runs.detail("one")
+    assert detail is not None and len(detail.checkpoints) == 1 and detail.is_complete
+    [meanwhile] = found
+    assert meanwhile is not None and not meanwhile.is_complete, "the page asks again"
 
 
 def test_the_watcher_reads_curves_without_tensorflow(rundir: RunDirectory) -> None:

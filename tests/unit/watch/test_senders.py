@@ -39,7 +39,9 @@ def test_a_service_that_is_down_for_a_day_is_tried_each_minute_and_loses_nothing
     clock, works = FakeTime(0.0), False
     started: list[float] = []
     notes = Notes(tmp_path, 0.0)
-    notes.take("", [], [Notice("paused", "a", str(step), 1.0, f"step {step}") for step in range(5)], [identity(URL)])
+    notes.take(
+        "", [], [Notice("paused", "a", str(step), 1.0, f"step {step}") for step in range(5)], [identity(URL)], 0.0
+    )
 
     def start(config: Path, name: str, folder: str) -> Sender:
         started.append(clock())
@@ -70,7 +72,7 @@ def test_a_sender_that_cannot_be_started_is_tried_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, notes = FakeTime(0.0), Notes(tmp_path, 0.0)
-    notes.take("", [], [Notice("paused", "a", "1", 1.0, "step 1")], [identity(URL)])
+    notes.take("", [], [Notice("paused", "a", "1", 1.0, "step 1")], [identity(URL)], 0.0)
 
     def start(config: Path, name: str, folder: str) -> Sender:
         if clock() == 0.0:

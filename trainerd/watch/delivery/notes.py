@@ -20,6 +20,8 @@ from trainerd.watch.delivery.notice import Notice
 
 NAME = "watch.db"
 _BUSY_SECS = 30.0
+_NEWS_SECS = 90 * 86400.0  # after which nothing is news, so that it need not be known what was told
+_MOST_TOLD = _MOST_WAITING = _MOST_RUNS = 10_000  # whatever the runs write
 _TABLES = """
 CREATE TABLE IF NOT EXISTS begun (at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS read (run TEXT PRIMARY KEY, lines TEXT NOT NULL);
@@ -58,26 +60,39 @@ class Notes:
             found = database.execute("SELECT lines FROM read WHERE run = ?", (run,)).fetchone()
         return list(json.loads(found[0])) if found is not None else []
 
-    def take(self, run: str, lines: Sequence[str], notices: Sequence[Notice], channels: Sequence[str]) -> list[Notice]:
+    def take(
+        self, run: str, lines: Sequence[str], notices: Sequence[Notice], channels: Sequence[str], now: float
+    ) -> list[Notice]:
         """Note what was read, and put into the queue of each channel what was not told yet.
+
+        What is too old to be told again is forgotten, and the oldest of what is too much.
 
         Args:
           run: the path of the run directory.
           lines: the last lines of its events; empty if they are as they were.
           notices: what there is to tell.
           channels: whom.
+          now: in seconds since 1970 (UTC).
 
         Returns:
           What is new.
         """
         with self._at_once() as database:
-            new = [notice for notice in notices if self._is_new(database, notice)]
+            oldest = now - _NEWS_SECS
+            new = [notice for notice in notices if notice.at >= oldest and self._is_new(database, notice)]
             if lines:
                 database.execute("INSERT OR REPLACE INTO read VALUES (?, ?)", (run, json.dumps(list(lines))))
             for notice in new:
                 rows = [(channel, json.dumps(asdict(notice))) for channel in channels]
                 database.executemany("INSERT INTO queue (channel, notice) VALUES (?, ?)", rows)
+            self._prune(database, oldest)
         return new
+
+    def _prune(self, database: sqlite3.Connection, oldest: float) -> None:
+        database.execute("DELETE FROM told WHERE at < ?", (oldest,))
+        for table, most in (("told", _MOST_TOLD), ("queue", _MOST_WAITING), ("read", _MOST_RUNS)):
+            newest = f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1 OFFSET {most}"
+            database.execute(f"DELETE FROM {table} WHERE rowid <= ({newest})")
 
     def was_told(self, key: str) -> bool:
         """Whether the notice of this key was told already."""

@@ -40,7 +40,7 @@ class Guard:
 
     def require_known_host(self, request: Request) -> None:
         """Refuse a name that is not this machine's: another site may have its name lead here (DNS rebinding)."""
-        host = urllib.parse.urlsplit(f"//{request.host}").hostname or ""
+        host = _split(f"//{request.host}").hostname or ""
         if not self._is_known(host):
             raise MisdirectedRequest(
                 f"this is not {host!r}. Use localhost, or the address that the watcher listens on."
@@ -86,7 +86,15 @@ def _is_same_site(request: Request) -> bool:
     if (said := request.headers.get("Sec-Fetch-Site")) is not None:
         return said in ("same-origin", "none")
     origin = request.headers.get("Origin")
-    return origin is None or urllib.parse.urlsplit(origin).netloc == request.host
+    return origin is None or (_split(origin).netloc or None) == request.host
+
+
+def _split(url: str) -> urllib.parse.SplitResult:
+    """The parts of a URL that anybody may have sent; all empty if it is none."""
+    try:
+        return urllib.parse.urlsplit(url)
+    except ValueError:
+        return urllib.parse.SplitResult("", "", "", "", "")
 
 
 def _is_equal(given: str, wanted: str) -> bool:

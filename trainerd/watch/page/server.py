@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
+from collections import Counter
 from typing import Any
 
 import waitress.server
 from waitress import wasyncore
+from waitress.channel import HTTPChannel
 
 from trainerd.watch.page.app import App
 from trainerd.watch.page.guard import Guard
@@ -15,9 +18,35 @@ from trainerd.watch.page.listen import Address, bound, remove
 from trainerd.watch.run_reader import Runs
 
 _THREADS = 3  # answers are made of what is read already
-_CONNECTIONS = 100
-_SILENT_SECS = 30  # after which a connection that sends nothing is closed
+MOST_CONNECTIONS = 100
+_MOST_OPEN = 2 * MOST_CONNECTIONS  # descriptors: where all connections are being answered, no more are taken
+_SILENT_SECS = 30  # after which a connection that sends no whole request is closed
 _LARGEST = 1 << 14  # bytes of a request's headers, and of its body
+
+
+class _Connection(HTTPChannel):
+    """A connection. One that sends a byte now and then, and never a whole request, is closed as if it sent nothing."""
+
+    def handle_read(self) -> None:
+        """See waitress, to which a byte is a sign of life."""
+        before = self.last_activity
+        super().handle_read()
+        self.last_activity = before
+
+
+def _connect(server: Any, connected: socket.socket, address: tuple[str, int], adjustments: Any, **options: Any) -> None:
+    """Take one more connection; if there are too many, in place of another.
+
+    That is one of the address that has the most, and the one that has waited longest for a request. So connections
+    that ask for nothing keep nobody out, and those of one address cost no other address any.
+    """
+    channels: list[_Connection] = [*server.active_channels.values()]
+    if len(channels) >= MOST_CONNECTIONS:
+        counts = Counter(each.addr[0] for each in channels)
+        idle = [each for each in channels if not each.requests]  # the others are being answered
+        if idle:
+            min(idle, key=lambda each: (-counts[each.addr[0]], each.last_activity)).handle_close()
+    _Connection(server, connected, address, adjustments, **options)
 
 
 class Page:
@@ -42,18 +71,21 @@ class Page:
         self.address = address if address.path is not None else Address(address.host, self._socket.getsockname()[1])
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is no news
         self._connections: dict[int, Any] = {}  # by descriptor: waitress keeps them in it
-        self._server: Any = waitress.server.create_server(  # what it gives depends on the socket
+        server: Any = waitress.server.create_server(  # what it gives depends on the socket
             app,
             map=self._connections,
             sockets=[self._socket],
             threads=_THREADS,
-            connection_limit=_CONNECTIONS,
+            connection_limit=_MOST_OPEN,
             channel_timeout=_SILENT_SECS,
+            cleanup_interval=_SILENT_SECS,
             asyncore_loop_timeout=_SILENT_SECS,  # it waits for connections, and need not wake each second
             max_request_header_size=_LARGEST,
             max_request_body_size=_LARGEST,
             ident=None,
         )
+        self._server = server
+        self._server.channel_class = _connect
 
     @property
     def url(self) -> str:
