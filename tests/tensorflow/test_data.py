@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainerd.errors import EntryError
+import trainerd
+from tests.tensorflow.chromium import poll
+from trainerd.errors import EntryError, JobError
+from trainerd.job.user_code import in_a_line
+from trainerd.sessions.input import written_files
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
+from trainerd.sessions.tf2.job_session import FunctionSession
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000, 4097])
@@ -82,3 +88,47 @@ def test_its_position_is_a_few_bytes_and_exact(tmp_path: Path) -> None:
 def test_what_is_refused(size: int, seed: int, batch_size: int | None, epochs: int | None, name: str) -> None:
     with pytest.raises(EntryError, match=name):
         shuffled_indices(size, seed=seed, batch_size=batch_size, epochs=epochs)
+
+
+def test_a_trial_removes_the_files_that_its_datasets_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    numbers = tf.data.Dataset.range(100)
+    taken = [numbers.cache("whole"), numbers.cache("half"), numbers.snapshot("taken")]
+    list(taken[0])
+    iterators = [iter(dataset) for dataset in taken[1:]]
+    for iterator in iterators:
+        next(iterator)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    poll(
+        lambda: time.time() > max(path.stat().st_ctime for path in before) + 0.1, "the times of files, which are coarse"
+    )
+    with pytest.raises(JobError, match="later"), written_files.removed():
+        tried = numbers.cache("cache").snapshot("snapshot").batch(10)
+        iterators += [iter(tried), iter(numbers.cache())]
+        for iterator in iterators:
+            next(iterator)
+        tf.train.Checkpoint(iterator=iterators[2]).write(str(tmp_path / "position"))
+        next(iterators[2])
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names >= {"cache_0.lockfile", "snapshot"}
+        raise JobError("what fails later in a trial", step=1, sound=True)
+    left = {path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("position")}
+    assert left >= before and not [path for path in left if path.name.startswith("cache_")]
+    assert not (tmp_path / "snapshot").exists()
+
+
+def test_a_job_whose_cache_is_half_written_says_so_and_saves_no_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dataset = tf.data.Dataset.range(100).cache("cache").batch(10)
+    writes = iter(dataset)
+    next(writes)
+    session = FunctionSession(trainerd.Job(lambda batch: {"sum": tf.reduce_sum(batch)}, dataset=dataset))
+    with pytest.raises(JobError) as failed:
+        session.run_until(1)
+    assert f"rm {tmp_path}/cache_0.*" in in_a_line(failed.value.__cause__ or failed.value)
+    assert not failed.value.sound, "the position would hold the error, and give it when the files are gone"
+    del writes

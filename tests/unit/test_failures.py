@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pickle
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,27 @@ Traceback (most recent call last):"""
 )
 def test_an_error_in_a_line(error: BaseException, line: str) -> None:
     assert in_a_line(error) == line
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Existing cache files found: \n{}.index\n{}.data-00000-of-00001\nTo continue delete the above files.",
+        "There appears to be a concurrent caching iterator running - cache lockfile already exists ('{}.lockfile'). If",
+    ],
+)
+def test_a_cache_that_is_half_written_is_named_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("my cache_0.index", "my cache_1.index", "my cache_1.lockfile", "my cache_2.lockfile", "other_9.index"):
+        Path(name).touch()
+    line = in_a_line(ValueError(said.replace("{}", "my cache_1")))
+    command = line.partition("`")[2].partition("`")[0]
+    assert f"{tmp_path}/my cache is half written" in line and "another process" in line
+    assert subprocess.run(command, shell=True).returncode == 0
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["my cache_0.index", "other_9.index"], "the parts before it may be those of the saved position"
 
 
 def test_a_message_has_the_jobs_error_in_its_first_line() -> None:

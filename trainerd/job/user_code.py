@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import signal
 import sysconfig
 import traceback
@@ -22,6 +23,10 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<whe
 _SAYS_WHERE = re.compile(r'Graph execution error:$|Detected at node |File "|Traceback |<stack traces unavailable>')
 _NAMES_ERROR = re.compile(r"\w+(Error|Exception|Interrupt|Exit|Iteration): ")
 _LINE = 300  # characters
+_HALF_WRITTEN = re.compile(
+    r"(?:Existing cache files found:\s*\n|cache lockfile already exists \(')"
+    r"(?P<file>.+)_(?P<number>\d+)\.(?:index|lockfile)"
+)
 
 FAILURES = (Exception, SystemExit)  # sys.exit() in a job must not decide what the daemon exits with
 
@@ -94,8 +99,9 @@ def job_traceback(error: BaseException) -> str:
         if isinstance(one, SyntaxError):
             parts.append(text + "".join(traceback.format_exception_only(one)))
         else:
-            said = "\n".join([own_message(str(one)), *map(without_colours, getattr(one, "__notes__", ()))])
-            parts.append(f"{text}{type(one).__name__}: {said}\n")
+            notes = map(without_colours, getattr(one, "__notes__", ()))
+            said = [own_message(str(one)), half_written_cache(str(one)), *notes]
+            parts.append(f"{text}{type(one).__name__}: " + "\n".join(filter(None, said)) + "\n")
     return "\nwhich led to:\n\n".join(parts).rstrip("\n")
 
 
@@ -111,11 +117,31 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 def in_a_line(error: BaseException) -> str:
     """An exception's type and the first line of its message, without TensorFlow's list of where ops were made."""
+    if said := half_written_cache(str(error)):
+        return said
     lines = (re.sub(r"^\{\{.*?\}\}\s*", "", line).strip() for line in own_message(str(error)).splitlines())
     text = next((line for line in lines if line and not _SAYS_WHERE.match(line)), "")
     if _NAMES_ERROR.match(text):  # of Python that an op has called
         return text[:_LINE]
     return f"{type(error).__name__}: {text}"[:_LINE] if text else type(error).__name__
+
+
+def half_written_cache(message: str) -> str:
+    """What to do where TensorFlow refuses a cache that is half written, with its files' full paths; else empty.
+
+    A cache is written in parts, FILE_0, FILE_1 and so on: a new one at each save of the position. A start may need
+    those before the one that TensorFlow names, and none after it.
+    """
+    if (found := _HALF_WRITTEN.search(message)) is None:
+        return ""
+    file, number = Path(found["file"]).absolute(), int(found["number"])
+    parts = [re.fullmatch(re.escape(file.name) + r"_(\d+)\..*", each.name) for each in file.parent.glob("*")]
+    numbers = {number, *(int(part[1]) for part in parts if part is not None and int(part[1]) >= number)}
+    command = " ".join(f"{shlex.quote(f'{file}_{each}')}.*" for each in sorted(numbers))
+    return (
+        f"the dataset's cache {file} is half written: another process writes it, or one ended before its first pass "
+        f"over the dataset was complete. If no process writes it, type `rm {command}` and start again"
+    )
 
 
 def own_message(message: str) -> str:

@@ -32,7 +32,7 @@ from trainerd.config.software import of_software
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.events.writer import EventWriter
 from trainerd.job.definition import Job
-from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, user_code
+from trainerd.job.user_code import FAILURES, called_at_boundary, half_written_cache, job_traceback, user_code
 from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.input import pipeline
 from trainerd.sessions.input.iterators import begin_again, indices_in, retire
@@ -454,6 +454,8 @@ class FunctionSession:
         sound = self._loop.is_between_steps()
         what = "the dataset failed to give the batch of" if sound else "the job failed in"
         details = job_traceback(error)
+        if half_written_cache(str(error)):  # a position that is saved now holds this error, and gives it at each start
+            sound = False
         return JobError(f"{what} step {done + 1}", step=done, sound=sound, details=details, failed_at=done + 1)
 
     def _call_at_boundary(self, function: Callable[[], Any], name: str) -> Any:

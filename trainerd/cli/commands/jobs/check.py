@@ -64,8 +64,10 @@ def _check(config_path: Path | None) -> bool:
     os.chdir(config.folder)
     with tensorflow_import.quiet():
         from trainerd.sessions import load
-    session = load.open_session(config, trial_steps=EPOCH_STEPS)
-    say(f"job: {config.entry}: builds and traces")
-    for line in rehearse(session, config.parsed_target(), config.parsed_best(), refuse=config.deterministic):
-        say(line)
+        from trainerd.sessions.input import written_files
+    with written_files.removed():
+        session = load.open_session(config, trial_steps=EPOCH_STEPS)
+        say(f"job: {config.entry}: builds and traces")
+        for line in rehearse(session, config.parsed_target(), config.parsed_best(), refuse=config.deterministic):
+            say(line)
     return bool(RunDirectory(config.rundir).steps())
