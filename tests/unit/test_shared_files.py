@@ -53,7 +53,7 @@ def test_evaluations_of_one_checkpoint_at_once_are_all_kept(rundir: RunDirectory
 
 
 def test_no_event_is_lost_while_the_file_is_shortened(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_events, "LIMIT_BYTES", 20_000)
+    monkeypatch.setattr(run_events, "LIMIT_BYTES", 25_000)
 
     def add(kind: Kind, said: str) -> Callable[[], None]:
         def add_all() -> None:
