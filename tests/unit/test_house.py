@@ -149,6 +149,26 @@ def test_the_rooms_with_tensorflow_need_it() -> None:
     assert needing | {"data", "keras"} == WITH_TENSORFLOW
 
 
+# ---------------------------------------------------------------------- paths
+
+CHANGES = {"chmod", "unlink", "rename", "rmdir", "mkdir", "touch", "write_text", "write_bytes", "symlink_to", "open"}
+CHANGES_OF_OS = {"replace", "remove", "link", "symlink", "makedirs", "truncate", "utime", "rmtree", "copyfile"}
+# What has a reason to name a path twice: the process's own lock, a new folder, and the folder of the user's own runs.
+BY_PATH = {("rundir/lock.py", "open"), ("rundir/paths.py", "mkdir")}
+BY_PATH |= {("rundir/registry.py", "unlink"), ("rundir/registry.py", "mkdir")}
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if room(p) in ("rundir", "checkpoints", "history")], ids=name)
+def test_nothing_in_a_run_directory_is_changed_by_its_path(path: Path) -> None:
+    """`safe_paths` does it: see there what a job could do in between."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        *owner, word = ast.unparse(node.func).split(".")
+        changes = word in (CHANGES_OF_OS if owner in (["os"], ["shutil"]) else ()) or word in CHANGES
+        assert not changes or owner == ["safe_paths"] or (name(path), word) in BY_PATH, f"line {node.lineno}: {word}"
+
+
 # ---------------------------------------------------------------------- sizes
 
 

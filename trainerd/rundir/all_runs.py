@@ -104,7 +104,7 @@ def _look(name: str, path: Path) -> Run:
     except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
         return Run(name, path, None, False, str(error))
     running = is_running(state, is_here=is_here, now=time.time())
-    return Run(name, path, state, running, DAMAGED if state is None and rundir.state.exists() else "")
+    return Run(name, path, state, running, DAMAGED if state is None and os.path.lexists(rundir.state) else "")
 
 
 def _unit_of(path: Path) -> str:

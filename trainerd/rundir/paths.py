@@ -162,7 +162,7 @@ class RunDirectory:
         old = self.events
         with contextlib.suppress(OSError):
             if old.name == "events.jsonl":
-                old.rename(old.with_name(f"run-{old.name}"))
+                safe_paths.rename(old, old.with_name(f"run-{old.name}"))
 
     @property
     def writing(self) -> Path:
