@@ -16,7 +16,8 @@ import trainerd
 import trainerd.data
 
 HERE = Path(__file__).parent
-DATA = tf.random.stateless_normal((60, 5), [1, 2]).numpy()
+DATA = np.random.default_rng(1).normal(size=(60, 5)).astype(np.float32)
+tf.config.threading.set_inter_op_parallelism_threads(2)  # it raises an error once TensorFlow is used
 
 
 def net() -> tuple[Any, Any]:

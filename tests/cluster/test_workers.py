@@ -295,7 +295,7 @@ def test_the_checkpoints_are_those_of_a_run_on_one_machine(cluster: Cluster, sta
     assert cluster.end() == [0, 0], cluster.text
     [measured] = [manifest.read(chief.rundir.manifest(120)).metrics["val_error"]]
     for command, said in (
-        (["evaluate", "120"], f"error {measured:.4g}"[:12]),
+        (["evaluate", "120"], f"error {measured:.3f}"[:-1]),
         (["export", "120", "out"], "step 120"),
         (["fork", "120", "other"], "forked step 120"),
         (["diff", "run", "other"], "step 120: equal"),
@@ -385,3 +385,14 @@ def test_a_job_of_several_workers_is_proved(cluster: Cluster, start: Start, proj
     assert prove.text.rstrip().endswith("The same, bit for bit."), prove.text
     assert "paused at step" in prove.text and "killed at step" in prove.text
     assert not (project / "run").exists() and not (project / "cluster.token").exists()
+
+
+def test_a_module_that_uses_tensorflow_while_it_is_imported_is_named(cluster: Cluster) -> None:
+    path = cluster.configure("shared", 2)
+    (cluster.project / "uses.py").write_text(
+        "import tensorflow as tf\nfrom jobs import shared\n\nDATA = tf.constant(1)\n"
+    )
+    path.write_text(path.read_text().replace("jobs:shared", "uses:shared"))
+    cluster.start(2)
+    assert cluster.end() == [69, 69], cluster.text
+    assert "the module uses uses TensorFlow while it is imported" in cluster.text

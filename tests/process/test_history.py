@@ -37,7 +37,7 @@ def test_a_run_that_went_back_is_the_run_that_never_left(start: Start, project: 
     run.until_training(back + 60)
     asked = start("rollback", str(back))
     assert asked.end() == 0, asked.text
-    assert f"went back to step {back}; training goes on" in asked.text
+    assert f"went back to step {back}; training continues" in asked.text
     end = run.until(lambda state: state.phase is Phase.TRAINING and state.step > back + 20, "steps after it").step
     assert run.pause() == 0, run.text
     end = saved(run.rundir)[0]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from trainerd.config.schema import Config
-from trainerd.errors import PeerLostError, TrainerdError
+from trainerd.errors import EntryError, PeerLostError, TrainerdError
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
@@ -192,7 +192,7 @@ class Member:
     # ------------------------------------------------------------------ TensorFlow
 
     def form(self) -> Any:
-        """Make TensorFlow's cluster, before anything else of TensorFlow is used. Returns its engine.
+        """Make TensorFlow's cluster, before anything but its configuration is used. Returns its engine.
 
         That can be neither watched nor stopped: it holds Python's lock. So all meet once more before, when TensorFlow
         is imported, and the kernel ends a process that is in it for too long, for whoever starts it again.
@@ -210,6 +210,15 @@ class Member:
         signal.alarm(FORM_SECS)
         try:
             self._engine = Engine(self.plan, heartbeat_secs=cluster.heartbeat_secs)
+        except RuntimeError as error:
+            if "at program startup" not in str(error):
+                raise
+            module = self._config.entry.partition(":")[0]
+            raise EntryError(
+                f"entry = {self._config.entry!r}: the module {module} uses TensorFlow while it is imported, and a "
+                "cluster must be formed before that. Only `tf.config` may be used there: make tensors, variables and "
+                "datasets in the function."
+            ) from error
         finally:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, before)

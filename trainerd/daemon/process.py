@@ -298,12 +298,20 @@ class TrainerProcess:
         tensorflow_import.hush_tensorflow()
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):
-                engine = self._member.form() if self._member is not None else None
-                renew_handlers()  # forming the cluster takes SIGTERM
                 from trainerd.sessions import load
+            engine = self._form(load.import_job) if self._member is not None else None
             if self._open_session is not None:
                 return self._open_session(self._config, engine)
             return load.open_entry(self._config, engine)
+
+    def _form(self, import_job: Callable[[Config], None]) -> Any:
+        """Make TensorFlow's cluster, after the job's module has configured TensorFlow. Return its engine."""
+        assert self._member is not None
+        import_job(self._config)
+        with tensorflow_import.stderr_to(self._rundir.log):
+            engine = self._member.form()
+            renew_handlers()  # forming the cluster takes SIGTERM
+        return engine
 
     def _paused_early(self) -> Outcome:
         request_files.consume_pause(self._rundir)

@@ -37,9 +37,7 @@ def load_job(
       EntryError: any of this fails, with the job's own traceback.
     """
     module_name, _, attribute = entry.partition(":")
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    found: Any = _import(module_name, entry, folder)
+    found: Any = import_module(entry, folder)
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise EntryError(f"entry = {entry!r}: the module {module_name} has no {attribute!r}.{_near(found, name)}")
@@ -94,7 +92,19 @@ def _require_right_types(job: Job, entry: str) -> None:
             raise EntryError(f"entry = {entry!r}: the job's {name} must be a function, and is {value!r}.")
 
 
-def _import(module_name: str, entry: str, folder: Path) -> object:
+def import_module(entry: str, folder: Path) -> object:
+    """Import the module of an entry, once. Return it.
+
+    Args:
+      entry: "module:attribute".
+      folder: put first on the import path.
+
+    Raises:
+      EntryError: it does not import.
+    """
+    module_name = entry.partition(":")[0]
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     with _blamed(entry, failed="does not import", ended="importing it"):
         try:
             return importlib.import_module(module_name)

@@ -15,7 +15,7 @@ from trainerd.estimator.run_config import RunConfig
 from trainerd.experiment.specs import TrainSpec
 from trainerd.experiment.train_and_evaluate import TrainAndEvaluate
 from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
-from trainerd.job.entry import load_job
+from trainerd.job.entry import import_module, load_job
 from trainerd.job.source import source_of
 from trainerd.loop.contract import Session
 from trainerd.managed.host import default_logdir
@@ -95,11 +95,25 @@ def open_session(
     return _session_of(job, config, wrap, writes=False, trial_steps=trial_steps)
 
 
-def _load(config: Config) -> AnyJob | Program | Scheduled:
+def import_job(config: Config) -> None:
+    """Import the module of the job before workers form a cluster: it may configure TensorFlow, which must come first.
+
+    Raises:
+      EntryError: it does not import.
+    """
+    _configure(config)
+    import_module(config.entry, config.folder)
+
+
+def _configure(config: Config) -> None:
     if config.seed is not None:
         tf.keras.utils.set_random_seed(config.seed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
+
+
+def _load(config: Config) -> AnyJob | Program | Scheduled:
+    _configure(config)
     logdir = str(config.rundir)
     offered: dict[str, Callable[[], object]] = {
         "output_dir": lambda: logdir,
