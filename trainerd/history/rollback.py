@@ -231,7 +231,7 @@ def finish(rundir: RunDirectory, store: CheckpointStore) -> Decided | None:
 
     Raises:
       DataError: what it was is not known.
-      StorageError: it could not be finished; another call goes on with it.
+      StorageError: it could not be finished; another call continues it.
     """
     decided = _under_way(rundir)
     if decided is not None:

@@ -143,7 +143,7 @@ class RunDirectory:
 
     @property
     def accept_job(self) -> Path:
-        """Touch it before a start: go on although the newest checkpoint is of another job."""
+        """Touch it before a start: resume although the newest checkpoint is of another job."""
         return self.path / "accept-job"
 
     @property
