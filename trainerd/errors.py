@@ -118,9 +118,14 @@ class DiagnosisError(TrainerdError):
 
 
 class StorageError(TrainerdError):
-    """The run directory cannot be read or written."""
+    """The run directory cannot be read or written.
+
+    Attributes:
+      is_unfinished: whether it has left something half done, which the next start finishes.
+    """
 
     exit_code = 74
+    is_unfinished = False
     summary = "the run directory could not be read or written"
 
 

@@ -49,6 +49,30 @@ class Attributes(keras.Model):  # type: ignore[misc]
         return self.one(x) + self.two(x)
 
 
+def convolutions() -> Any:
+    inputs = keras.Input((4,))
+    found = keras.layers.Reshape((4, 1))(inputs)
+    for _ in range(2):
+        found = keras.layers.Conv1D(1, 1)(found)
+    return keras.Model(inputs, keras.layers.Flatten()(found))
+
+
+class Unnamed(keras.layers.Layer):  # type: ignore[misc]
+    """Its weights have the names that Keras makes."""
+
+    def build(self, shape: Any) -> None:
+        self.one = self.add_weight(shape=shape[1:])
+        self.two = self.add_weight(shape=shape[1:])
+
+    def call(self, x: Any) -> Any:
+        return x * self.one + self.two
+
+
+def in_a_named_layer() -> Any:
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, Unnamed(name="block")(inputs))
+
+
 def in_a_list(*names: str) -> Any:
     model = functional("same", "other")
     model.blocks = [[keras.layers.Dense(4, name=name)] for name in names]
@@ -87,6 +111,8 @@ def job(model: Any) -> FunctionSession:
         (lambda: Attributes("one", "two"), lambda: Attributes("two", "one"), "the slot of model/one/_kernel"),
         (lambda: functional("left", None), lambda: functional("left", None), ""),
         (lambda: functional(None, None), lambda: functional(None, None), ""),
+        (convolutions, convolutions, ""),
+        (in_a_named_layer, in_a_named_layer, ""),
         (lambda: functional("left", "right"), lambda: functional("left", "renamed"), ""),
     ],
 )
@@ -98,7 +124,8 @@ def test_names_given_by_the_user_are_known_again(
     first = session_of(before())
     first.bind(Flag())
     first.snapshot().write(prefix, lambda moved: None)
-    functional(None)  # shifts the names that Keras numbers by one, as a cell of a notebook that runs again
+    for more in (functional(None), keras.layers.Conv1D(1, 1), keras.Variable(0.0)):  # as a cell that runs again
+        del more  # the names that Keras numbers are shifted by one
     second = session_of(now())
     found = second.changes_since(prefix)
     assert any(says in each for each in found) if says else not found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import random
 from collections.abc import Callable
 from random import gauss
@@ -150,6 +151,8 @@ class Keeps(Owner):
         self.model.variable.assign(2.0)
         self.model.stop_training = True
         LOG.write(str(np.mean(local)))
+        os.remove("old")  # noqa: PTH107  as a program of today
+        local.extend(np.append(np.sort(local), epoch))
         for self.last in local:
             np.random.default_rng(3).uniform()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,11 +85,11 @@ def test_an_event_waits_for_another_writer_and_delays_nobody(rundir: RunDirector
 def test_a_start_removes_no_file_that_a_command_is_writing(rundir: RunDirectory) -> None:
     left = rundir.path / ".state.json.1.tmp"
     left.touch()
+    os.utime(left, (1.0, 1.0))
 
     def write() -> None:
         for _ in range(EACH):
-            with shared_files.writing(rundir):
-                write_atomic(rundir.path / "small.json", b"{}")
+            write_atomic(rundir.path / "small.json", b"{}")
 
     def clean() -> None:
         for _ in range(EACH):

@@ -25,7 +25,6 @@ from trainerd.errors import StorageError
 from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Kind
-from trainerd.rundir.shared_files import writing
 from trainerd.rundir.state import LastCheckpoint
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import (
@@ -40,6 +39,7 @@ from trainerd.system.durable_files import (
 
 log = logging.getLogger(__name__)
 
+_LEFT_SECS = 60.0
 BATCH = 32  # checkpoints that are deleted in one go: a save that is asked for meanwhile waits for so many
 
 # Before each operation of a publish the store says which stage it is in, and the tests fail every one of them in turn.
@@ -192,10 +192,15 @@ class CheckpointStore:
             with storage(f"clean {staging}"):
                 self._forget_half_published(staging)
                 safe_paths.remove_tree(staging)
-        with writing(self._rundir), storage(f"clean {self._rundir.path}"):  # else it may be one that is being written
+        with storage(f"clean {self._rundir.path}"):
             for name in safe_paths.names(self._rundir.path):
-                if name.startswith(".") and name.endswith(TEMPORARY):
+                if name.startswith(".") and name.endswith(TEMPORARY) and self._is_left(self._rundir.path / name):
                     safe_paths.remove(self._rundir.path / name, missing_ok=True)
+
+    def _is_left(self, temporary: Path) -> bool:
+        """Return whether a file is no longer being written, which takes milliseconds."""
+        found = safe_paths.lstat(temporary)
+        return found is not None and self._clock() - found.st_mtime > _LEFT_SECS
 
     # ------------------------------------------------------------------ a publish
 

@@ -13,7 +13,7 @@ from trainerd.config.schema import Config, every_key
 
 Fingerprint = dict[str, str]
 
-_STATE = "job.state"
+STATE = "job.state"
 _GRAPH = "job.graph"
 SOFTWARE = "software."  # and the name of a package
 SOURCE = "job.source"  # see `trainerd.job.source`
@@ -59,7 +59,7 @@ class Difference:
     @property
     def is_of_state(self) -> bool:
         """Whether the variables differ."""
-        return self.name == _STATE
+        return self.name == STATE
 
     @property
     def is_of_optimizer(self) -> bool:

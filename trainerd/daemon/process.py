@@ -123,7 +123,7 @@ class TrainerProcess:
 
     def run_locked(self, held: lock.Held) -> Outcome:
         """Train, holding the lock already; see `run`."""
-        is_accepted = request_files.consume(self._rundir.accept_job) or self._config.accept_job
+        is_accepted = request_files.is_asked(self._rundir.accept_job) or self._config.accept_job
         run_job.require_own_job(self._rundir, self._config.entry, is_accepted=is_accepted)
         self._left = read_state(self._rundir.state)
         self._changes_accepted = request_files.consume(self._rundir.accept_changes)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainerd.errors import StorageError
 from trainerd.estimator.checkpoints import step_of
 from trainerd.experiment.records import Records, Summary, numbers_of
 from trainerd.text import figures
@@ -95,7 +96,11 @@ class OncePerCheckpoint:
         if metrics is None:
             at, begun = time.time(), time.monotonic()
             metrics = self._evaluate(prefix)
-            self.records.evaluated(prefix, metrics, at, took := time.monotonic() - begun)
+            took = time.monotonic() - begun
+            try:
+                self.records.evaluated(prefix, metrics, at, took)
+            except StorageError as error:  # what trains continues, and another start evaluates the checkpoint again
+                log.warning("%s", error, extra={"event": "evaluations"})
             told = figures(numbers_of(metrics))
             step = step_of(prefix)
             log.info("evaluated step %d in %.2f s: %s", step, took, told, extra={"event": "evaluated", "step": step})

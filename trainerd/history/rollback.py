@@ -211,15 +211,23 @@ def go_back(rundir: RunDirectory, store: CheckpointStore, request: Request, now:
             if is_under_way(rundir):
                 moving.undo(named)
         except (OSError, StorageError) as another:
-            raise StorageError(f"{error} It could not be undone either: {another} {FINISHES}") from error
+            left = StorageError(f"{error} It could not be undone either: {another} {FINISHES}")
+            left.is_unfinished = True
+            raise left from error
         raise
     moving.announce()
     return found
 
 
 def is_under_way(rundir: RunDirectory) -> bool:
-    """Whether a rollback has begun, and is neither finished nor undone."""
-    return any(map(safe_paths.exists, _journals(rundir)))
+    """Return whether a rollback has begun, and is neither finished nor undone.
+
+    Raises:
+      StorageError: it cannot be told.
+    """
+    with storage(f"read {rundir.path}"):
+        return any(map(safe_paths.exists, _journals(rundir)))
+    return False
 
 
 def finish(rundir: RunDirectory, store: CheckpointStore) -> Decided | None:
@@ -385,7 +393,7 @@ class _Moving:
         self._put(step, self._rundir.manifest(step))
 
     def _set_aside(self, manifest: Path, step: int) -> None:
-        if safe_paths.exists(manifest):
+        if safe_paths.exists(manifest) and not safe_paths.exists(self._aside(step)):
             safe_paths.rename(manifest, self._aside(step))
 
     def _put(self, step: int, manifest: Path) -> None:

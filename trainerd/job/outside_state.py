@@ -117,6 +117,8 @@ class _Code:
 
     def _on(self, root: str, value: Any, path: list[str]) -> Iterator[str]:
         names = [name for name in path if name != _PART]
+        if isinstance(value, ModuleType) and not names:  # a call of its function, such as os.remove
+            return
         if isinstance(value, type):
             yield _on_class(names[0] if names else root, value)
         elif self._is_saved(value):

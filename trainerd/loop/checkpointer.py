@@ -24,7 +24,7 @@ from trainerd.loop.minima.candidate import Candidate
 from trainerd.loop.minima.minima import Minima
 from trainerd.loop.save import Save
 from trainerd.loop.schedule import Mark
-from trainerd.rundir import lock, run_events
+from trainerd.rundir import lock, request_files, run_events
 from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
@@ -439,6 +439,7 @@ class Checkpointer:
         self.minima.forget(saved.step)
         self._backoff.succeeded()
         self._needs = 0
+        request_files.consume(self._rundir.accept_job)  # from here on the run is of this job
         self._reporter.unwarn(_FAILED)
         log.info(
             "saved step %d (%s) in %.2f s: %s",

@@ -168,7 +168,9 @@ class Services:
             accept_changes=accept_changes,
             foreign=foreign,
         )
-        if found is not None and not accept_changes:
+        own = self.checkpointer.fingerprint.get(fingerprint.STATE)
+        # Of another state the restore says what is missing.
+        if found is not None and found.fingerprint.get(fingerprint.STATE) == own and not accept_changes:
             changes = self._session.changes_since(self._rundir.prefix(found.step))
             resume.refuse_changes(found.step, changes, self._rundir)
         return found

@@ -13,6 +13,7 @@ import tensorflow as tf
 from trainerd.checkpoints import saver_checkpoints
 from trainerd.checkpoints.format.reader import read_whole
 from trainerd.checkpoints.manifest import FINISH, DamagedError, Manifest
+from trainerd.history import rollback
 from trainerd.loop.services import Services
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
@@ -64,6 +65,7 @@ def find_checkpoint(
     deadline = time.monotonic() + wait_secs
     accepts = request_files.consume(rundir.accept_changes) or services.config.accept_changes
     services.store.clean()  # what a killed deletion left is nobody's to adopt
+    rollback.finish(rundir, services.store)  # nor what a killed rollback was moving
     while True:
         unreadable: dict[str, str] = {}
         own = _programs_own(rundir, unreadable)

@@ -111,7 +111,7 @@ class ProcessHost:
             program = run_job.this_program()
 
             def check() -> None:
-                is_accepted = request_files.consume(rundir.accept_job)
+                is_accepted = request_files.is_asked(rundir.accept_job)
                 run_job.require_own_job(rundir, program, is_accepted=is_accepted or not saves)
 
             with claimed(rundir, program or "python", observers, check) as reporter:

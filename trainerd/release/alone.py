@@ -84,7 +84,9 @@ def load_keras(path: str) -> Loaded:
         inputs = model.input  # in the structure that the model takes
     elif inputs:
         (inputs,) = inputs
-    as_spec: Any = tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape, each.dtype, each.name), inputs)
+    as_spec: Any = None
+    if inputs is not None:
+        as_spec = tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape, each.dtype, each.name), inputs)
     return Loaded(
         lambda given: model(given, training=False),
         as_spec,

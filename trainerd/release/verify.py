@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import subprocess
@@ -20,6 +21,8 @@ from trainerd.checkpoints.contents.object_graph import own_objects, variables_am
 from trainerd.errors import ReleaseError
 from trainerd.loop.contract import Exportable
 from trainerd.release.alone import digest, said, saved_form
+
+log = logging.getLogger(__name__)
 
 BATCHES = 4
 TOLERANCE = 1e-4  # as a share of the largest number: another process may take other kernels
@@ -62,18 +65,33 @@ def references_of(
     """
     examples = _save_examples(exportable, folder)
     validation = _save_validation(exportable, folder / "validation")
-    model = [(name, digest(_value(each))) for name, each in model_variables(exportable.model)]
+    model = [(name, digest(_value(each))) for name, each in model_variables(exportable)]
     return References(exportable, examples, validation, figures, variables | {each for _, each in model}, model)
 
 
-def model_variables(model: Any) -> list[tuple[str, Any]]:
-    """Return the variables that a model gives its outputs with, by name: without optimizer, metrics and seeds."""
+def model_variables(exportable: Exportable) -> list[tuple[str, Any]]:
+    """Return the variables that a model gives its outputs with, by name: without optimizer, metrics and seeds.
+
+    TensorFlow's own variables, which Keras does not count among its weights, are among them if a call reads them.
+    """
+    model = exportable.model
     if model is None:
         return []
-    optimizer = getattr(model, "optimizer", None)
-    left_out = [id(each) for each in _plain_in(optimizer)] if optimizer is not None else []
-    plain = [each for each in _plain_in(model) if id(each) not in left_out]
-    return [*((each.path, each) for each in model.weights), *((each.name.removesuffix(":0"), each) for each in plain)]
+    plain = _plain_in(model)
+    read = _read_by(exportable) if plain else set()
+    named = [(each.name.removesuffix(":0"), each) for each in plain if id(each) in read]
+    return [*((each.path, each) for each in model.weights), *named]
+
+
+def _read_by(exportable: Exportable) -> set[int]:
+    """Return the ids of the variables that a call of the model reads, if an example of the job fits it."""
+    call = tf.function(lambda inputs: exportable.model(inputs, training=False))
+    for inputs in exportable.examples(1):
+        try:
+            return {id(each) for each in call.get_concrete_function(inputs).graph.variables}
+        except Exception as error:  # the dataset gives something else than the model takes
+            log.debug("no example fits the model: %s", error)
+    return set()
 
 
 def _plain_in(part: Any) -> list[Any]:
@@ -103,7 +121,7 @@ def verify(path: Path, form: str, references: References, folder: Path) -> str:
       ReleaseError: it does not load, lacks a variable of the model, or gives something else.
     """
     if form == "weights":
-        return _verify_weights(path, references.exportable.model)
+        return _verify_weights(path, references.exportable)
     is_model = form == "keras" or references.exportable.export is None
     called = folder / f"{form}-called"
     task = {
@@ -185,14 +203,14 @@ def _require_none(path: Path, form: str, lacking: Sequence[str], count: int) -> 
     )
 
 
-def _verify_weights(path: Path, model: Any) -> str:
+def _verify_weights(path: Path, exportable: Exportable) -> str:
     """Load a file of weights into the model, after every element of its variables is changed."""
-    variables = model_variables(model)
+    variables = model_variables(exportable)
     before = [_value(each) for _, each in variables]
     try:
         for (_, each), value in zip(variables, before, strict=True):
             each.assign(_other(value))
-        model.load_weights(str(path))
+        exportable.model.load_weights(str(path))
         lacking = [
             name for (name, each), value in zip(variables, before, strict=True) if digest(_value(each)) != digest(value)
         ]

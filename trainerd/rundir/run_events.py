@@ -166,13 +166,18 @@ def _append(rundir: RunDirectory, events: Sequence[Event]) -> int:
         is_large, is_own = found.st_size > LIMIT_BYTES, found.st_uid == os.geteuid()
         if is_large and not is_own:  # only its owner can shorten it, and may never train again
             events = [event for event in events if event.kind not in _FREQUENT]
-        lines = [json.dumps(event.to_json()).encode() for event in events]
-        os.write(descriptor, b"".join(b"\n" + line for line in lines))  # in front: a torn line costs no other
-        if is_large and is_own:
-            _shorten(rundir)
+        # The end of a line stands in front, so that a torn line costs no other.
+        content = b"".join(b"\n" + json.dumps(event.to_json()).encode() for event in events)
+        while content:
+            content = content[os.write(descriptor, content) :]
     except BaseException:
         os.close(descriptor)
         raise
+    if is_large and is_own:
+        try:
+            _shorten(rundir)
+        except OSError as error:  # the next event tries again
+            log.debug("%s: %s", rundir.events, error)
     return descriptor
 
 

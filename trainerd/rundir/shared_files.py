@@ -19,7 +19,7 @@ from trainerd.system.regular_files import open_to_append
 
 _PATIENCE_SECS = 10.0
 _POLL_SECS = 0.005
-_FOR_OWNER_AND_GROUP = 0o660  # who may only read the run may not keep its writers waiting
+_FOR_WRITERS = 0o620  # who may only read the run cannot open it, and keep its writers waiting
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def writing(
     """
     with contextlib.ExitStack() as stack:
         with storage(f"write {rundir.writing}"):
-            descriptor = open_to_append(rundir.writing, _FOR_OWNER_AND_GROUP)
+            descriptor = open_to_append(rundir.writing, _FOR_WRITERS)
         stack.callback(os.close, descriptor)  # which gives the lock back
         deadline = timer() + patience
         while not _is_taken(rundir, descriptor):

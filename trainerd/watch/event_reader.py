@@ -12,6 +12,8 @@ from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.regular_files import MIB, open_to_read
 
+_MOST = 10_000  # events that are kept of a run
+
 
 class EventReader:
     """Reads the events of one run.
@@ -20,7 +22,7 @@ class EventReader:
       rundir: the run directory.
 
     Attributes:
-      events: all that the file has, oldest first. A look that finds more of them keeps the objects of those before.
+      events: the newest that the file has, oldest first. A look that finds more keeps the objects of those before.
       counts: how many of each kind happened since the first look, those that were there included. It never falls,
         although the oldest events are dropped from the file.
     """
@@ -56,4 +58,4 @@ class EventReader:
         known = self.events if known_to else ()
         new = Counter(events) - Counter(() if known_to else self.events)
         self.counts.update(str(event.kind) for event in new.elements())
-        self.events, self._offset = (*known, *events), start + length
+        self.events, self._offset = (*known, *events)[-_MOST:], start + length

@@ -11,6 +11,7 @@ from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import write_atomic
 from trainerd.workers.peer import Message
 from trainerd.workers.worker import Worker
 
@@ -31,8 +32,11 @@ def take_over(what: str, message: Message, rundir: RunDirectory, flag: Flag) -> 
     request = Request(what)
     if (content := message.get("content")) and (path := _files(rundir).get(request)) is not None:
         try:
-            request_files.append(path, content)
-        except StorageError as error:  # of a command that waits; what it asks for is done all the same
+            if request is Request.ROLLBACK:  # one document, and a command that waits asks again
+                write_atomic(path, content.encode(), for_all=True)
+            else:
+                request_files.append(path, content)
+        except (OSError, StorageError) as error:  # of a command that waits; what it asks for is done all the same
             log.error("%s", error, extra={"event": "asked"})
     log.info("another worker was asked: %s", what, extra={"event": "asked"})
     flag.raise_for(request, "another worker")

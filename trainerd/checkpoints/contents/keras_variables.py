@@ -294,7 +294,7 @@ def warn_of_missing(keys: Collection[str]) -> None:
         names = ", ".join(key.removesuffix(f"/{VALUE}") for key in sorted(keys)[:_SHOWN])
         log.warning(
             "the checkpoint has no values for %d variables of metrics, optimizers or losses: %s. They keep their "
-            "initial values. trainerd 0.2.0 did not save them",
+            "initial values",
             len(keys),
             names,
             extra={"event": "hidden"},

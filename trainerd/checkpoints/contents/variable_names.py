@@ -20,7 +20,8 @@ from trainerd.checkpoints.contents.keras_variables import VALUE, is_of_metrics, 
 from trainerd.checkpoints.contents.object_graph import own_places
 
 NAMES_KEY = "trainerd/names"
-_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Za-z])(?=[A-Z][a-z])")
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])")  # as Keras parts the name of a class
+_NUMBERED = re.compile(r"(variable|seed_generator_state)(_\d+)?")  # Keras' names of variables that have none
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
@@ -83,6 +84,8 @@ def _named(place: str, variable: Any, given: set[str], trained: Mapping[str, str
         return Named("", slot_of=f"{trained[owner]} {kind}")
     *scopes, last = str(variable.path).split("/")
     own = [scope for scope in scopes if scope not in given]
+    if _NUMBERED.fullmatch(last):
+        own = []
     root = place.removeprefix("hidden/").partition("/")[0]
     return Named("/".join([root, *own, last]) if own else "", bool(variable.trainable))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -120,9 +121,10 @@ class Course:
             found = rollback.go_back(self._rundir, self._store, request, self._clock())
         except (UsageError, StorageError) as error:
             self._store.keep_for_now(None)
-            if rollback.is_under_way(self._rundir):
+            if isinstance(error, StorageError) and error.is_unfinished:
                 raise
-            rollback.withdraw(self._rundir)
+            with contextlib.suppress(StorageError):  # what fails for a while is asked again, and refused again
+                rollback.withdraw(self._rundir)
             self._refuse(_NOT_BACK, ids, error)
             return None
         self._go_on_from(found)

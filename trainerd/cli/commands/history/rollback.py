@@ -18,7 +18,7 @@ from trainerd.errors import InUseError, NotRunningError, UsageError
 from trainerd.history import rollback
 from trainerd.history.choice import choose
 from trainerd.history.rollback import Request, Target
-from trainerd.rundir import lock, request_files
+from trainerd.rundir import lock, request_files, run_events
 from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
@@ -56,7 +56,9 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
         _go_back(asked, target)
         say(f"went back to {target}. {start} resumes from there.")
         return
-    if request_files.is_asked(asked.rollback) or rollback.is_under_way(asked):
+    if rollback.is_under_way(asked):
+        raise InUseError(f"a rollback of {asked.path} is under way, or was cut short. {rollback.FINISHES}")
+    if request_files.is_asked(asked.rollback):
         raise InUseError(f"another rollback is asked for: {asked.rollback} is there. Try again when it is gone.")
     if holder is None:  # what is moved must stay the trainer's own
         Request(target).write(asked)
@@ -80,6 +82,7 @@ def _finish(rundir: RunDirectory) -> Target | None:
         store = CheckpointStore(rundir)
         store.clean()
         left = rollback.finish(rundir, store)
+        run_events.flush(rundir)
         _tell_status(rundir)
     if left is None:
         return None
@@ -93,6 +96,7 @@ def _go_back(rundir: RunDirectory, target: Target) -> None:
         store = CheckpointStore(rundir)
         store.clean()
         rollback.go_back(rundir, store, Request(target), time.time())
+        run_events.flush(rundir)
         rollback.withdraw(rundir)
         _tell_status(rundir)
 
