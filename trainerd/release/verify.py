@@ -78,20 +78,26 @@ def model_variables(exportable: Exportable) -> list[tuple[str, Any]]:
     if model is None:
         return []
     plain = _plain_in(model)
-    read = _read_by(exportable) if plain else set()
-    named = [(each.name.removesuffix(":0"), each) for each in plain if id(each) in read]
+    read = _read_by(exportable) if plain else []
+    named = [(each.name.removesuffix(":0"), each) for each in plain if read is None or id(each) in read]
     return [*((each.path, each) for each in model.weights), *named]
 
 
-def _read_by(exportable: Exportable) -> set[int]:
-    """Return the ids of the variables that a call of the model reads, if an example of the job fits it."""
+def _read_by(exportable: Exportable) -> list[int] | None:
+    """Return the ids of the variables that a call of the model reads; None if it cannot be called to find out."""
     call = tf.function(lambda inputs: exportable.model(inputs, training=False))
-    for inputs in exportable.examples(1):
+    for inputs in (*exportable.examples(1), *_own_inputs(exportable.model)):
         try:
-            return {id(each) for each in call.get_concrete_function(inputs).graph.variables}
+            return [id(each) for each in call.get_concrete_function(inputs).graph.variables]
         except Exception as error:  # the dataset gives something else than the model takes
-            log.debug("no example fits the model: %s", error)
-    return set()
+            log.debug("an example does not fit the model: %s", error)
+    return None
+
+
+def _own_inputs(model: Any) -> Iterator[Any]:
+    """Yield what a model says that it takes, if it does."""
+    if specs := [tf.TensorSpec(each.shape, each.dtype) for each in getattr(model, "inputs", None) or ()]:
+        yield specs[0] if len(specs) == 1 else specs
 
 
 def _plain_in(part: Any) -> list[Any]:
