@@ -284,6 +284,7 @@ NOISE, GENERATOR = keras.layers.GaussianNoise(1.0, seed=3), tf.random.Generator.
         (lambda: Dataset.range(5).map(lambda x: tf.random.uniform([])), "RandomUniform without a seed"),
         (lambda: plus_one(Dataset.range(5).map(lambda x: NOISE(tf.zeros([2]), training=True))), "changes a variable"),
         (lambda: Dataset.range(5).map(lambda x: GENERATOR.normal([])), "changes a variable"),
+        (lambda: Dataset.range(5).map(lambda x: tf.numpy_function(np.random.rand, [], tf.float64)), "calls Python"),
         (
             lambda: Dataset.range(5).map(lambda x: tf.random.uniform([], seed=1), num_parallel_calls=2),
             "RandomUniform in a ParallelMap",

@@ -9,16 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.checkpoints.contents import inexact_ops
-from trainerd.checkpoints.contents.stateful_ops import RANDOM
+from trainerd.checkpoints.contents.graph_walk import walk
+from trainerd.checkpoints.contents.stateful_ops import PYTHON, RANDOM
 from trainerd.sessions.input.iterator_state import setter_of_drawn
 from trainerd.sessions.input.pipeline import describe, graphs_of, is_reshuffled, stage_name, stages
 from trainerd.sessions.input.shuffle_order import has_seed
 
 log = logging.getLogger(__name__)
 
-# Ops that change a variable, such as the seed of a layer that augments; StatefulUniform and its like are among them.
-_CHANGE = ("Assign", "Resource", "RngReadAndSkip", "RngSkip", "Stateful")
-_CHANGE_NOTHING = {"ResourceGather", "ResourceGatherNd", "StatefulPartitionedCall"}
 _EVENT = "validation-data"
 _SO = (
     "Then its metrics, `best` and callbacks such as EarlyStopping are not those of a run without a stop. Give each "
@@ -98,8 +96,12 @@ def _reasons_of(stage: tf.data.Dataset) -> list[str]:
             found.append(f"{node.op} in a {name}, which draws in any order")
         elif node.op in RANDOM and not (node.attr["seed"].i or node.attr["seed2"].i):
             found.append(f"{node.op} without a seed")
-        elif node.op.startswith(_CHANGE) and node.op not in _CHANGE_NOTHING:
-            found.append("a function that changes a variable (a tf.random.Generator, a layer that augments)")
+    is_generator = name == "Generator"  # `from_generator` begins again each time; `check` compares what it gives
+    changes = {use.node.op for graph in graphs_of(stage) for use in walk(graph.as_graph_def()).changes} - RANDOM
+    if changes & PYTHON and not is_generator:
+        found.append("a function that calls Python (if it keeps nothing, say tf.numpy_function(..., stateful=False))")
+    if changes - PYTHON:
+        found.append("a function that changes a variable (a tf.random.Generator, a layer that augments)")
     return found
 
 
