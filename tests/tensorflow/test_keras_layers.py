@@ -44,6 +44,7 @@ print(sorted(again.get_variable_names()))
 """
 
 
+@pytest.mark.long
 def test_tf_layers_and_tf_keras_layers_train_and_evaluate_with_tf_keras(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],

@@ -390,7 +390,7 @@ def test_rows_of_an_earlier_training_are_kept(tmp_path: Path, kind: Any) -> None
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["epoch", *"01234", *"012"]
 
 
-@pytest.mark.parametrize("earlier", [0, 5, None])
+@pytest.mark.parametrize("earlier", [pytest.param(0, marks=pytest.mark.long), 5, None])
 def test_rows_of_an_epoch_that_is_trained_again_are_told_from_those_of_an_earlier_training(
     tmp_path: Path, earlier: int | None
 ) -> None:
@@ -436,7 +436,9 @@ def test_what_was_trained_after_the_checkpoint_leaves_no_rows(tmp_path: Path) ->
     assert (tmp_path / "log.csv").read_text() == whole
 
 
-@pytest.mark.parametrize(("stops", "shuffle"), [([3], True), ([4, 9], True), ([3], False)])
+@pytest.mark.parametrize(
+    ("stops", "shuffle"), [([3], True), pytest.param([4, 9], True, marks=pytest.mark.long), ([3], False)]
+)
 def test_arrays_are_trained_in_batches(tmp_path: Path, stops: list[int], shuffle: bool) -> None:
     made: list[Any] = []
 
