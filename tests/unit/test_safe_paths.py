@@ -125,6 +125,17 @@ def test_a_link_to_a_folder_of_its_maker_is_followed(tmp_path: Path) -> None:
     assert safe_paths.names(own) == safe_paths.names(run)
 
 
+def test_a_link_of_proc_leads_to_what_is_open(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("there")
+    descriptor = os.open(tmp_path, os.O_PATH)
+    try:
+        tmp_path.rename(tmp_path.with_name("moved"))
+        assert read_regular(Path(f"/proc/self/fd/{descriptor}") / "file") == b"there"
+        assert read_regular(Path(f"/proc/{os.getpid()}/root") / tmp_path.with_name("moved").relative_to("/") / "file")
+    finally:
+        os.close(descriptor)
+
+
 def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")

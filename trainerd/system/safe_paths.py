@@ -49,7 +49,7 @@ def _open(folder: Path) -> int:
 def _open_by_parts(folder: Path) -> int:
     """Open a folder part by part, and look at whose links lead there."""
     pending = list(reversed(folder.absolute().parts))
-    makers = list[int]()
+    makers, proc = list[int](), _device_of_proc()
     with contextlib.ExitStack() as stack:
         current = -1
         while pending:
@@ -57,13 +57,16 @@ def _open_by_parts(folder: Path) -> int:
             entry = os.open(part, _FOLDER if part == "/" else _ENTRY, dir_fd=None if part == "/" else current)
             stack.callback(os.close, entry)
             found = os.fstat(entry)
-            if not stat.S_ISLNK(found.st_mode):
-                current = entry
+            if stat.S_ISLNK(found.st_mode) and found.st_dev == proc:  # it leads to an object, whatever its text says
+                entry = os.open(part, _FOLDER, dir_fd=current)
+                stack.callback(os.close, entry)
+            elif stat.S_ISLNK(found.st_mode):
+                makers.append(found.st_uid)
+                if len(makers) > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
+                pending.extend(reversed(Path(os.readlink("", dir_fd=entry)).parts))
                 continue
-            makers.append(found.st_uid)
-            if len(makers) > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
-            pending.extend(reversed(Path(os.readlink("", dir_fd=entry)).parts))
+            current = entry
         owner = os.fstat(current).st_uid
         if strangers := sorted(set(makers) - {0, os.geteuid(), owner}):
             raise OSError(
@@ -72,6 +75,13 @@ def _open_by_parts(folder: Path) -> int:
                 str(folder),
             )
         return os.open(".", _FOLDER, dir_fd=current)
+
+
+def _device_of_proc() -> int:
+    """Return the device number of /proc, whose links such as /proc/1/root lead out of what their text names."""
+    with contextlib.suppress(OSError):
+        return os.stat("/proc").st_dev  # noqa: PTH116  no Path is needed
+    return -1
 
 
 def lstat(path: Path) -> os.stat_result | None:
