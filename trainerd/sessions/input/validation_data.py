@@ -96,8 +96,9 @@ def _reasons_of(stage: tf.data.Dataset) -> list[str]:
             found.append(f"{node.op} in a {name}, which draws in any order")
         elif node.op in RANDOM and not (node.attr["seed"].i or node.attr["seed2"].i):
             found.append(f"{node.op} without a seed")
-    is_generator = name == "Generator"  # `from_generator` begins again each time; `check` compares what it gives
-    changes = {use.node.op for graph in graphs_of(stage) for use in walk(graph.as_graph_def()).changes} - RANDOM
+    walks = [walk(graph.as_graph_def()) for graph in graphs_of(stage)]
+    changes = {use.node.op for each in walks for use in each.changes} - RANDOM
+    is_generator = any("GeneratorDataset" in each.kinds for each in walks)  # it starts over; `check` compares it
     if changes & PYTHON and not is_generator:
         found.append("a function that calls Python (if it keeps nothing, say tf.numpy_function(..., stateful=False))")
     if changes - PYTHON:
