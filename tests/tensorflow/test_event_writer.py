@@ -179,7 +179,7 @@ def test_a_sync_puts_on_disk_what_was_written_and_waits_for_it(tmp_path: Path, m
     monkeypatch.setattr("trainerd.events.event_file.fsync_file", lambda path: synced.append(written(tmp_path)))
     writer = EventWriter(tmp_path)
     writer.sync()
-    assert not synced, "there is no file before training has begun"
+    assert not synced, "training has not started, so no file exists"
     writer.begin(0, StandIn())
     writer.scalars({"loss": 1.0}, 5, 0.0)
     writer.sync()

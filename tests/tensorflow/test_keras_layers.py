@@ -1,4 +1,4 @@
-"""Layers of the Keras of TensorFlow 1's time in a model_fn, and what is said where there is another Keras."""
+"""Layers of Keras 2 in a model_fn, and the errors that name the cure under Keras 3."""
 
 from __future__ import annotations
 

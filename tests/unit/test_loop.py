@@ -56,7 +56,7 @@ class FakeEvents:
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
         if self.failing:
             raise StorageError("no space")
-        if self.begun_at is not None:  # before that there is no file
+        if self.begun_at is not None:  # the file exists from then on
             self.points.append((step, dict(values)))
 
     def summaries(self, session: Model) -> None:

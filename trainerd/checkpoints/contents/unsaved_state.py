@@ -186,7 +186,7 @@ def _has_state(variant: Any) -> bool:
     """Return whether a variant is a dataset that gives something else the next time, or changes something."""
     try:
         graph = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=1)  # 1: ignore the state
-    except tf.errors.OpError:  # it is no dataset; or one that TensorFlow cannot describe, and a resume not repeat
+    except tf.errors.OpError:  # It is not a dataset, or TensorFlow cannot describe it.
         return False
     definition = tf.compat.v1.GraphDef.FromString(graph.numpy())
     found = [use for use in walk(definition).changes if use.node.op != "AssignVariableOp" or use.node.function]
