@@ -53,8 +53,8 @@ def require_own_job(rundir: RunDirectory, job: str, *, is_accepted: bool) -> Non
     own = "" if is_accepted or not job else _saved_job(rundir)
     if own not in ("", job):
         raise DataError(
-            f"{rundir.path} holds the run of {_named(own)}, and {_named(job)} is another job. Start it with a `logdir` "
-            "of its own. If the job was renamed, or is to take over this run, start once with --accept-job (or "
+            f"{rundir.path} holds the run of {_named(own)}, not of {_named(job)}. Give {_named(job)} a `logdir` of its "
+            "own. If the job was renamed, or is to take over this run, start once with --accept-job (or "
             f"`touch {rundir.accept_job}` before the start)."
         )
 
