@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import os
 import shlex
 import shutil
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,32 +149,74 @@ rank_option = click.option(
 )
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line says about a run that is trained.
+
+    Attributes:
+      config_path: the config; None for the default.
+      logdir: the run directory, in place of the config's.
+      max_steps, forever: when training ends, in place of the config's `max_steps` and `target`.
+      accept_changes, accept_job: what may differ from the newest checkpoint.
+    """
+
+    config_path: Path | None = None
+    logdir: Path | None = None
+    max_steps: int | None = None
+    forever: bool = False
+    accept_changes: bool = False
+    accept_job: bool = False
+
+    def typed(self) -> list[str]:
+        """Return the options as a person types them."""
+        given = {"--config": self.config_path, "--logdir": self.logdir, "--max-steps": self.max_steps}
+        found = [part for name, value in given.items() if value is not None for part in (name, str(value))]
+        flags = {
+            "--forever": self.forever,
+            "--accept-changes": self.accept_changes,
+            "--accept-job": self.accept_job,
+        }
+        return [*found, *(name for name, is_given in flags.items() if is_given)]
+
+    def overrides(self) -> Callable[[Config], Config]:
+        """Return what the options change in a config, as a function that a reload calls again.
+
+        Raises:
+          UsageError: the options contradict each other.
+        """
+        if self.forever and self.max_steps is not None:
+            raise UsageError("--forever and --max-steps contradict each other.")
+        # The path is made absolute now, since the daemon works in another folder.
+        where = str(absolute(self.logdir)) if self.logdir is not None else None
+
+        def apply(config: Config) -> Config:
+            config = replace(config, accept_changes=self.accept_changes, accept_job=self.accept_job)
+            if where is not None:
+                config = replace(config, logdir=where)
+            if self.max_steps is not None:
+                config = replace(config, max_steps=self.max_steps, target=None)
+            return replace(config, max_steps=None, target=None) if self.forever else config
+
+        return apply
+
+
 def of_a_run(command: Command) -> Command:
-    """The options of the commands that train, on all machines."""
+    """Give a command the options of a run, as its first argument: one `RunOptions`."""
+    names = [each.name for each in fields(RunOptions)]
+
+    @functools.wraps(command)
+    def call(**given: Any) -> Any:
+        return command(RunOptions(**{name: given.pop(name) for name in names}), **given)
+
     options = (accept_job_option, accept_changes_option, forever_option, max_steps_option)
     for option in (*options, _new_logdir_option, config_option):
-        command = option(command)
-    return command
+        call = option(call)
+    return call
 
 
 def of_training(command: Command) -> Command:
-    """The options of the commands that train in this process."""
-    return of_a_run(rank_option(command))
-
-
-def arguments(
-    config_path: Path | None,
-    logdir: Path | None,
-    max_steps: int | None,
-    forever: bool,
-    accept_changes: bool,
-    accept_job: bool,
-) -> list[str]:
-    """The options of a run as they are typed."""
-    given = {"--config": config_path, "--logdir": logdir, "--max-steps": max_steps}
-    found = [part for name, value in given.items() if value is not None for part in (name, str(value))]
-    flags = {"--forever": forever, "--accept-changes": accept_changes, "--accept-job": accept_job}
-    return [*found, *(name for name, is_given in flags.items() if is_given)]
+    """Give a command the options of a run, and those of training in this process."""
+    return rank_option(of_a_run(command))
 
 
 def load_config(config_path: Path | None) -> Config:
@@ -197,8 +240,8 @@ def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
         named = ctx.meta.get(_CONFIG) if ctx is not None else None
         config_path = named or _config_of_start(absolute(logdir))
         if config_path is None and _is_of_digits(absolute(logdir)):  # whatever job is in this folder
-            return overrides(logdir, None, False)(_example())
-    return overrides(logdir, None, False)(load_config(config_path))
+            return RunOptions(logdir=logdir).overrides()(_example())
+    return RunOptions(logdir=logdir).overrides()(load_config(config_path))
 
 
 def _config_of_start(logdir: Path) -> Path | None:
@@ -275,39 +318,11 @@ def _digits() -> Config:
     return configs.parse(tomllib.loads(_DIGITS.read_text(encoding="utf-8")), folder=Path.cwd())
 
 
-def overrides(
-    logdir: Path | None,
-    max_steps: int | None,
-    forever: bool,
-    accept_changes: bool = False,
-    accept_job: bool = False,
-) -> Callable[[Config], Config]:
-    """The command line's changes of a config, as a function that a reload calls again.
-
-    Raises:
-      UsageError: the options contradict each other.
-    """
-    if forever and max_steps is not None:
-        raise UsageError("--forever and --max-steps contradict each other.")
-
-    where = str(absolute(logdir)) if logdir is not None else None  # now: the daemon works in another folder
-
-    def apply(config: Config) -> Config:
-        config = replace(config, accept_changes=accept_changes, accept_job=accept_job)
-        if where is not None:
-            config = replace(config, logdir=where)
-        if max_steps is not None:
-            config = replace(config, max_steps=max_steps, target=None)
-        return replace(config, max_steps=None, target=None) if forever else config
-
-    return apply
-
-
 def as_worker(apply: Callable[[Config], Config], rank: int | None) -> Callable[[Config], Config]:
     """Those changes, and the worker that this process is: of commands that train. Others look at the run from outside.
 
     Args:
-      apply: what `overrides` gave.
+      apply: what `RunOptions.overrides` gave.
       rank: what the command line says.
     """
 

@@ -11,6 +11,7 @@ import click
 from logging_journald import check_journal_stream
 
 from trainerd.cli import options
+from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.cli.summary import summary
 from trainerd.daemon.process import TrainerProcess
@@ -19,21 +20,13 @@ from trainerd.loop.outcome import Outcome
 
 @click.command("run")
 @options.of_training
-def command(
-    config_path: Path | None,
-    logdir: Path | None,
-    max_steps: int | None,
-    forever: bool,
-    accept_changes: bool,
-    accept_job: bool,
-    rank: int | None,
-) -> None:
+def command(run: RunOptions, rank: int | None) -> None:
     """Train in the foreground, from where the run left off.
 
     Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
     """
-    overrides = options.as_worker(options.overrides(logdir, max_steps, forever, accept_changes, accept_job), rank)
-    written = options.load_config(config_path)
+    overrides = options.as_worker(run.overrides(), rank)
+    written = options.load_config(run.config_path)
     config = overrides(written)
     with contextlib.ExitStack() as stack:
 
@@ -43,7 +36,7 @@ def command(
                 return  # Nobody types what is next into a journal.
             where = Path(process.state.logdir)  # it may have been moved
             for line in summary(
-                outcome, process.state, written, config_path, logdir if where == config.rundir else where
+                outcome, process.state, written, run.config_path, run.logdir if where == config.rundir else where
             ):
                 say(line)
 

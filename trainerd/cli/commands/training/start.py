@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options
+from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
 from trainerd.daemon.detach import start
 from trainerd.daemon.keeping_alive import Kept, keep_alive_in_background
@@ -24,19 +25,10 @@ from trainerd.rundir.paths import RunDirectory
     is_flag=True,
     help="Start it again if it is killed, or if another worker of the cluster is gone. Returns at once.",
 )
-def command(
-    config_path: Path | None,
-    logdir: Path | None,
-    max_steps: int | None,
-    forever: bool,
-    accept_changes: bool,
-    accept_job: bool,
-    rank: int | None,
-    keep_alive: bool,
-) -> None:
+def command(run: RunOptions, rank: int | None, keep_alive: bool) -> None:
     """Train in the background. Returns when the first step is done, or with the error that prevented it."""
-    overrides = options.as_worker(options.overrides(logdir, max_steps, forever, accept_changes, accept_job), rank)
-    config = overrides(options.load_config(config_path))
+    overrides = options.as_worker(run.overrides(), rank)
+    config = overrides(options.load_config(run.config_path))
     if not keep_alive:
         say(start(config, overrides))
         return
@@ -44,10 +36,9 @@ def command(
     rundir.create()
     with lock.hold(rundir):
         # Nobody sees how the process in the background is refused.
-        is_accepted = accept_job or request_files.is_asked(rundir.accept_job)
+        is_accepted = run.accept_job or request_files.is_asked(rundir.accept_job)
         run_job.require_own_job(rundir, config.entry, is_accepted=is_accepted)
-    typed = options.arguments(config_path, logdir, max_steps, forever, accept_changes, accept_job)
-    typed += ["--rank", str(config.rank)] if config.is_of_several else []
+    typed = [*run.typed(), *(["--rank", str(config.rank)] if config.is_of_several else [])]
     kept = Kept([sys.executable, "-m", "trainerd", "run", *typed], os.environ, "the trainer", is_shown=False)
     pid = keep_alive_in_background(kept, Path.cwd())
     say(f"kept alive in the background by pid {pid}: the log is {rundir.log}")
