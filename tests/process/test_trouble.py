@@ -241,7 +241,7 @@ def test_another_batch_size_behind_a_saved_position_is_refused_unless_accepted(
     assert start("run", "--max-steps", "10").end() == 0
     write_config(project, entry="jobs:reads_eights")
     other = start("run", "--max-steps", "20", "--accept-changes")
-    assert other.end() == 65 and "another job" in other.text and "--accept-job" in other.text
+    assert other.end() == 65 and "holds the run of the job jobs:reads_fours" in other.text and "--accept-job" in other.text
     refused = start("run", "--max-steps", "20", "--accept-job")
     assert refused.end() == 65
     assert re.search(r"input\.pipeline: .*batch_size=4.* → .*batch_size=8", refused.text), refused.text

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.checkpoints import catalogue, latest, manifest
+from trainerd.checkpoints import catalogue, latest, manifest, saver_checkpoints
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.disk_space import NoRoomError
 from trainerd.checkpoints.manifest import About
@@ -93,6 +93,17 @@ def test_a_publish_that_ends_anywhere_harms_nothing(rundir: RunDirectory, nth: i
         assert match and (match[1] is None or int(match[1]) in rundir.steps()), f"{name} was left"
     write(rundir, 7)
     assert catalogue.resume_order(rundir)[0] == 7
+
+
+def test_a_reader_meets_a_first_checkpoint_before_it_is_published_or_after(rundir: RunDirectory) -> None:
+    found: list[Path | None] = []
+
+    def look(stage: str) -> None:
+        found.append(saver_checkpoints.newest_readable(rundir, lambda prefix: None))
+
+    CheckpointStore(rundir, at=look).publish(FakeSnapshot(6, NEW), About("new"))
+    assert found[0] is None and found[-1] == rundir.prefix(6)
+    assert set(found) == {None, rundir.prefix(6)}
 
 
 @pytest.mark.parametrize("pinned", [False, True])

@@ -286,13 +286,16 @@ class RunDirectory:
 
     def foreign_checkpoints(self) -> list[str]:
         """Names of the indexes of TensorFlow checkpoints here that are not of this run: they have no manifest, or a
-        name that the store would not give them, such as another basename."""
+        name that the store would not give them, such as another basename.
+
+        A checkpoint that is being published has no manifest yet, but a staging folder: it is the run's.
+        """
         names = [name for name in self._names() if name.endswith(".index")]
         return [name for name in names if not self._is_ours(name.removesuffix(".index"))]
 
     def _is_ours(self, name: str) -> bool:
         step = self.step_of(name)
-        return step is not None and safe_paths.exists(self.manifest(step))
+        return step is not None and (safe_paths.exists(self.staging(step)) or safe_paths.exists(self.manifest(step)))
 
 
 def url_mistake(path: Path) -> str | None:
