@@ -154,6 +154,14 @@ def harmless_steps() -> dict[str, tuple[Step, list[Any]]]:
         own = iter(RANGE.shuffle(9, seed=1).cache().prefetch(2))
         return KEPT.assign_add(tf.cast(next(own), tf.float32))
 
+    @tf.function
+    def handle_and_number() -> Any:
+        return KEPT.handle, tf.square(KEPT)
+
+    def returned() -> Any:
+        handle, number = handle_and_number()
+        return tf.raw_ops.AssignVariableOp(resource=handle, value=number)
+
     def summaries() -> None:
         with writer.as_default(step=1):
             tf.summary.scalar("loss", KEPT)
@@ -175,6 +183,7 @@ def harmless_steps() -> dict[str, tuple[Step, list[Any]]]:
         "an iterator of the step": (own_iterator, []),
         "a dataset that gives the same": (drawn(RANGE.map(lambda x: x * 2).batch(2).map(tf.reduce_sum).cache()), []),
         "a dataset in one order": (drawn(RANGE.shuffle(9, seed=1, reshuffle_each_iteration=False)), []),
+        "a handle that a function returns beside a number": (returned, []),
         "summaries": (summaries, []),
         "checks": (checks, []),
         "a clock": (lambda: KEPT.assign(tf.cast(tf.timestamp(), tf.float32)), []),

@@ -119,7 +119,7 @@ class _Scope:
       nodes: its nodes by name.
       arguments: the handles that each argument may be.
       functions: all functions by name.
-      returned: the tensors that it returns.
+      returned: the handles that it returns.
       depth: the number of calls that lead to it.
     """
 
@@ -162,12 +162,12 @@ class _Scope:
         dataset that has several functions, each may be any.
         """
         given = [self.made_for([name]) for name in self.handles(node)]
-        wanted = [each.name for each in function.signature.input_arg if each.type == tf.resource.as_datatype_enum]
+        wanted = [each.name for each in function.signature.input_arg if each.type == _RESOURCE]
         if len(given) != len(wanted):
             given = [frozenset().union(*given)] * len(wanted)
         nodes = {each.name: each for each in function.node_def}
         arguments = dict(zip(wanted, given, strict=True))
-        returned = function.ret.values()
+        returned = [function.ret[each.name] for each in function.signature.output_arg if each.type == _RESOURCE]
         return _Scope(function.signature.name, nodes, arguments, self._functions, returned, self._depth + 1)
 
     def made_for(self, tensors: Iterable[str]) -> Handles:
@@ -192,6 +192,7 @@ class _Scope:
         return frozenset(found)
 
 
+_RESOURCE = tf.resource.as_datatype_enum
 _DEEPEST = 20  # calls within calls that a handle is followed through: a function may call itself
 
 
