@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cases import every
 from tests.process.conftest import write_config
 from tests.process.trainers import first_steps, saved, wait_for
 from trainerd.rundir.lock import read_holder
@@ -87,6 +88,12 @@ def test_a_daemons_life(project: Path, rundir: RunDirectory) -> None:
     trainerd(project, "pause", "--wait")
 
 
+def _is_removed(folder: Path) -> bool:
+    """Remove a folder in which a trainer may be writing a file just now. Return whether it is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
 def test_a_run_that_was_removed_and_another_never_train_in_one_place(project: Path, rundir: RunDirectory) -> None:
     """Whichever takes the folder first that is made anew has it: the other ends, and says why."""
     write_config(project)
@@ -96,7 +103,7 @@ def test_a_run_that_was_removed_and_another_never_train_in_one_place(project: Pa
             wait_for(
                 lambda: (state := read_state(rundir.state)) and state.phase is Phase.TRAINING, "the first to train"
             )
-            shutil.rmtree(rundir.path)
+            wait_for(lambda: _is_removed(rundir.path), "a moment at which nothing is written there")
             second = subprocess.run([*COMMAND, "start"], cwd=project, capture_output=True, text=True, timeout=60)
             assert second.returncode in (0, 75), second.stderr
             if second.returncode == 0:
@@ -126,7 +133,7 @@ def test_a_start_returns_though_the_job_has_processes_of_its_own(project: Path, 
     assert [path.name for path in project.glob("farewell-*")] == [f"farewell-{holder.pid}"]
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", every(4, ["<&- >&- 2>&-", "<&-", ">&-", "2>&-"]))
 def test_a_start_needs_none_of_the_standard_streams(project: Path, rundir: RunDirectory, closed: str) -> None:
     write_config(project)
     trainerd_command = f"{sys.executable} -m trainerd"
@@ -187,7 +194,7 @@ def test_logs_are_followed(project: Path, rundir: RunDirectory) -> None:
     trainerd(project, "pause", "--wait")
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("delay", every(2, [0.3, 0.0, 1.0, 2.0]))
 def test_sigterm_during_the_import_of_tensorflow(project: Path, rundir: RunDirectory, delay: float) -> None:
     write_config(project)
     with subprocess.Popen([*COMMAND, "run"], cwd=project, stderr=subprocess.PIPE, text=True) as run:

@@ -35,9 +35,9 @@ def metrics_at_the_end(rundir: RunDirectory) -> dict[str, float]:
     ("entry", "more"),
     [
         ("evaluated", EVERY),
-        ("summarized", SUMMARIES),
+        pytest.param("summarized", SUMMARIES, marks=pytest.mark.long),
         ("keras_evaluated", "max_steps = 40\n"),
-        ("graph_evaluated", EVERY),
+        pytest.param("graph_evaluated", EVERY, marks=pytest.mark.long),
     ],
 )
 def test_a_pause_in_an_evaluation_is_granted_at_once_and_loses_nothing(
@@ -113,7 +113,7 @@ def test_a_step_whose_workers_are_gone_is_abandoned(start: Start, project: Path)
 @pytest.mark.parametrize(
     ("entry", "pauses_first"),
     [
-        ("program_whose_step_waits", False),
+        pytest.param("program_whose_step_waits", False, marks=pytest.mark.long),
         ("program_whose_step_waits", True),
         ("program_that_waits_for_its_input", False),
     ],

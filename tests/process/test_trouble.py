@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved, wait_for
 from trainerd.rundir.paths import RunDirectory
@@ -49,9 +50,16 @@ def test_an_input_that_cannot_be_saved_may_be_restarted_knowingly(start: Start, 
 @pytest.mark.parametrize(
     ("entry", "steps", "parts"),
     [
-        ("raises_in_step", [20, 10], ["the job failed in step 30", "p is too large", "in my_own_train_step"]),
+        pytest.param(
+            "raises_in_step",
+            [20, 10],
+            ["the job failed in step 30", "p is too large", "in my_own_train_step"],
+            marks=pytest.mark.long,
+        ),
         ("raises_in_input", [29, 20, 10], ["failed to give the batch of step 30", "bad record"]),
-        ("nan", [20, 10], ["the loss became nan in step 30", "resumes from step 20"]),
+        pytest.param(
+            "nan", [20, 10], ["the loss became nan in step 30", "resumes from step 20"], marks=pytest.mark.long
+        ),
         ("nan_weights", [20, 10], ["the variable 'p' holds a NaN after step 30", "resumes from step 20"]),
     ],
 )
@@ -233,7 +241,7 @@ def test_a_model_that_changed_is_told_from_damage(start: Start, project: Path) -
     assert saved(run.rundir) == [10]
 
 
-@pytest.mark.parametrize("how", ["--accept-changes", "file"])
+@pytest.mark.parametrize("how", every(2, ["file", "--accept-changes"]))
 def test_another_batch_size_behind_a_saved_position_is_refused_unless_accepted(
     start: Start, project: Path, how: str
 ) -> None:
@@ -241,7 +249,9 @@ def test_another_batch_size_behind_a_saved_position_is_refused_unless_accepted(
     assert start("run", "--max-steps", "10").end() == 0
     write_config(project, entry="jobs:reads_eights")
     other = start("run", "--max-steps", "20", "--accept-changes")
-    assert other.end() == 65 and "holds the run of the job jobs:reads_fours" in other.text and "--accept-job" in other.text
+    assert (
+        other.end() == 65 and "holds the run of the job jobs:reads_fours" in other.text and "--accept-job" in other.text
+    )
     refused = start("run", "--max-steps", "20", "--accept-job")
     assert refused.end() == 65
     assert re.search(r"input\.pipeline: .*batch_size=4.* → .*batch_size=8", refused.text), refused.text

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.cases import every
 from tests.tensorflow.graphs import events, saved, state
 from tests.tensorflow.models import (
     At,
@@ -40,9 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # 
 LONG = pytest.mark.long
 
 
-@pytest.mark.parametrize(
-    "stops", [[5], [4, 8, 1], *(pytest.param(each, marks=LONG) for each in ([1], [6, 6], [2, 3, 1]))]
-)
+@pytest.mark.parametrize("stops", every(5, [[4, 8, 1], [5], [1], [6, 6], [2, 3, 1]]))
 def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: list[int]) -> None:
     whole = fit(tmp_path / "whole")
     for stop in stops:
@@ -76,7 +75,7 @@ def test_what_another_callback_puts_into_the_logs_keeps_no_save_from_being_made(
     assert saved(tmp_path)[0] == (2, "pause")
 
 
-@pytest.mark.parametrize("stops", [[], [6, 6, 1], *(pytest.param([n], marks=LONG) for n in (2, 5, 6, 12, 29)), [3, 3]])
+@pytest.mark.parametrize("stops", every(8, [[6, 6, 1], [], [2], [5], [6], [12], [29], [3, 3]]))
 def test_epochs_whose_length_nobody_knows_are_whole(tmp_path: Path, stops: list[int]) -> None:
     class Steps(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -137,7 +136,7 @@ def test_arrays_and_several_steps_an_execution(tmp_path: Path) -> None:
     assert saved(tmp_path)[0][0] == 40 + 30
 
 
-@pytest.mark.parametrize("stop", [1, 2])
+@pytest.mark.parametrize("stop", every(2, [1, 2]))
 def test_an_epochs_last_execution_may_have_fewer_steps(tmp_path: Path, stop: int) -> None:
     def program(folder: Path, *before: Any) -> keras.Model:
         keras.utils.set_random_seed(7)

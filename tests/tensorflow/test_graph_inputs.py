@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.cases import every
 from tests.tensorflow.graphs import saved, shuffled, supervised
 from trainerd.errors import EntryError
 from trainerd.sessions.input.saveable import require_saveable
@@ -426,8 +428,7 @@ DRAWN: dict[str, tuple[bool, Callable[[], tf.data.Dataset]]] = {
 }
 
 
-@pytest.mark.parametrize("one_shot", [True, False])
-@pytest.mark.parametrize("kind", DRAWN)
+@pytest.mark.parametrize(("kind", "one_shot"), every(3, itertools.product(DRAWN, [True, False])))
 def test_an_input_that_would_wait_for_ever_is_told_and_begins_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, one_shot: bool, kind: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.cases import every
 from tests.tensorflow.models import Heads
 from trainerd.checkpoints.contents.keras_variables import hidden_variables, is_inner, is_of_metrics
 from trainerd.checkpoints.contents.object_graph import own_objects, variables_among
@@ -169,7 +170,7 @@ def in_a_job(logdir: Path, steps: int) -> list[float]:
     return [round(loss, 6) for loss in losses]
 
 
-@pytest.mark.parametrize("train", [in_a_session, in_fit, in_a_job])
+@pytest.mark.parametrize("train", every(2, [in_a_session, in_a_job, in_fit]))
 def test_what_is_in_a_list_of_a_model_goes_on(tmp_path: Path, train: Callable[[Path, int], list[float]]) -> None:
     """Keras has lists and dicts of its own there, into which `tf.train.Checkpoint` does not look."""
     whole = train(tmp_path / "whole", 6)
@@ -386,7 +387,7 @@ def several() -> Any:
     return keras.optimizers.MultiOptimizer(lambda variable: bias if len(variable.shape) == 1 else other)
 
 
-@pytest.mark.parametrize("kind", ["job", "state", "supervisor", "fit"])
+@pytest.mark.parametrize("kind", every(2, ["job", "state", "supervisor", "fit"]))
 def test_the_slots_of_an_optimizer_of_several_are_saved(tmp_path: Path, kind: str) -> None:
     data = tf.data.Dataset.from_tensors((X, X[:, :1])).repeat(6)
 

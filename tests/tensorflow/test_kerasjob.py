@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.cases import every
 from tests.tensorflow.models import (
     Marks,
     X,
@@ -36,7 +38,7 @@ from trainerd.sessions.keras.job_session import KerasJobSession
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # as fit says of it
-@pytest.mark.parametrize(("data", "steps"), [(shuffled, None), (endless, 6), (shuffled, 4), (endless, 4)])
+@pytest.mark.parametrize(("data", "steps"), every(2, [(shuffled, None), (endless, 6), (endless, 4), (shuffled, 4)]))
 def test_it_trains_to_what_fit_trains_to(data: Callable[[], tf.data.Dataset], steps: int | None) -> None:
     fitted, mine = a_model(), a_model()
     history = fitted.fit(data(), epochs=4, steps_per_epoch=steps, validation_data=(X, Y), verbose=0, shuffle=False)
@@ -160,8 +162,9 @@ class Notes(keras.callbacks.Callback):  # type: ignore[misc]
         self.seen.append((epoch, dict(logs)))
 
 
-@pytest.mark.parametrize("batches", [False, True])
-@pytest.mark.parametrize("kind", [WithArrays, Guided, WithDict])
+@pytest.mark.parametrize(
+    ("kind", "batches"), every(3, itertools.product([WithArrays, Guided, WithDict], [False, True]))
+)
 def test_arrays_that_a_step_gives_callbacks_are_told(tmp_path: Path, kind: Any, batches: bool) -> None:
     def model() -> keras.Model:
         keras.utils.set_random_seed(7)
@@ -271,7 +274,7 @@ def test_the_data_goes_on_where_it_was(
     assert_same(made[0], made[-1])
 
 
-@pytest.mark.parametrize("waits", [(0.0, 0.0), (0.05, 0.0), (0.0, 0.05)])
+@pytest.mark.parametrize("waits", [(0.05, 0.0), pytest.param((0.0, 0.05), marks=pytest.mark.long)])
 def test_how_far_the_data_was_fetched_ahead_changes_nothing(tmp_path: Path, waits: tuple[float, float]) -> None:
     """Near the end of an epoch a thread may stand before it or behind it, when it is saved and when it goes on."""
     made: list[Any] = []
@@ -377,7 +380,7 @@ class Logs(keras.callbacks.CSVLogger):  # type: ignore[misc]
     """A program's own."""
 
 
-@pytest.mark.parametrize("kind", [keras.callbacks.CSVLogger, Logs])
+@pytest.mark.parametrize("kind", every(2, [Logs, keras.callbacks.CSVLogger]))
 def test_rows_of_an_earlier_training_are_kept(tmp_path: Path, kind: Any) -> None:
     path = tmp_path / "log.csv"
     path.write_text("epoch,loss,mae\n" + "".join(f"{epoch},0.1,0.1\n" for epoch in range(5)))
@@ -390,7 +393,7 @@ def test_rows_of_an_earlier_training_are_kept(tmp_path: Path, kind: Any) -> None
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["epoch", *"01234", *"012"]
 
 
-@pytest.mark.parametrize("earlier", [pytest.param(0, marks=pytest.mark.long), 5, None])
+@pytest.mark.parametrize("earlier", every(3, [5, 0, None]))
 def test_rows_of_an_epoch_that_is_trained_again_are_told_from_those_of_an_earlier_training(
     tmp_path: Path, earlier: int | None
 ) -> None:
@@ -436,9 +439,7 @@ def test_what_was_trained_after_the_checkpoint_leaves_no_rows(tmp_path: Path) ->
     assert (tmp_path / "log.csv").read_text() == whole
 
 
-@pytest.mark.parametrize(
-    ("stops", "shuffle"), [([3], True), pytest.param([4, 9], True, marks=pytest.mark.long), ([3], False)]
-)
+@pytest.mark.parametrize(("stops", "shuffle"), every(3, [([3], True), ([4, 9], True), ([3], False)]))
 def test_arrays_are_trained_in_batches(tmp_path: Path, stops: list[int], shuffle: bool) -> None:
     made: list[Any] = []
 

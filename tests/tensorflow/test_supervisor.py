@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.cases import every
 from tests.tensorflow.graphs import (
     counter,
     ending,
@@ -281,7 +282,7 @@ with found.graph.as_default():
 """
 
 
-@pytest.mark.parametrize("how", ["finish", "pause", "failure", "thread", "with", "service"])
+@pytest.mark.parametrize("how", every(2, ["pause", "finish", "failure", "thread", "with", "service"]))
 def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", UNSTOPPED, how, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
