@@ -153,56 +153,6 @@ def test_a_session_between_two_epochs_is_not_ended_for_another(tmp_path: Path) -
     assert saved(tmp_path)[0] == (6, "finish")
 
 
-# ---------------------------------------------------------------------- methods that a subclass overrides
-
-
-class Chooses(trainerd.Supervisor):
-    """Restores what the checkpoint holds, and has its own of the rest too."""
-
-    def _init_saver(self, saver: Any = None) -> None:
-        self._saver = tf1.train.Saver([each for each in tf1.global_variables() if each.op.name != "new"])
-
-    def _init_summary_op(self, summary_op: Any = None) -> None:
-        super()._init_summary_op(summary_op=None)
-
-    def _init_init_op(self, init_op: Any = None, init_feed_dict: Any = None) -> None:
-        self._init_op, self._init_feed_dict = tf1.global_variables_initializer(), {"unused:0": 1.0}
-
-    def _init_local_init_op(self, local_init_op: Any = None) -> None:
-        assert self._init_op is not None and self._ready_op is not None and self._ready_for_local_init_op is None
-        super()._init_local_init_op(local_init_op=local_init_op)
-
-    def _init_session_manager(self, session_manager: Any = None) -> None:
-        assert self._save_path == self.save_path and self._summary_writer is self.summary_writer is not None
-        super()._init_session_manager(session_manager=session_manager)
-        self.made = self._session_manager
-
-
-def test_what_a_subclass_chooses_is_used(tmp_path: Path) -> None:
-    found = counter()
-    with found.graph.as_default():
-        tf1.placeholder(tf.float32, [], name="unused")
-        new = tf1.get_variable("new", initializer=3.0)
-        sv = Chooses(logdir=str(tmp_path))
-        assert sv.summary_op is None and sv.init_feed_dict == {"unused:0": 1.0} and sv.session_manager is sv.made
-        with sv.managed_session() as session:
-            session.run(found.train_op)
-            assert session.run(new) == 3.0
-    assert "new" not in dict(tf.train.list_variables(tf.train.latest_checkpoint(tmp_path)))
-
-
-@pytest.mark.parametrize("kind", [tf1.train.Supervisor, trainerd.Supervisor])
-def test_the_attributes_are_tensorflows(tmp_path: Path, kind: Any) -> None:
-    found = counter()
-    with found.graph.as_default():
-        sv = kind(logdir=str(tmp_path), init_feed_dict={})
-    for name in ("graph", "saver", "global_step", "init_op", "init_fn", "init_feed_dict", "ready_op", "summary_op"):
-        assert hasattr(sv, f"_{name}"), name
-    assert sv._save_path == sv.save_path == str(tmp_path / "model.ckpt")
-    assert sv._saver is sv.saver and sv._global_step is sv.global_step and sv._session_manager is sv.session_manager
-    assert sv._graph is found.graph and sv._local_init_op is not None and sv._ready_for_local_init_op is None
-
-
 # ---------------------------------------------------------------------- Savers
 
 
@@ -271,12 +221,7 @@ def test_the_raw_session_is_where_programs_find_it(tmp_path: Path, module: Any) 
         saver = tf1.train.Saver()
         with module.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
             session.run(found.train_op)
-            raw = session._sess._sess._sess._sess
-            assert type(raw).__name__ == "Session" and not hasattr(raw, "_sess")
-            assert session._sess._sess.graph is found.graph
-            saver.save(raw, str(tmp_path / "best"))
-        with module.SingularMonitoredSession(checkpoint_dir=str(tmp_path)) as session:
-            assert type(session._sess._sess._sess).__name__ == "Session"
+            saver.save(session._tf_sess(), str(tmp_path / "best"))
     assert tf.train.load_checkpoint(str(tmp_path / "best")).get_tensor("tf_p") == 2.0
 
 

@@ -19,9 +19,8 @@ from trainerd.monitored.lifecycle import Lifecycle
 from trainerd.monitored.listeners import SavingListeners
 from trainerd.monitored.recovery import CLOSING, CONSIDERING, CREATING, PREEMPTION, RUNNING
 from trainerd.monitored.save_settings import SaveSettings, require_global_step
+from trainerd.monitored.session_creators import ChiefSessionCreator
 from trainerd.monitored.step_context import STOPPED, StepContext, require_step_fn
-from trainerd.monitored.tensorflow_names import Around, Within
-from trainerd.monitored.worker_context import default_creator
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.run import GraphRun
@@ -96,7 +95,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._listeners = settings.listeners if settings is not None else SavingListeners(())
         self._listeners.begin()
         self._hooked_run = HookedRun(self._hooks, self._global_step, settings.loss if settings is not None else None)
-        self._creator = session_creator or default_creator()
+        self._creator = session_creator or ChiefSessionCreator()
         self._managed: GraphRun = self._make_run()
         self._managed.raise_requested = lambda: self._coord.raise_requested_exception()
         if self._listeners:
@@ -209,20 +208,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         """The `tf.compat.v1.Session` itself: TensorFlow has no public way to it, so programs call this one."""
         session: ManagedSession | None = self._session
         return session
-
-    @property
-    def _sess(self) -> Any:
-        """As `_tf_sess`, for programs that follow `_sess` until they find a class called Session."""
-        found: Any = self._tf_sess()
-        if found is not None:  # in TensorFlow's that runs hooks, which is in the coordinated, and that in what recovers
-            for _ in range(3 if self._recovers else 2):
-                found = Around(found)
-        return found
-
-    @property
-    def _coordinated_creator(self) -> Within:
-        """TensorFlow's private way to the session and the Coordinator, which programs go all the same."""
-        return Within(None, None) if self._has_ended else Within(self._session, self._coord)
 
     def _is_closed(self) -> bool:
         """Whether it is closed. As TensorFlow's: for tests."""

@@ -110,14 +110,6 @@ class ChiefSessionCreator(_Creator):
         )
 
 
-class FollowerSessionCreator(ChiefSessionCreator):
-    """For a worker that saves into a folder of its own: what it restores is the chief's, from `checkpoint_dir`."""
-
-    def create_session_from(self, prefix: str | None) -> Any:
-        """Make the session with the chief's newest checkpoint, and not with this worker's own."""
-        return super().create_session_from(self._newest(str(self._checkpoint_dir)))
-
-
 class WorkerSessionCreator(_Creator):
     """Makes a session when the chief has made the model ready; see `tf.compat.v1.train.WorkerSessionCreator`.
 

@@ -10,9 +10,8 @@ import tensorflow as tf
 from trainerd.monitored.graph_session import MonitoredSession
 from trainerd.monitored.listeners import SavingListeners
 from trainerd.monitored.save_settings import SaveSettings, StepSaveSettings
-from trainerd.monitored.session_creators import ChiefSessionCreator, FollowerSessionCreator, WorkerSessionCreator
+from trainerd.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
 from trainerd.monitored.step_session import MonitoredStepSession
-from trainerd.monitored.worker_context import WorkerContext
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.program import StepProgram
 
@@ -94,17 +93,11 @@ def MonitoredTrainingSession(
         rundir, listeners = RunDirectory.of(checkpoint_dir) if checkpoint_dir else None, tuple(saving_listeners)
         kept = StepSaveSettings(rundir, each, every, shows_each, shows_every, count_steps, listeners, loss or "")
         return MonitoredStepSession(program, [*(chief_only_hooks or []), *(hooks or [])], kept, stop_grace_period_secs)
-    scaffold, creates, restores_from = scaffold or tf1.train.Scaffold(), ChiefSessionCreator, checkpoint_dir
-    if (context := WorkerContext.current()) is not None:
-        master, is_chief, config = context.master, context.initializes, context.session_config(config)
-        save_secs, save_steps = context.save_schedule(save_secs, save_steps)
-        checkpoint_dir, folder = context.checkpoint_folder(checkpoint_dir), context.summary_folder(folder)
-        chief_only_hooks = chief_only_hooks if context.is_chief else None
-        creates = FollowerSessionCreator if checkpoint_dir not in (None, restores_from) else ChiefSessionCreator
+    scaffold = scaffold or tf1.train.Scaffold()
     if not is_chief:
         worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
         return MonitoredSession(worker, hooks, stop_grace_period_secs)
-    creator = creates(scaffold, master, config, restores_from)
+    creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     shows = bool(folder and ((show_secs or 0) > 0 or (show_steps or 0) > 0))
     settings, saves = None, bool(checkpoint_dir and ((save_secs or 0) > 0 or (save_steps or 0) > 0))
     if checkpoint_dir and saves:

@@ -21,7 +21,6 @@ from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.tf1.events import SessionLog
 from trainerd.sessions.tf1.program import GraphProgram
 from trainerd.sessions.tf2.program import StepProgram
-from trainerd.supervisor import subclasses
 from trainerd.supervisor.looper_thread import Looper
 
 tf1 = tf.compat.v1
@@ -123,18 +122,14 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             others = {**of_graphs, "graph": graph, "summary_writer": summary_writer}
             self._program = StepProgram(checkpoint, others=others, **of_both)
         else:
-            self._local_init_run_options = local_init_run_options  # as the rest that TensorFlow's has: see subclass.py
-            given = subclasses.chosen(self, graph, of_graphs | of_both)
-            self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **given)
+            self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **of_graphs, **of_both)
         self._rundir = None
         if self._logdir:
             self._rundir = RunDirectory.of(self._logdir, checkpoint_basename)
         self._summary_writer = None
         if is_chief:
             self._summary_writer = or_default(summary_writer, lambda: self._program.writer(self._logdir))
-        self._graph_added_to_summary, self._save_path = False, self.save_path
-        if isinstance(self._program, GraphProgram):
-            subclasses.name_as_tensorflow(self, self._program)
+        self._graph_added_to_summary = False
         self._managed = self._program.managed(
             self._rundir,
             self._summary_writer,
