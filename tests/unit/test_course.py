@@ -19,7 +19,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import TroubleConfig
 from trainerd.errors import ConfigError, JobError, UsageError
 from trainerd.loop.contract import Steps
-from trainerd.loop.course.trouble import BadTurn, bad_turn, with_skip
+from trainerd.loop.course.trouble import bad_turn
 from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.loop.flag import Request
 from trainerd.loop.minima.valleys import Valleys
@@ -156,21 +156,6 @@ def test_noise_is_no_jump(draw: str) -> None:
         valleys = valleys.seen(losses, 100)
 
 
-def test_a_skip_that_did_not_help_grows_by_what_is_bad_and_one_before() -> None:
-    bad = BadTurn(37, 37, "NaN", "skip")
-    once = with_skip([], bad, 20)
-    assert [(each.step, each.value) for each in once] == [(36, 1)]
-    twice = with_skip(once, bad, 20)
-    assert [(each.step, each.value) for each in twice] == [(35, 3)]
-    assert [(each.step, each.value) for each in with_skip(twice, BadTurn(36, 36, "NaN", "skip"), 20)] == [(34, 5)]
-    other = with_skip(once, BadTurn(44, 45, "NaN", "skip"), 20)
-    assert [(each.step, each.value) for each in other] == [(36, 1), (43, 2)], "another bad batch is skipped too"
-    assert [
-        (each.step, each.value)
-        for each in with_skip(with_skip([], BadTurn(21, 21, "", ""), 20), BadTurn(21, 21, "", ""), 20)
-    ] == [(20, 2)]
-
-
 # ---------------------------------------------------------------------- trouble, in a run
 
 
@@ -183,6 +168,16 @@ def test_a_bad_batch_is_skipped_and_the_lineage_names_it(rundir: RunDirectory) -
     assert [(each.kind, each.step, each.value) for each in lineage] == [(BACK, 30, 37), (SKIP, 36, 1)]
     assert "step 37" in lineage[0].why and dict(saved(rundir))[30] == "trouble"
     assert lineage[1].why.endswith("; elements 0"), "the session tells them"
+
+
+def test_if_the_batch_after_a_skip_is_bad_too_it_is_skipped_as_well(rundir: RunDirectory) -> None:
+    run = steered(rundir, trouble={"on_nan": "skip"})
+    run.session._loss = lambda step: math.nan if step == 37 and len(run.session.skipped) < 3 else 1.0
+    assert run.train().phase is Phase.FINISHED
+    assert run.session.skipped == [(36, 1), (36, 1), (36, 1)], "once in the first attempt, and twice in the second"
+    lineage = manifest.read(rundir.manifest(50)).lineage
+    assert [(each.kind, each.step) for each in lineage] == [(BACK, 30), (SKIP, 36), (BACK, 30), (SKIP, 36)]
+    assert ["attempt 1" in each.why for each in lineage if each.kind == SKIP] == [True, False]
 
 
 def test_a_skip_that_lies_ahead_survives_a_pause(rundir: RunDirectory) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of retention, lines, minima and skips, whatever a run does."""
+"""What must hold of retention, lines and minima, whatever a run does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainerd.checkpoints import catalogue, latest, retention
-from trainerd.checkpoints.lineage import SKIP
 from trainerd.checkpoints.manifest import About, Minimum
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.checkpoints.store import CheckpointStore
@@ -19,7 +18,6 @@ from trainerd.config.metric_goals import Best
 from trainerd.history import lines, rollback
 from trainerd.history.rollback import Request, Target
 from trainerd.history.timeline import timeline
-from trainerd.loop.course.trouble import BadTurn, with_skip
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.loop.minima.valleys import Valleys, Verdict
 from trainerd.rundir.paths import RunDirectory
@@ -80,27 +78,6 @@ def test_no_checkpoint_is_lost_by_going_back_and_forth(history: list[int | tuple
         found = latest.newest_verified(rundir, store)
         assert (found.step if found else 0) == step and catalogue.resume_order(rundir)[:1] == [step][: bool(made)]
         assert [line.number for line in lines.lines(rundir)] == list(range(1, len(lines.lines(rundir)) + 1))
-
-
-@given(st.lists(st.integers(0, 30), max_size=6, unique=True), st.integers(0, 5))
-def test_with_skips_a_run_never_trains_on_a_bad_batch(bad: list[int], start: int) -> None:
-    """The batches of a run that goes back whenever it meets a bad one, as the loop does it."""
-    lineage: list[object] = []
-    for _ in range(100):
-        skips = {each.step: int(each.value) for each in lineage if each.kind == SKIP}  # type: ignore[attr-defined]
-        place, trained, met = start, list[int](), None
-        for step in range(start, 50):
-            place += skips.get(step, 0)
-            if place in bad:
-                met = step + 1
-                break
-            trained.append(place)
-            place += 1
-        if met is None:
-            break
-        lineage = list(with_skip(lineage, BadTurn(met, met, "bad", "skip"), start))  # type: ignore[arg-type]
-    assert met is None and not set(trained) & set(bad)
-    assert trained == sorted(set(trained))
 
 
 @given(st.lists(st.one_of(losses, st.just(math.nan)), max_size=200), st.integers(1, 20), st.integers(1, 30))

@@ -18,7 +18,7 @@ from trainerd.history import rollback
 from trainerd.loop import outcome
 from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Model, Session
-from trainerd.loop.course.trouble import BadTurn, with_skip
+from trainerd.loop.course.trouble import BadTurn
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir import run_events, set_requests
 from trainerd.rundir.paths import RunDirectory
@@ -229,8 +229,11 @@ class Course:
         self._go_on_from(found)
         lineage = [*found.lineage, Change(BACK, found.step, bad.first, why=bad.what)]
         if bad.action == "skip":
-            lineage = with_skip(lineage, bad, found.step)  # the last one is new, and may be of this very boundary
-            self._ahead = [each for each in lineage[:-1] if each.kind != BACK and each.step > found.step] + lineage[-1:]
+            self._ahead = [each for each in lineage if each.kind != BACK and each.step > found.step]
+            why = f"{bad.what}, attempt {tried + 1}"
+            new = Change(SKIP, bad.first - 1, bad.last - bad.first + 1, why=why)
+            self._ahead.append(new)  # it may be of this very boundary
+            lineage.append(new)
             told = self._do(found.step)
             lineage = [told.get(each, each) for each in lineage]
         else:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainerd.checkpoints.lineage import SKIP, Change
 from trainerd.config.schema import TroubleConfig
 from trainerd.loop.contract import Steps
 from trainerd.loop.minima.valleys import WARM_UP, Valleys
@@ -60,30 +58,3 @@ def bad_turn(
     first, last = steps.first + int(bad[0]), steps.first + int(bad[-1])
     what = f"the loss jumped to {losses[bad[0]]:.4g} in step {first}, and was {before.average:.4g} before, smoothed"
     return BadTurn(first, last, what, config.on_spike)
-
-
-def with_skip(lineage: Sequence[Change], bad: BadTurn, start: int) -> list[Change]:
-    """A lineage in which the batches of a bad turn are skipped.
-
-    A skip that did not help, since the step right after it is bad too, is made larger: by the bad batches, and by one
-    before it.
-
-    Args:
-      lineage: what was done so far, with the skips that lie ahead.
-      bad: the steps whose batches are skipped.
-      start: the step that the run has gone back to.
-    """
-    count, boundary = bad.last - bad.first + 1, bad.first - 1
-    if did_not_help := _skipped_at(lineage, boundary):
-        earlier = max(start, boundary - 1)
-        count += boundary - earlier + did_not_help
-        if earlier < boundary:
-            count += _skipped_at(lineage, earlier)
-        lineage = [each for each in lineage if each.kind != SKIP or each.step not in (earlier, boundary)]
-        boundary = earlier
-    return [*lineage, Change(SKIP, boundary, count, why=bad.what)]
-
-
-def _skipped_at(lineage: Sequence[Change], step: int) -> int:
-    """How many batches are skipped at a boundary."""
-    return sum(int(each.value) for each in lineage if each.kind == SKIP and each.step == step)
