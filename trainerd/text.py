@@ -20,6 +20,11 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things, such as "1 step" and "2,000 steps"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def printable(text: str) -> str:
     """A text that may come from anybody, as a terminal, a journal or a page can show it.
 

@@ -173,6 +173,6 @@ def test_history_shows_pauses_and_crashes_whose_checkpoints_are_gone(rundir: Run
     moments = [(each.kind, each.step, each.said) for each in story_of(rundir).moments]
     assert moments == [
         (Happened.PAUSE, 10, ""),
-        (Happened.CRASH, 20, "15 steps were lost"),
+        (Happened.CRASH, 20, "lost: 15 steps"),
         (Happened.CRASH, 33, "my own mistake"),
     ]

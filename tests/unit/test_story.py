@@ -39,8 +39,8 @@ def test_what_was_trained_again_is_not_there_twice_and_a_crash_is_told(rundir: R
     story = story_of(rundir)
     assert [*zip(story.curve.steps, story.curve.values, strict=True)] == [(10, 1.0), (20, 1.0)]
     assert [(moment.step, moment.said) for moment in story.moments if moment.kind is Kind.CRASH] == [
-        (20, "30 steps were lost"),
-        (20, "20 steps were lost"),
+        (20, "lost: 30 steps"),
+        (20, "lost: 20 steps"),
     ]
     assert story.steps_of(Kind.CHECKPOINT) == [20] and story.steps_of(Kind.EVALUATION) == [30]
 

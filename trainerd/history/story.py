@@ -15,6 +15,7 @@ from trainerd.history.timeline import Entry, Mark, timeline
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
+from trainerd.text import counted
 
 POINTS = 20.0  # with which a curve is smoothed, by default
 
@@ -161,4 +162,4 @@ def _of_events(events: Sequence[Event]) -> list[Moment]:
 
 
 def _crashed(resumed: int, passed: int) -> Moment:
-    return Moment(Kind.CRASH, resumed, f"{max(0, passed - resumed)} steps were lost")
+    return Moment(Kind.CRASH, resumed, f"lost: {counted(max(0, passed - resumed), 'step')}")

@@ -36,6 +36,7 @@ from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.run_events import Kind
 from trainerd.rundir.state import Phase
 from trainerd.system.threads import Background
+from trainerd.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +186,7 @@ class Services:
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
         said = f"from the checkpoint of step {found.step}, made for: {found.reason}"
         if (lost := self._reporter.state.goodput.known_until - found.step) > 0:
-            said += f"; {lost:,} steps are trained again"
+            said += f"; to train again: {counted(lost, 'step')}"
         run_events.add(self._rundir, Kind.RESUME, said, step=found.step)
 
     # ------------------------------------------------------------------ a boundary

@@ -19,6 +19,7 @@ from trainerd.doctor.examine import examine
 from trainerd.doctor.facts import Facts
 from trainerd.doctor.finding import Finding, Kind, in_order
 from trainerd.errors import DiagnosisError
+from trainerd.text import counted
 
 
 @click.command("doctor")
@@ -51,7 +52,7 @@ def command(config_path: Path | None, logdir: Path | None, python: Path | None, 
             say(f"Nothing has been trained in {rundir.path} yet.")
     count = sum(finding.kind is Kind.PROBLEM for finding in findings)
     if count:
-        raise DiagnosisError(f"{count} {'problem was' if count == 1 else 'problems were'} found in {rundir.path}.")
+        raise DiagnosisError(f"{counted(count, 'problem')} found in {rundir.path}.")
 
 
 def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
@@ -83,5 +84,5 @@ def _in_a_line(said: str) -> str:
 
 def _verdict(findings: Sequence[Finding]) -> str:
     counts = {kind: sum(each.kind is kind for each in findings) for kind in (Kind.PROBLEM, Kind.WARNING)}
-    told = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
+    told = [counted(count, str(kind)) for kind, count in counts.items() if count]
     return f"{', '.join(told)}." if told else "All is well."

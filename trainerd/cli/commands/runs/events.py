@@ -17,6 +17,7 @@ from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.rundir import run_events
 from trainerd.rundir.run_events import Event, Kind
+from trainerd.text import counted
 
 _SHOWN = 50
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -73,7 +74,7 @@ def command(
 def _earlier(events: Sequence[Event]) -> str:
     """What is not shown: many events of one kind must not hide the others."""
     counts = ", ".join(f"{count} {kind}" for kind, count in Counter(str(event.kind) for event in events).most_common())
-    return f"{len(events)} earlier events are not shown: {counts}. --kind chooses a kind, -n {_SHOWN * 10} shows more."
+    return f"Not shown: {counted(len(events), 'earlier event')} ({counts}). --kind chooses a kind, -n {_SHOWN * 10} shows more."
 
 
 def table(events: Sequence[Event]) -> str:

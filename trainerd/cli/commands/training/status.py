@@ -21,7 +21,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
 from trainerd.rundir.state import DAMAGED, Phase, State, is_running, read_state
 from trainerd.system.durable_files import free_bytes, storage
-from trainerd.text import figure, printable, seconds, size
+from trainerd.text import counted, figure, printable, seconds, size
 
 _OLD_SECS = 60.0  # a state that was written so long ago is told to be old: a long step, a hang, or no room
 _EVENTS = 3
@@ -110,7 +110,7 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     rows += [(name, figure(value)) for name, value in state.metrics.items()]
     if (done := state.evaluations) is not None:
         best = ", ".join(f"{name} {figure(value)}" for name, value in done.best.items())
-        rows.append(("evaluated", f"{done.count:,} {'checkpoint' if done.count == 1 else 'checkpoints'}"))
+        rows.append(("evaluated", counted(done.count, "checkpoint")))
         rows += [("best", f"step {done.best_step}: {best}")] if done.best_step is not None else []
     if running and state.at and (old := time.time() - state.at) >= _OLD_SECS:
         rows.append(("as of", f"{seconds(old)} ago"))
@@ -136,7 +136,7 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     if shares := state.goodput.percent():
         rows.append(("time", ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items() if share)))
     if state.goodput.steps_again:
-        rows.append(("again", f"{state.goodput.steps_again:,} steps were trained again after a crash"))
+        rows.append(("again", f"{counted(state.goodput.steps_again, 'step')}, trained again after a crash"))
     rows += [("job", state.job), ("logdir", state.logdir)]
     rows += [("event", _told(event)) for event in events]
     width = max(len(name) for name, _ in rows)
