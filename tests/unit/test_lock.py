@@ -6,19 +6,18 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Cli, WriterByHand
+from tests.unit.conftest import Cli
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import InUseError, StorageError
-from trainerd.loop.checkpointer import Checkpointer
-from trainerd.loop.fake import FakeSession, FakeSnapshot
+from trainerd.loop.fake import FakeSnapshot
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock
@@ -48,7 +47,7 @@ def test_a_process_holds_a_place_once_even_where_the_folder_was_removed(rundir: 
         shutil.rmtree(rundir.path)
         rundir.create()
         assert lock.was_removed(rundir)
-        assert lock.keep_up(rundir) and lock.is_in_place(rundir)
+        assert lock.is_there(rundir) and lock.is_in_place(rundir)
         assert lock.was_removed(rundir), "whose checkpoints are not in what it holds now"
         with pytest.raises(InUseError, match="That is this process"), lock.hold(rundir):
             pass
@@ -111,7 +110,7 @@ def test_who_was_removed_writes_nothing_into_what_has_taken_its_place(rundir: Ru
         ]
         for change in changes:
             change()
-            assert lock.is_in_place(rundir) and lock.keep_up(rundir) == rundir.path.exists()
+            assert lock.is_in_place(rundir) and lock.is_there(rundir) == rundir.path.exists()
         rundir.lock.write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
         rundir.pause.touch()
         with pytest.raises(StorageError, match="is another run's now"):
@@ -124,71 +123,25 @@ def test_who_was_removed_writes_nothing_into_what_has_taken_its_place(rundir: Ru
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_run_directory_that_is_moved_is_followed(
-    rundir: RunDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_replaced: bool
+def test_a_run_whose_directory_is_moved_ends_and_says_where_it_is(
+    rundir: RunDirectory, tmp_path: Path, is_replaced: bool
 ) -> None:
-    flag, states, old, new = Flag(), list[State](), rundir.path, tmp_path / "an other" / "place"
+    flag, old, new = Flag(), rundir.path, tmp_path / "an other" / "place"
     new.parent.mkdir()
     ticker, store = Ticker(flag, rundir), CheckpointStore(rundir)
     with lock.hold(rundir) as held:
         held.name_holder(os.getpid())
-        place = Place(rundir, Reporter(State(logdir=str(old)), [states.append]))
         old.rename(new)
         if is_replaced:
             old.mkdir()
-            (old / "lock").write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
-        saved = store.publish(FakeSnapshot(1, 1.0), About("request"))
-        assert saved.path == str(new / "model.ckpt-1") and rundir.steps() == [1]
-        place.look()
-        place.look()
-        assert f"the run directory was moved: it is {new} now" in caplog.text and len(caplog.records) == 1
-        assert states[-1].logdir == str(new) and str(new) in states[-1].warnings[0]
-        (new / "pause").touch()
         ticker.poll()
         assert flag.wants(Request.PAUSE)
-        with pytest.raises(InUseError), lock.hold(RunDirectory(new)):
-            pass
-    assert sorted(path.name for path in old.parent.glob("run/*")) == (["lock"] if is_replaced else [])
-    with lock.hold(RunDirectory(new)):
-        pass
-
-
-def test_all_that_know_a_run_directory_follow_it(rundir: RunDirectory, tmp_path: Path) -> None:
-    """A daemon and its program have each their own."""
-    another, new = RunDirectory(rundir.path), tmp_path / "moved"
-    with lock.hold(rundir) as held:
-        held.name_holder(os.getpid())
-        rundir.path.rename(new)
-        for each in (another, rundir, another):
-            assert lock.keep_up(each) and each.path == new
-        new.rename(tmp_path / "again")
-        for each in (rundir, another):
-            assert lock.keep_up(each) and each.path == tmp_path / "again"
-
-
-def test_a_run_directory_that_is_moved_in_the_middle_of_a_save_is_saved_into(
-    rundir: RunDirectory, tmp_path: Path
-) -> None:
-    @dataclass(frozen=True)
-    class Moving(FakeSnapshot):
-        def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
-            if prefix.is_relative_to(old):
-                old.rename(new)
-            return super().write(new / prefix.relative_to(prefix.parents[1]), moved)
-
-    class Session(FakeSession):
-        def snapshot(self) -> FakeSnapshot:
-            return Moving(self.step, self.value)
-
-    old, new, session = rundir.path, tmp_path / "moved", Session()
-    with lock.hold(rundir) as held:
-        held.name_holder(os.getpid())
-        reporter = Reporter(State(), [])
-        saving = Checkpointer(rundir, CheckpointStore(rundir), reporter, Flag(), writer=WriterByHand())
-        session.step = 7
-        saving.finish(session, "pause")
-        assert reporter.state.last_checkpoint is not None
-        assert reporter.state.last_checkpoint.path == str(new / "model.ckpt-7") and not reporter.state.warnings
+        with pytest.raises(StorageError, match=re.escape(f"{old} was moved to {new}")):
+            store.publish(FakeSnapshot(1, 1.0), About("request"))
+        assert not is_replaced or not list(old.iterdir())
+        new.rename(old)
+        store.publish(FakeSnapshot(1, 1.0), About("request"))
+    assert rundir.steps() == [1]
 
 
 def test_a_run_directory_that_is_removed_is_told_of_at_once_and_may_be_made_again(

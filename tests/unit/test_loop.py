@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,9 +66,6 @@ class FakeEvents:
 
     def sync(self) -> None:
         self.synced = len(self.points)
-
-    def moved(self, logdir: Path) -> None:
-        return
 
     def close(self) -> None:
         self.closed = True

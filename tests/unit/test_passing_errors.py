@@ -88,5 +88,5 @@ def test_a_run_directory_that_cannot_be_seen_was_not_removed(
     with lock.hold(rundir) as held:
         held.name_holder(os.getpid())
         faults.code = code
-        assert lock.keep_up(rundir) and lock.is_in_place(rundir) and not lock.was_removed(rundir)
+        assert lock.is_there(rundir) and lock.is_in_place(rundir) and not lock.was_removed(rundir)
         lock.require_in_place(rundir)

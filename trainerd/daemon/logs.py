@@ -93,13 +93,6 @@ def shown(level: str) -> Iterator[None]:
         handler.close()
 
 
-def follow(path: Path) -> None:
-    """The log's path has changed: rotation makes new files there."""
-    for handler in _hung:
-        if isinstance(handler, LogFile):
-            handler.baseFilename = str(path)
-
-
 def be_heard() -> None:
     """Restore trainerd's logging, which a job that configures logging may have silenced.
 

@@ -136,7 +136,6 @@ class TrainerProcess:
             config=self._config.path,
             before=self._as_it_was_left,
             observers=[self._notifier.observe, self._observe_watchdog, self._observe_member, *self._observers],
-            moved=lambda: logs.follow(self._rundir.log),
         )
         self._reporter = self._claim.reporter
         if self._config.is_of_several:

@@ -17,7 +17,6 @@ from trainerd.loop.outcome import Outcome, Paused, ProgramFacts, of_program
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
 from trainerd.loop.signals.dispatch import DaemonFlag, lent_session_listens
-from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase
@@ -79,9 +78,6 @@ class DaemonHost:
         Raises:
           Paused: the program had a session already, and was asked to pause in it or since.
         """
-        if rundir is not None:
-            lock.keep_up(rundir)
-        lock.keep_up(self._rundir)
         if rundir is None or not self.holds(rundir):
             raise EntryError(f"under the daemon everything goes to {self._rundir.path}, which `logdir` says.")
         if self.was_paused or (self.had_session and self.flag.wants(Request.PAUSE)):

@@ -102,11 +102,6 @@ class EventWriter:
 
         self._in_background(write)
 
-    def moved(self, logdir: Path) -> None:
-        """The run directory has moved: a new file there continues the curves."""
-        self._logdir = logdir
-        self._background.submit(self._leave_file)
-
     def flush(self) -> None:
         """Make what was written so far visible to readers."""
         self._in_background(EventFile.flush)

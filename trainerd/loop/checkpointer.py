@@ -24,7 +24,7 @@ from trainerd.loop.minima.candidate import Candidate
 from trainerd.loop.minima.minima import Minima
 from trainerd.loop.save import Save
 from trainerd.loop.schedule import Mark
-from trainerd.rundir import lock, request_files, run_events
+from trainerd.rundir import request_files, run_events
 from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
@@ -425,13 +425,7 @@ class Checkpointer:
 
     def _publish(self, save: Save, snapshot: Snapshot, about: About) -> None:
         self.sync_curves()  # a run that is killed after the checkpoint has no gap before it
-        place = self._rundir.path
-        try:
-            self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))
-        except StorageError:
-            if not lock.keep_up(self._rundir) or self._rundir.path == place:
-                raise
-            self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))  # it was moved meanwhile
+        self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         if self._last is None or saved.step >= self._last.step:  # else it is a minimum, which is known late

@@ -272,10 +272,6 @@ class Events(Protocol):
         """Put what was written so far on disk, and wait for that. Another thread than the loop's calls it."""
         ...
 
-    def moved(self, logdir: Path) -> None:
-        """The run directory was moved here."""
-        ...
-
     def close(self) -> None:
         """Write the rest, and end."""
         ...

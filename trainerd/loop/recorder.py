@@ -7,7 +7,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from trainerd import text
 from trainerd.errors import StorageError
@@ -171,10 +170,6 @@ class Recorder:
     def sync(self) -> None:
         """Put the points so far on disk. The thread that writes checkpoints calls it, and waits for it."""
         self._guard(self._events.sync)
-
-    def moved(self, logdir: Path) -> None:
-        """The run directory was moved: the curves go on in the new place."""
-        self._guard(lambda: self._events.moved(logdir))
 
     def close(self) -> None:
         """Write what is left."""

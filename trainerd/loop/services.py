@@ -101,7 +101,6 @@ class Services:
         self.holding: Holding | None = None
         self._session = session
         self._rundir = rundir
-        self._was_at = rundir.path
         self._reporter = reporter
         self._flag = flag
         self._reload = reload
@@ -252,9 +251,6 @@ class Services:
         if self.checkpointer.saved_step > self._marked:
             self._marked = self.checkpointer.saved_step
             self.recorder.mark("checkpoint", self._marked)
-        if self._rundir.path != self._was_at:
-            self._was_at = self._rundir.path
-            self.recorder.moved(self._was_at)
         if self.config.checkpoint.save_model_secs == "auto":
             self._set_schedules()  # what was just measured may have changed them
         if Request.RELOAD in taken:

@@ -63,7 +63,6 @@ class Ticker:
         Returns:
           The seconds until the next check.
         """
-        lock.keep_up(self._rundir)
         if not lock.is_in_place(self._rundir):  # what is asked for there is asked of another, and nothing can be saved
             self._flag.raise_for(Request.PAUSE)
             return POLL_SECS

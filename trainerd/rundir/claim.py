@@ -44,7 +44,6 @@ class Claim:
       config: the config that it was started with, for `trainerd list`; None for none.
       before: makes the first state, from the one that names the process.
       observers: told of every change of the state, after state.json.
-      moved: called if the run directory was moved.
 
     Attributes:
       reporter: holds the state.
@@ -60,7 +59,6 @@ class Claim:
         config: Path | None = None,
         before: Callable[[State], State] = lambda state: state,
         observers: Sequence[Observer] = (),
-        moved: Callable[[], None] = lambda: None,
     ) -> None:
         rundir.rename_old_files()
         request_files.open_to_group(rundir)
@@ -82,8 +80,7 @@ class Claim:
         self._start = f"{job}, pid {holder.pid}"
         self._started_at: float | None = time.time()  # None once that is noted
         self.reporter = Reporter(state, [self._state_file.observe, self._note, *observers])
-        self._config, self._moved = config, moved
-        self._place = Place(rundir, self.reporter, self._follow)
+        self._place = Place(rundir, self.reporter)
 
     def tell_of_leftovers(self) -> None:
         """Log that a pause from before this start is void."""
@@ -112,12 +109,8 @@ class Claim:
             run_events.flush(self._rundir)  # no later look writes it
         self._is_over = kind is not None
 
-    def _follow(self) -> None:
-        registry.remember(self._rundir, self._config)
-        self._moved()
-
     def look(self) -> None:
-        """Look where the run directory is, and write what of the state waits to be written."""
+        """Look whether the run directory is there, and write what of the state waits to be written."""
         self._place.look()
         self._state_file.flush()
         run_events.flush(self._rundir, patience=0.0)

@@ -53,7 +53,7 @@ class Held:
         self._file = file
         self._folder = os.open(path.parent, _FOLDER)
         self._name = b""  # what this process has written into it
-        self._has_settled = False  # in another folder than the one that it was taken in
+        self._has_settled = False  # in a folder that was made in place of the removed one
 
     @property
     def descriptors(self) -> list[int]:
@@ -61,7 +61,7 @@ class Held:
         return [self._file.fileno(), self._folder]
 
     def find_folder(self) -> Path | None:
-        """Return the present path of the folder of the lock; None if the folder was removed.
+        """Return the present path of the folder of the lock, which may have been moved; None if it was removed.
 
         An error that may pass says nothing: the folder is where it was then, and what is done there fails by itself.
         """
@@ -74,25 +74,21 @@ class Held:
                     return self._path.parent
         return None
 
-    def follow(self, folder: Path) -> None:
-        """The folder has moved to this path."""
-        self._path = folder / self._path.name
-
-    def settle_in(self, folder: Path) -> bool:
+    def settle(self) -> bool:
         """Take the lock in a folder that was made in place of the removed one.
 
         Returns:
-          Whether there is such a folder. Another process may hold its lock: see `is_in_place`.
+          Whether there is such a folder. Another process may hold its lock: see `is_named`.
         """
-        path = folder / self._path.name
-        with contextlib.suppress(OSError), FileIO(_open_lock(path), "r+") as file:
+        folder = self._path.parent
+        with contextlib.suppress(OSError), FileIO(_open_lock(self._path), "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size == 0 and self._name:
                 file.write(self._name)
                 os.dup2(file.fileno(), self._file.fileno(), inheritable=False)
                 os.dup2(descriptor := os.open(folder, _FOLDER), self._folder, inheritable=False)
                 os.close(descriptor)
-                self._path, self._has_settled = path, True
+                self._has_settled = True
         return os.path.isdir(folder)  # noqa: PTH112  no error where it may not be looked at
 
     @property
@@ -122,7 +118,7 @@ class Held:
         except OSError as error:
             return error.errno in safe_paths.MISSING
 
-    def is_in_place(self) -> bool:
+    def is_named(self) -> bool:
         """Whether no other process has named itself in the file that now has the lock's name."""
         if not self._name or not self.is_open:
             return True
@@ -141,7 +137,7 @@ class Held:
 
 
 _held: dict[Path, Held] = {}  # by this process
-_following = threading.Lock()
+_settling = threading.Lock()
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -175,56 +171,60 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
         try:
             yield held
         finally:
-            for path in [path for path, each in _held.items() if each is held]:
-                del _held[path]
+            del _held[rundir.lock]
 
 
-def keep_up(rundir: RunDirectory) -> bool:
-    """Follow a run directory that this process holds, if somebody has moved it.
-
-    Returns:
-      Whether there is a folder: it may have been removed without a successor.
-    """
-    held = _held.get(rundir.lock)
-    if held is None or not held.is_open:
+def is_there(rundir: RunDirectory) -> bool:
+    """Whether the run directory that this process holds was not removed. One that was made anew is taken."""
+    held = _held_of(rundir)
+    if held is None:
         return True
-    with _following:
-        where = held.find_folder()
-        if where is None:
-            return held.settle_in(rundir.path)
-        held.follow(where)
-        _held[where / rundir.lock.name] = held  # and under the names that it had: others may know it by those
-        rundir.path = where
-    return True
+    with _settling:
+        return held.find_folder() is not None or held.settle()
+
+
+def moved_to(rundir: RunDirectory) -> Path | None:
+    """The path to which somebody has moved the run directory that this process holds; None if it was not moved."""
+    held = _held_of(rundir)
+    found = held.find_folder() if held is not None else None
+    return found if found not in (None, rundir.path) else None
+
+
+def _held_of(rundir: RunDirectory) -> Held | None:
+    held = _held.get(rundir.lock)
+    return held if held is not None and held.is_open else None
 
 
 def was_removed(rundir: RunDirectory) -> bool:
     """Whether this process holds a lock whose file is missing, or was replaced by another."""
-    held = _held.get(rundir.lock)
-    return held is not None and held.is_open and held.was_removed()
+    held = _held_of(rundir)
+    return held is not None and held.was_removed()
 
 
 def is_in_place(rundir: RunDirectory) -> bool:
-    """Whether the run directory that this process holds is still in its place: a lock does not follow a moved folder.
-
-    It is not, if another process has named itself in the lock there since. It is, if this process holds no lock.
-    """
-    held = _held.get(rundir.lock)
-    return held is None or held.is_in_place()
+    """Whether this process may write into a run directory: nobody has moved the folder, and no other process has named
+    itself in the lock there since. True if this process holds no lock."""
+    held = _held_of(rundir)
+    return held is None or (held.is_named() and moved_to(rundir) is None)
 
 
 def require_in_place(rundir: RunDirectory) -> None:
-    """Require that a run directory `is_in_place`, also after a move.
+    """Require that a run directory is there, and `is_in_place`.
 
     Raises:
       StorageError: it is not; or it was removed.
     """
-    if not keep_up(rundir):
+    if not is_there(rundir):
         raise StorageError(removed(rundir))
+    if (where := moved_to(rundir)) is not None:
+        raise StorageError(
+            f"{rundir.path} was moved to {where} while a process trained in it. Nothing more is saved. The checkpoints "
+            "are there: start the run with that folder as its `logdir`. Pause a run before you move it."
+        )
     if not is_in_place(rundir):
         raise StorageError(
-            f"{rundir.path} is another run's now: its lock names another process. It was moved, removed or replaced "
-            "while this process trained in it. Nothing is written into it any more. Pause a run before you do that."
+            f"{rundir.path} is another run's now: its lock names another process. It was removed or replaced while "
+            "this process trained in it. Nothing is written into it any more. Pause a run before you do that."
         )
 
 

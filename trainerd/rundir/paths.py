@@ -19,15 +19,14 @@ WORKERS = "workers"  # the folder of those that are not the chief
 _STEP = "(?:0|[1-9][0-9]*)"  # as a file's name has it: one name for a step
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunDirectory:
     """All that one run leaves on disk, under one folder (`logdir`).
 
     One class, since each of its methods is the path of one file.
 
     Args:
-      path: the folder, absolute. `lock.keep_up` sets another one, if the folder is moved while this process trains in
-        it.
+      path: the folder, absolute.
       basename: the first part of every checkpoint's name.
       given: the folder as a program names it. Default: its path.
 

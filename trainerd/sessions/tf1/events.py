@@ -89,9 +89,6 @@ class GraphEvents:
             for path in logdir.glob("events.out.tfevents.*"):
                 fsync_file(path)
 
-    def moved(self, logdir: Path) -> None:
-        """Nothing: the program shares the writer, which keeps its file open."""
-
     def close(self) -> None:
         """Show the rest. Whoever made the writer closes it."""
         self.flush()

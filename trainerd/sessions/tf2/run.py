@@ -129,8 +129,5 @@ class NoEvents:
     def sync(self) -> None:
         """Nothing."""
 
-    def moved(self, logdir: Path) -> None:
-        """Nothing."""
-
     def close(self) -> None:
         """Nothing."""
