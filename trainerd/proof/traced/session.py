@@ -7,18 +7,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.config.schema import Config
 from trainerd.job.definition import Job, Program
-from trainerd.loop.contract import Exportable, Session, Steps, StopFlag
+from trainerd.loop.contract import Session, Steps, StopFlag
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.proof.trace import BATCH, EPOCH, EVALUATION, INTERRUPTED, Trace
@@ -61,9 +59,7 @@ def _digest(batch: Any) -> dict[str, tf.Tensor]:
 
 
 class TracedSession:
-    """A session as the Supervisor knows it, around another one.
-
-    One class, since the loop's contract asks for most of its methods.
+    """A session around another one: it is that session, but for its steps and its evaluations.
 
     Args:
       session: what is trained.
@@ -80,50 +76,19 @@ class TracedSession:
         self._secs_per_step = 0.0
         self._has_begun = False
 
-    @property
-    def step(self) -> int:
-        """The global step."""
-        return self._session.step
-
-    @property
-    def changes(self) -> int:
-        """What the session says."""
-        return self._session.changes
-
-    @property
-    def is_whole(self) -> bool:
-        """What the session says."""
-        return self._session.is_whole
-
-    @property
-    def has_evaluation(self) -> bool:
-        """Whether the job has an `evaluate`."""
-        return self._session.has_evaluation
-
-    @property
-    def has_epochs(self) -> bool:
-        """What the session says."""
-        return self._session.has_epochs
-
-    @property
-    def calls_python(self) -> bool:
-        """What the session says."""
-        return self._session.calls_python
+    def __getattr__(self, name: str) -> Any:
+        """Return what the session has."""
+        return getattr(self._session, name)
 
     def bind(self, flag: StopFlag) -> None:
         """Look at this flag after every step."""
         self._flag = flag if isinstance(flag, Flag) else None  # the daemon's
         self._session.bind(flag)
 
-    def run(self, fetches: Any) -> Any:
-        """Run ops of a graph, for its summaries."""
-        session: Any = self._session
-        return session.run(fetches)
-
     def run_until(self, limit: int) -> Steps:
         """Run steps, write them to the trace, and be interrupted where it is time."""
         due = self._interruption
-        if due is not None and self.step < due.step:
+        if due is not None and self._session.step < due.step:
             limit = min(limit, due.step)
         begun = time.monotonic()
         steps = self._session.run_until(limit)
@@ -132,9 +97,13 @@ class TracedSession:
         self._has_begun = self._has_begun or bool(len(steps.rows))
         self._trace.append(steps)
         is_over = steps.ended or bool(steps.over)
-        if due is not None and self.step >= due.step and not (due.in_evaluation and self.step == due.step):
+        if (
+            due is not None
+            and self._session.step >= due.step
+            and not (due.in_evaluation and self._session.step == due.step)
+        ):
             self._interrupt(due)
-        if self._killed_by is not None and (is_over or self.step >= self._killed_by):
+        if self._killed_by is not None and (is_over or self._session.step >= self._killed_by):
             os.kill(os.getpid(), signal.SIGKILL)  # else the run is over before its kill comes
         if steps.then is not None:
             steps = replace(steps, then=functools.partial(self._between, steps.then))
@@ -142,16 +111,16 @@ class TracedSession:
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
         """The end of an epoch, with the validation of a Keras model."""
-        self._trace.mark(EPOCH, self.step)
+        self._trace.mark(EPOCH, self._session.step)
         return self._evaluating(then) if self._session.can_score else then()
 
     def _evaluating(self, evaluate: Callable[[], T]) -> T:
         """Evaluate, and be interrupted in it where it is time."""
-        self._trace.mark(EVALUATION, self.step)
+        self._trace.mark(EVALUATION, self._session.step)
         due = self._interruption
-        if due is None or not due.in_evaluation or self.step != due.step:
+        if due is None or not due.in_evaluation or self._session.step != due.step:
             return evaluate()
-        self._trace.mark(INTERRUPTED, self.step)
+        self._trace.mark(INTERRUPTED, self._session.step)
         if due.kind is Kind.PAUSE:
             self._interrupt(due)
             return evaluate()
@@ -173,74 +142,9 @@ class TracedSession:
         timer.start()
         self._killed_by = due.latest or None
 
-    def snapshot(self) -> Snapshot:
-        """The state at this boundary."""
-        return self._session.snapshot()
-
-    def restore(self, prefix: Path) -> None:
-        """Read a checkpoint."""
-        self._session.restore(prefix)
-
-    def changes_since(self, prefix: Path) -> Sequence[str]:
-        """What the session says."""
-        return self._session.changes_since(prefix)
-
-    def fingerprint(self) -> Mapping[str, str]:
-        """What the job's state and its input are."""
-        return self._session.fingerprint()
-
     def evaluate(self) -> dict[str, float]:
         """The job's own figures."""
-        return self._evaluating(self._session.evaluate) if self.has_evaluation else self._session.evaluate()
-
-    def numbers(self) -> Mapping[str, float | str]:
-        """What the session says."""
-        return self._session.numbers()
-
-    def assign(self, name: str, value: float) -> None:
-        """Set one of the session's numbers."""
-        self._session.assign(name, value)
-
-    def skip(self, count: int) -> list[int]:
-        """Read batches without a step."""
-        return self._session.skip(count)
-
-    @property
-    def can_score(self) -> bool:
-        """What the session says."""
-        return self._session.can_score
-
-    def load(self, prefix: Path) -> None:
-        """Read a checkpoint, with no step to follow."""
-        self._session.load(prefix)
-
-    def score(self) -> dict[str, float]:
-        """The job's own figures."""
-        return self._session.score()
-
-    def exportable(self) -> Exportable:
-        """What the session says."""
-        return self._session.exportable()
-
-    def weights(self) -> Mapping[str, Any]:
-        """The trainable variables' values."""
-        return self._session.weights()
-
-    def write_summaries(self) -> None:
-        """The job's own summaries."""
-        self._session.write_summaries()
-
-    def graph(self) -> Any:
-        """The graph of one step."""
-        return self._session.graph()
-
-    def end(self, *, finished: bool) -> None:
-        """Tell the session."""
-        self._session.end(finished=finished)
-
-    def events(self, logdir: Path) -> Any:
-        """What writes its curves."""
-        return self._session.events(logdir)
+        return self._evaluating(self._session.evaluate) if self._session.has_evaluation else self._session.evaluate()
 
 
 def _without_digest(steps: Steps) -> Steps:
