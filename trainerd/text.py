@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
+_KEPT = dict.fromkeys(map(ord, "\n\t"))
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -31,7 +32,7 @@ def printable(text: str) -> str:
     Control characters, with which a terminal can be told to do things, and marks that turn the direction of writing
     are written as escapes. Line breaks and tabs stay. Colours are dropped.
     """
-    if text.isprintable():
+    if text.translate(_KEPT).isprintable():
         return text
     return "".join(letter if _is_shown(letter) else _escape(letter) for letter in without_colours(text))
 
