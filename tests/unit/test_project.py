@@ -24,3 +24,13 @@ def test_pre_commit_runs_the_commands_of_make_lint_types() -> None:
     hooks = repository["hooks"]
     assert [hook["entry"] for hook in hooks] == recipe("lint") + recipe("types")
     assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in hooks)
+
+
+def test_the_jobs_of_the_forge_run_the_gate() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    [job] = workflow["jobs"].values()
+    targets = {target for each in job["strategy"]["matrix"]["include"] for target in each["targets"].split()}
+    gate = re.sub(r"#.*|\"[^\"]*\"", "", (ROOT / ".ci" / "run").read_text())
+    commands = re.findall(r"\bmake ([a-z][a-z -]*)", gate)
+    expected = {target for command in commands for target in command.split()}
+    assert targets == expected - {"bench-short"}, "a shared machine skews what that measures"
