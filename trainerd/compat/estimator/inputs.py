@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+__all__ = ["numpy_input_fn", "pandas_input_fn"]
+
 
 def numpy_input_fn(
     x: Any,
