@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.process.trainers import Forkserver, Trainer
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
@@ -103,7 +104,7 @@ def test_there_are_examples() -> None:
     assert len(JOBS) >= 4 and {page for page, _ in SCRIPTS} >= {"README.md", "start.md"}
 
 
-@pytest.mark.parametrize(("file", "text"), [job[1:] for job in JOBS], ids=[job[0] for job in JOBS])
+@pytest.mark.parametrize(("file", "text"), every(3, [job[1:] for job in JOBS]), ids=[job[0] for job in JOBS])
 def test_a_job_of_the_documentation_can_be_trained(
     forkserver: Forkserver, tmp_path: Path, file: str, text: str
 ) -> None:
@@ -112,7 +113,9 @@ def test_a_job_of_the_documentation_can_be_trained(
     assert "All is well." in fork(forkserver, tmp_path, {"run": ["check"]})
 
 
-@pytest.mark.parametrize(("file", "files"), [p[1:] for p in PROGRAMS], ids=["-".join(p[:2]) for p in PROGRAMS])
+@pytest.mark.parametrize(
+    ("file", "files"), every(2, [p[1:] for p in PROGRAMS]), ids=["-".join(p[:2]) for p in PROGRAMS]
+)
 def test_a_program_of_the_documentation_runs_and_goes_on(
     forkserver: Forkserver, tmp_path: Path, file: str, files: dict[str, str]
 ) -> None:

@@ -58,7 +58,7 @@ def outcome(logdir: Path) -> dict[str, Any]:
     ("name", "times"),
     [
         ("census", 3),
-        ("keras_model", 3),
+        pytest.param("keras_model", 3, marks=pytest.mark.long),
         pytest.param("job", 5, marks=pytest.mark.long),
         *(pytest.param(name, 20, marks=pytest.mark.long) for name in ("census", "schedule", "recommender")),
     ],

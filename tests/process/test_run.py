@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cases import every
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved, wait_for
 from trainerd.checkpoints import manifest
@@ -239,7 +238,8 @@ def test_a_kill_leaves_the_run_directory_free_though_the_jobs_own_processes_live
     assert again.pause() == 0
 
 
-@pytest.mark.parametrize("entry", every(2, ["jobs:counter", "jobs:steps_program"]))
+@pytest.mark.long
+@pytest.mark.parametrize("entry", ["jobs:counter", "jobs:steps_program"])
 def test_the_steps_that_are_trained_again_are_those_of_the_kills(start: Start, project: Path, entry: str) -> None:
     write_config(project, entry=entry, more="max_steps = 1000000000\n")
     known = expected = resumed = 0

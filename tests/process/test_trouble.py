@@ -266,6 +266,7 @@ def test_another_batch_size_behind_a_saved_position_is_refused_unless_accepted(
     assert start("run", "--max-steps", "30").end() == 0
 
 
+@pytest.mark.long
 def test_a_job_that_fails_at_the_same_step_again_and_again_is_not_started_for_ever(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:raises_in_step", more="[checkpoint]\nsave_model_steps = 2\n")
     for times in range(1, 11):

@@ -210,7 +210,7 @@ def callbacks_that_watch(folder: Path) -> list[Any]:
     "stops",
     [
         pytest.param([], marks=pytest.mark.long),
-        [6, 7, 15],
+        [7, 15],
         pytest.param([5, 17, 18], marks=pytest.mark.long),
         pytest.param(["the end"], marks=pytest.mark.long),
     ],

@@ -38,12 +38,9 @@ def batches(*, named: bool) -> Any:
 
 @pytest.mark.parametrize(
     ("form", "named"),
-    [
-        ("keras", True),
-        *(pytest.param(*each, marks=pytest.mark.long) for each in [("keras", False), ("savedmodel", False)]),
-        pytest.param("savedmodel", True, marks=pytest.mark.long),
-    ],
+    [("keras", True), ("keras", False), ("savedmodel", True), ("savedmodel", False)],
 )
+@pytest.mark.long
 def test_a_model_with_several_inputs(tmp_path: Path, form: str, named: bool) -> None:
     model = two_inputs(named=named)
     path = tmp_path / ("model.keras" if form == "keras" else "savedmodel")

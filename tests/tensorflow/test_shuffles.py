@@ -142,7 +142,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("pipeline", "end"), every(3, CASES))
+@pytest.mark.parametrize(("pipeline", "end"), every(6, CASES))
 def test_the_next_epochs_have_the_order_that_they_would_have_had(tmp_path: Path, pipeline: str, end: str) -> None:
     epoch = len(list(PIPELINES[pipeline]()))
     assert not differing(tmp_path, lambda: reader(pipeline, end), epoch)
