@@ -15,41 +15,41 @@ from trainerd.version import __version__
 if TYPE_CHECKING:
     from trainerd import hooks as hooks
     from trainerd import keras as keras
-    from trainerd.estimator.estimator import Estimator
-    from trainerd.estimator.export.receivers import (
+    from trainerd.job.definition import GraphJob, Job, KerasJob
+    from trainerd.programs.estimator.estimator import Estimator
+    from trainerd.programs.estimator.export.receivers import (
         ServingInputReceiver,
         build_parsing_serving_input_receiver_fn,
         build_raw_serving_input_receiver_fn,
     )
-    from trainerd.estimator.functions.job_estimator import JobEstimator
-    from trainerd.estimator.functions.keras_estimator import KerasEstimator
-    from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
-    from trainerd.estimator.run_config import RunConfig
-    from trainerd.experiment.early_stopping import (
+    from trainerd.programs.estimator.functions.job_estimator import JobEstimator
+    from trainerd.programs.estimator.functions.keras_estimator import KerasEstimator
+    from trainerd.programs.estimator.model_fn import EstimatorSpec, ModeKeys
+    from trainerd.programs.estimator.run_config import RunConfig
+    from trainerd.programs.experiment.early_stopping import (
         make_early_stopping_hook,
         stop_if_higher_hook,
         stop_if_lower_hook,
         stop_if_no_decrease_hook,
         stop_if_no_increase_hook,
     )
-    from trainerd.experiment.experiment import Experiment
-    from trainerd.experiment.export.exporters import BestExporter, FinalExporter, LatestExporter
-    from trainerd.experiment.export.strategies import (
+    from trainerd.programs.experiment.experiment import Experiment
+    from trainerd.programs.experiment.export.exporters import BestExporter, FinalExporter, LatestExporter
+    from trainerd.programs.experiment.export.strategies import (
         ExportStrategy,
         extend_export_strategy,
         make_best_model_export_strategy,
         make_export_strategy,
         make_parsing_export_strategy,
     )
-    from trainerd.experiment.run import run_experiment
-    from trainerd.experiment.specs import EvalSpec, TrainSpec
-    from trainerd.experiment.train_and_evaluate import train_and_evaluate
-    from trainerd.job.definition import GraphJob, Job, KerasJob
-    from trainerd.monitored.graph_session import MonitoredSession
-    from trainerd.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
-    from trainerd.monitored.singular_session import SingularMonitoredSession
-    from trainerd.monitored.training_session import MonitoredTrainingSession
-    from trainerd.supervisor.supervisor import Supervisor
+    from trainerd.programs.experiment.run import run_experiment
+    from trainerd.programs.experiment.specs import EvalSpec, TrainSpec
+    from trainerd.programs.experiment.train_and_evaluate import train_and_evaluate
+    from trainerd.programs.monitored.graph_session import MonitoredSession
+    from trainerd.programs.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
+    from trainerd.programs.monitored.singular_session import SingularMonitoredSession
+    from trainerd.programs.monitored.training_session import MonitoredTrainingSession
+    from trainerd.programs.supervisor.supervisor import Supervisor
     from trainerd.workers.place import cluster
 
 __all__ = [
@@ -97,43 +97,43 @@ __all__ = [
 _LATER = {
     "hooks": "trainerd.hooks",
     "keras": "trainerd.keras",
-    "BestExporter": "trainerd.experiment.export.exporters",
-    "ChiefSessionCreator": "trainerd.monitored.session_creators",
-    "Estimator": "trainerd.estimator.estimator",
-    "EstimatorSpec": "trainerd.estimator.model_fn",
-    "EvalSpec": "trainerd.experiment.specs",
-    "Experiment": "trainerd.experiment.experiment",
-    "ExportStrategy": "trainerd.experiment.export.strategies",
-    "FinalExporter": "trainerd.experiment.export.exporters",
+    "BestExporter": "trainerd.programs.experiment.export.exporters",
+    "ChiefSessionCreator": "trainerd.programs.monitored.session_creators",
+    "Estimator": "trainerd.programs.estimator.estimator",
+    "EstimatorSpec": "trainerd.programs.estimator.model_fn",
+    "EvalSpec": "trainerd.programs.experiment.specs",
+    "Experiment": "trainerd.programs.experiment.experiment",
+    "ExportStrategy": "trainerd.programs.experiment.export.strategies",
+    "FinalExporter": "trainerd.programs.experiment.export.exporters",
     "GraphJob": "trainerd.job.definition",
     "Job": "trainerd.job.definition",
-    "JobEstimator": "trainerd.estimator.functions.job_estimator",
-    "KerasEstimator": "trainerd.estimator.functions.keras_estimator",
+    "JobEstimator": "trainerd.programs.estimator.functions.job_estimator",
+    "KerasEstimator": "trainerd.programs.estimator.functions.keras_estimator",
     "KerasJob": "trainerd.job.definition",
-    "LatestExporter": "trainerd.experiment.export.exporters",
-    "ModeKeys": "trainerd.estimator.model_fn",
-    "MonitoredSession": "trainerd.monitored.graph_session",
-    "MonitoredTrainingSession": "trainerd.monitored.training_session",
-    "RunConfig": "trainerd.estimator.run_config",
-    "ServingInputReceiver": "trainerd.estimator.export.receivers",
-    "SingularMonitoredSession": "trainerd.monitored.singular_session",
-    "Supervisor": "trainerd.supervisor.supervisor",
-    "TrainSpec": "trainerd.experiment.specs",
-    "WorkerSessionCreator": "trainerd.monitored.session_creators",
-    "build_parsing_serving_input_receiver_fn": "trainerd.estimator.export.receivers",
-    "build_raw_serving_input_receiver_fn": "trainerd.estimator.export.receivers",
+    "LatestExporter": "trainerd.programs.experiment.export.exporters",
+    "ModeKeys": "trainerd.programs.estimator.model_fn",
+    "MonitoredSession": "trainerd.programs.monitored.graph_session",
+    "MonitoredTrainingSession": "trainerd.programs.monitored.training_session",
+    "RunConfig": "trainerd.programs.estimator.run_config",
+    "ServingInputReceiver": "trainerd.programs.estimator.export.receivers",
+    "SingularMonitoredSession": "trainerd.programs.monitored.singular_session",
+    "Supervisor": "trainerd.programs.supervisor.supervisor",
+    "TrainSpec": "trainerd.programs.experiment.specs",
+    "WorkerSessionCreator": "trainerd.programs.monitored.session_creators",
+    "build_parsing_serving_input_receiver_fn": "trainerd.programs.estimator.export.receivers",
+    "build_raw_serving_input_receiver_fn": "trainerd.programs.estimator.export.receivers",
     "cluster": "trainerd.workers.place",
-    "extend_export_strategy": "trainerd.experiment.export.strategies",
-    "make_best_model_export_strategy": "trainerd.experiment.export.strategies",
-    "make_early_stopping_hook": "trainerd.experiment.early_stopping",
-    "make_export_strategy": "trainerd.experiment.export.strategies",
-    "make_parsing_export_strategy": "trainerd.experiment.export.strategies",
-    "run_experiment": "trainerd.experiment.run",
-    "stop_if_higher_hook": "trainerd.experiment.early_stopping",
-    "stop_if_lower_hook": "trainerd.experiment.early_stopping",
-    "stop_if_no_decrease_hook": "trainerd.experiment.early_stopping",
-    "stop_if_no_increase_hook": "trainerd.experiment.early_stopping",
-    "train_and_evaluate": "trainerd.experiment.train_and_evaluate",
+    "extend_export_strategy": "trainerd.programs.experiment.export.strategies",
+    "make_best_model_export_strategy": "trainerd.programs.experiment.export.strategies",
+    "make_early_stopping_hook": "trainerd.programs.experiment.early_stopping",
+    "make_export_strategy": "trainerd.programs.experiment.export.strategies",
+    "make_parsing_export_strategy": "trainerd.programs.experiment.export.strategies",
+    "run_experiment": "trainerd.programs.experiment.run",
+    "stop_if_higher_hook": "trainerd.programs.experiment.early_stopping",
+    "stop_if_lower_hook": "trainerd.programs.experiment.early_stopping",
+    "stop_if_no_decrease_hook": "trainerd.programs.experiment.early_stopping",
+    "stop_if_no_increase_hook": "trainerd.programs.experiment.early_stopping",
+    "train_and_evaluate": "trainerd.programs.experiment.train_and_evaluate",
 }
 
 

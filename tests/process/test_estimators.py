@@ -35,7 +35,7 @@ def programs(project: Path) -> Path:
 
 def outcome(logdir: Path) -> dict[str, Any]:
     """All that a run has come to, without what the clock says."""
-    from trainerd.experiment.early_stopping import read_eval_metrics
+    from trainerd.programs.experiment.early_stopping import read_eval_metrics
 
     rundir = RunDirectory(logdir)
     exports: dict[str, list[Any]] = {}

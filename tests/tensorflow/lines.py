@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import trainerd
-from trainerd.estimator.export.saved_model import checkpoint_of_export
+from trainerd.programs.estimator.export.saved_model import checkpoint_of_export
 
 tf1 = tf.compat.v1
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import trainerd
-from trainerd.estimator.estimator import Estimator
-from trainerd.estimator.run_config import RunConfig
+from trainerd.programs.estimator.estimator import Estimator
+from trainerd.programs.estimator.run_config import RunConfig
 
 tf1 = tf.compat.v1
 

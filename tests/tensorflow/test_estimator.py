@@ -18,10 +18,10 @@ from trainerd.checkpoints import manifest
 from trainerd.compat import estimator as names
 from trainerd.compat.estimator.missing import INSTEAD
 from trainerd.errors import DataError
-from trainerd.experiment.early_stopping import read_eval_metrics
 from trainerd.job.user_code import job_traceback
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Paused
+from trainerd.programs.experiment.early_stopping import read_eval_metrics
 from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1

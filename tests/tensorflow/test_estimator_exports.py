@@ -15,11 +15,11 @@ from tests.tensorflow.lines import X, Y, endless, make, model_fn, serving_input,
 from tests.tensorflow.noting import as_task
 from trainerd.compat import estimator as names
 from trainerd.errors import StorageError
-from trainerd.estimator.checkpoints import step_of as step_of_checkpoint
-from trainerd.estimator.export.saved_model import exports_in, write_below
-from trainerd.experiment.early_stopping import read_eval_metrics
-from trainerd.experiment.export.best import best_in
 from trainerd.job.user_code import job_traceback
+from trainerd.programs.estimator.checkpoints import step_of as step_of_checkpoint
+from trainerd.programs.estimator.export.saved_model import exports_in, write_below
+from trainerd.programs.experiment.early_stopping import read_eval_metrics
+from trainerd.programs.experiment.export.best import best_in
 from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1

@@ -15,10 +15,10 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.noting import Core, Fitted, as_task, experiment
-from trainerd.estimator.run_config import RunConfig
-from trainerd.experiment import new_checkpoints
-from trainerd.experiment.new_checkpoints import NewCheckpointListener, Throttle
-from trainerd.experiment.records import Summary
+from trainerd.programs.estimator.run_config import RunConfig
+from trainerd.programs.experiment import new_checkpoints
+from trainerd.programs.experiment.new_checkpoints import NewCheckpointListener, Throttle
+from trainerd.programs.experiment.records import Summary
 from trainerd.system.elapsed import Elapsed
 
 tf1 = tf.compat.v1

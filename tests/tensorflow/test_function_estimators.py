@@ -15,9 +15,9 @@ import tensorflow as tf
 import trainerd
 from trainerd.checkpoints import manifest
 from trainerd.errors import DataError
-from trainerd.estimator.base import BaseEstimator
-from trainerd.experiment.early_stopping import read_eval_metrics
 from trainerd.loop.flag import Request
+from trainerd.programs.estimator.base import BaseEstimator
+from trainerd.programs.experiment.early_stopping import read_eval_metrics
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.job_session import FunctionSession
 
@@ -138,7 +138,7 @@ def test_an_export_is_a_saved_model_of_that_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["model", "job"])
 def test_an_experiment_takes_the_model_itself(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainerd.estimator.base.hosted_logdir", lambda: str(tmp_path))
+    monkeypatch.setattr("trainerd.programs.estimator.base.hosted_logdir", lambda: str(tmp_path))
     if kind == "model":
         experiment = trainerd.Experiment(model(), endless, whole, train_steps=12, eval_steps=None)
     else:

@@ -161,7 +161,7 @@ def test_a_session_explains_errors() -> None:
 PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)(?<!\bsuper\(\))\.(_[a-z]\w*)")
 KNOWN = {
     ("events/event_file.py", "_resource"),
-    ("estimator/extend.py", "_replace"),  # of a named tuple, documented
+    ("programs/estimator/extend.py", "_replace"),  # of a named tuple, documented
     ("sessions/input/iterators.py", "_iterator_resource"),
     ("sessions/input/iterator_state.py", "_iterator_resource"),
     ("sessions/input/pipeline.py", "_dataset"),

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.noting import CLUSTER, Fitted, as_task, experiment
-from trainerd.estimator.run_config import RunConfig
+from trainerd.programs.estimator.run_config import RunConfig
 
 tf1 = tf.compat.v1
 

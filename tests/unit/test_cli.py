@@ -100,7 +100,7 @@ def test_without_a_config_the_first_line_names_the_example(
     (tmp_path / "runs").touch()  # no run can begin there
     for broken in ("trainerd.proof.prove.Proof", "trainerd.cli.commands.jobs.check.rehearse"):
         monkeypatch.setattr(broken, None)
-    monkeypatch.setitem(sys.modules, "trainerd.sessions.load", None)
+    monkeypatch.setitem(sys.modules, "trainerd.open_job", None)
     monkeypatch.chdir(tmp_path)
     with contextlib.suppress(SystemExit):
         main(typed.split())

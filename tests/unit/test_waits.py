@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.unit.conftest import FakeTime
-from trainerd.estimator.waiting import Waiting
+from trainerd.programs.estimator.waiting import Waiting
 from trainerd.system.elapsed import Elapsed
 
 

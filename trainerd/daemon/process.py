@@ -297,11 +297,11 @@ class TrainerProcess:
         tensorflow_import.hush_tensorflow()
         with uncollected():
             with tensorflow_import.stderr_to(self._rundir.log):
-                from trainerd.sessions import load
-            engine = self._form(load.import_job) if self._member is not None else None
+                from trainerd import open_job
+            engine = self._form(open_job.import_job) if self._member is not None else None
             if self._open_session is not None:
                 return self._open_session(self._config, engine)
-            return load.open_entry(self._config, engine)
+            return open_job.open_entry(self._config, engine)
 
     def _form(self, import_job: Callable[[Config], None]) -> Any:
         """Make TensorFlow's cluster, after the job's module has configured TensorFlow. Return its engine."""

@@ -139,7 +139,7 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
       JobError: it failed.
     """
     from trainerd.managed.host import hosting
-    from trainerd.supervisor.daemon_supervisor import DaemonSupervisor
+    from trainerd.programs.supervisor.daemon_supervisor import DaemonSupervisor
 
     raised_paused = False
     host.settings_of_program = program.has_settings

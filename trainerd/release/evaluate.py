@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from trainerd import open_job
 from trainerd.checkpoints import evaluations
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
@@ -13,7 +14,6 @@ from trainerd.config.schema import Config
 from trainerd.errors import DataError, EntryError, JobError, full_message
 from trainerd.loop.recorder import as_validation
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions import load
 
 _HOW = """\
   the job has no evaluation. Give it one:
@@ -66,7 +66,7 @@ class Evaluator:
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._session = load.open_session(replace(config, input_position="restart"))
+        self._session = open_job.open_session(replace(config, input_position="restart"))
         if not self._session.can_score:
             raise EntryError(f"entry = {config.entry!r}:\n{_HOW}")
         self._rundir = rundir

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainerd import open_job
 from trainerd.checkpoints import evaluations
 from trainerd.checkpoints.format.os_errors import is_disk_full
 from trainerd.checkpoints.manifest import FileRecord, Manifest
@@ -24,7 +25,6 @@ from trainerd.release.alone import digest
 from trainerd.release.archive import archive
 from trainerd.release.verify import references_of, verify
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions import load
 from trainerd.system.durable_files import storage
 from trainerd.system.staging import put_in_place, staged
 
@@ -75,7 +75,7 @@ def release(wanted: Release, folder: Path, packed: Path | None = None) -> Mappin
       StorageError: it cannot be written.
       UsageError: the name is taken, by another export that was faster too.
     """
-    session = load.open_session(replace(wanted.config, input_position="restart"))
+    session = open_job.open_session(replace(wanted.config, input_position="restart"))
     session.load(wanted.rundir.prefix(wanted.checkpoint.step))
     exportable = session.exportable()
     formats = _formats(wanted, exportable)

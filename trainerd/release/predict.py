@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from trainerd import open_job
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.config.schema import Config
 from trainerd.errors import EntryError, JobError
 from trainerd.job.user_code import called_at_boundary
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions import load
 from trainerd.system.durable_files import storage, write_atomic
 
 ID = "id"
@@ -50,7 +50,7 @@ def predict(config: Config, rundir: RunDirectory, checkpoint: Manifest, output: 
       JobError: they failed, or are no columns of the same length.
       StorageError: the file cannot be written.
     """
-    session = load.open_session(replace(config, input_position="restart"))
+    session = open_job.open_session(replace(config, input_position="restart"))
     session.load(rundir.prefix(checkpoint.step))
     function = session.exportable().predict
     if function is None:

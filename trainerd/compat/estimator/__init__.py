@@ -25,14 +25,14 @@ from tensorflow.compat.v1.train import (
 
 from trainerd.compat.estimator import experimental, export, inputs
 from trainerd.compat.estimator.missing import missing
-from trainerd.estimator.estimator import Estimator
-from trainerd.estimator.extend import add_metrics
-from trainerd.estimator.graph.warm_start import WarmStartSettings
-from trainerd.estimator.model_fn import EstimatorSpec, ModeKeys
-from trainerd.estimator.run_config import RunConfig
-from trainerd.experiment.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
-from trainerd.experiment.specs import EvalSpec, TrainSpec
-from trainerd.experiment.train_and_evaluate import train_and_evaluate
+from trainerd.programs.estimator.estimator import Estimator
+from trainerd.programs.estimator.extend import add_metrics
+from trainerd.programs.estimator.graph.warm_start import WarmStartSettings
+from trainerd.programs.estimator.model_fn import EstimatorSpec, ModeKeys
+from trainerd.programs.estimator.run_config import RunConfig
+from trainerd.programs.experiment.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
+from trainerd.programs.experiment.specs import EvalSpec, TrainSpec
+from trainerd.programs.experiment.train_and_evaluate import train_and_evaluate
 
 __all__ = [
     "BestExporter",

@@ -3,8 +3,8 @@
 from typing import NoReturn
 
 from trainerd.compat.estimator.missing import missing
-from trainerd.estimator.extend import call_logit_fn
-from trainerd.experiment.early_stopping import (
+from trainerd.programs.estimator.extend import call_logit_fn
+from trainerd.programs.experiment.early_stopping import (
     make_early_stopping_hook,
     stop_if_higher_hook,
     stop_if_lower_hook,

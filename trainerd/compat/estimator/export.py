@@ -3,8 +3,13 @@
 from typing import NoReturn
 
 from trainerd.compat.estimator.missing import missing
-from trainerd.estimator.export.outputs import ClassificationOutput, ExportOutput, PredictOutput, RegressionOutput
-from trainerd.estimator.export.receivers import (
+from trainerd.programs.estimator.export.outputs import (
+    ClassificationOutput,
+    ExportOutput,
+    PredictOutput,
+    RegressionOutput,
+)
+from trainerd.programs.estimator.export.receivers import (
     ServingInputReceiver,
     TensorServingInputReceiver,
     build_parsing_serving_input_receiver_fn,

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from trainerd import open_job
 from trainerd.config.schema import Config
 from trainerd.job.definition import Job, Program
 from trainerd.loop.contract import Session, Steps, StopFlag
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.plan import Interruption, Kind
 from trainerd.proof.trace import BATCH, EPOCH, EVALUATION, INTERRUPTED, Trace
-from trainerd.sessions import load
 from trainerd.sessions.tf2.metrics import as_dict
 
 _HEARD_SECS = 10.0  # in which a signal is heard of, on the busiest machine
@@ -34,11 +34,11 @@ def open_untraced(config: Config, engine: Any = None, *, trial_steps: int | None
     Args:
       config: what to build.
       engine: of the cluster, if there is one.
-      trial_steps: see `load.open_session`.
+      trial_steps: see `open_job.open_session`.
     """
     if engine is None:
-        return load.open_session(config, with_digest, trial_steps=trial_steps)
-    found = load.open_entry(config, engine, with_digest)
+        return open_job.open_session(config, with_digest, trial_steps=trial_steps)
+    found = open_job.open_entry(config, engine, with_digest)
     assert not isinstance(found, Program)
     return found
 

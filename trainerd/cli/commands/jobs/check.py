@@ -63,10 +63,10 @@ def _check(config_path: Path | None) -> bool:
     say(f"logdir: {config.rundir}")
     os.chdir(config.folder)
     with tensorflow_import.quiet():
-        from trainerd.sessions import load
+        from trainerd import open_job
         from trainerd.sessions.input import written_files
     with written_files.removed():
-        session = load.open_session(config, trial_steps=EPOCH_STEPS)
+        session = open_job.open_session(config, trial_steps=EPOCH_STEPS)
         say(f"job: {config.entry}: builds and traces")
         for line in rehearse(session, config.parsed_target(), config.parsed_best(), refuse=config.deterministic):
             say(line)

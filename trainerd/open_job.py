@@ -1,0 +1,172 @@
+"""From a config to a session that is ready to be restored or trained. Imports TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.config.schema import Config
+from trainerd.errors import EntryError
+from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
+from trainerd.job.entry import import_module, load_job
+from trainerd.job.source import source_of
+from trainerd.loop.contract import Session
+from trainerd.managed.host import default_logdir
+from trainerd.programs.estimator.run_config import RunConfig
+from trainerd.programs.experiment.specs import TrainSpec
+from trainerd.programs.experiment.train_and_evaluate import TrainAndEvaluate
+from trainerd.sessions.tf1.job_session import GraphJobSession
+from trainerd.sessions.tf2.job_session import FunctionSession
+from trainerd.system.absolute import absolute
+from trainerd.workers.engine.engine import Engine
+
+AnyJob = Job | GraphJob | KerasJob
+
+# A job configures TensorFlow at the top of its module or in its function, so nothing here uses TensorFlow before it.
+# If there is no GPU, TensorFlow logs that as an error when it first looks for one: it looks now, while its messages are
+# not shown. If there is one, the job may still choose it with CUDA_VISIBLE_DEVICES, which TensorFlow then reads.
+if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))):
+    tf.config.list_physical_devices()
+
+
+def open_entry(
+    config: Config, engine: Engine | None = None, wrap: Callable[[Job], Job] = lambda job: job
+) -> Session | Program:
+    """Build the job that the config names, and a session for it; or find the function that writes its own loop.
+
+    Args:
+      config: what to build.
+      engine: has several workers train it together; None if this process trains alone.
+      wrap: maps the job to the one that several workers train.
+
+    Raises:
+      EntryError: the job cannot be had, or cannot be trained.
+    """
+    if engine is not None:
+        return _replicated(config, engine, wrap)
+    job = _load(config)
+    if isinstance(job, Scheduled):
+        return _program_of(job, config)
+    return job if isinstance(job, Program) else _session_of(job, config)
+
+
+def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> Session:
+    with engine.scope():
+        job = _load(config)
+    if not isinstance(job, Job | KerasJob):
+        raise EntryError(
+            f"entry = {config.entry!r}: several workers train a trainerd.Job or KerasJob together, and this is a "
+            f"{type(job).__name__}. See docs/many-machines.md."
+        )
+    return _session_of(job, config, wrap, writes=config.rank == 0, engine=engine)
+
+
+def open_session(
+    config: Config, wrap: Callable[[Job], Job] = lambda job: job, *, trial_steps: int | None = None
+) -> Session:
+    """Build the job that the config names, and a session for it, to try it.
+
+    Callbacks of a Keras model that write files are left out, since those files belong to the run.
+
+    Args:
+      config: what to build.
+      wrap: maps the job to the one that the session trains; a GraphJob is not mapped.
+      trial_steps: the steps after which an epoch of a Keras model ends, with a validation; None: all of them.
+
+    Raises:
+      EntryError: the job cannot be had, or cannot be trained; or it is a function that writes its own loop.
+    """
+    loaded = _load(config)
+    job = loaded.trial() if isinstance(loaded, Scheduled) else loaded
+    if job is None:
+        raise EntryError(
+            f"entry = {config.entry!r}: the training of this estimator is only known when it runs, so it cannot be "
+            "tried. Call its `test()`."
+        )
+    if isinstance(job, Program):
+        raise EntryError(
+            f"entry = {config.entry!r} is a function that takes the Supervisor: what it does is only known when it "
+            "runs, so it cannot be tried. Try it with a short `max_steps` and another `logdir`."
+        )
+    return _session_of(job, config, wrap, writes=False, trial_steps=trial_steps)
+
+
+def import_job(config: Config) -> None:
+    """Import the module of the job before workers form a cluster: it may configure TensorFlow, which must come first.
+
+    Raises:
+      EntryError: it does not import.
+    """
+    _configure(config)
+    import_module(config.entry, config.folder)
+
+
+def _configure(config: Config) -> None:
+    if config.seed is not None:
+        tf.keras.utils.set_random_seed(config.seed)
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+
+
+def _load(config: Config) -> AnyJob | Program | Scheduled:
+    _configure(config)
+    logdir = str(config.rundir)
+    offered: dict[str, Callable[[], object]] = {
+        "output_dir": lambda: logdir,
+        "run_config": lambda: RunConfig(model_dir=logdir),
+        "hparams": lambda: None,
+    }
+    with default_logdir(logdir):
+        return load_job(config.entry, config.folder, offered, _as_scheduled)
+
+
+def _as_scheduled(found: object) -> Scheduled | None:
+    """(estimator, train_spec, eval_spec) as what trains on a schedule."""
+    if isinstance(found, tuple) and len(found) == 3 and isinstance(found[1], TrainSpec):
+        return TrainAndEvaluate(*found)
+    return None
+
+
+def _program_of(job: Scheduled, config: Config) -> Program:
+    schedule = config.schedule or job.default_schedule()
+    try:
+        program = job.program(schedule)
+    except ValueError as error:
+        raise EntryError(f"entry = {config.entry!r}: {error}") from None
+    if schedule not in job.train_nothing and job.model_dir and absolute(Path(job.model_dir)) != config.rundir:
+        raise EntryError(
+            f"entry = {config.entry!r}: its model_dir is {job.model_dir}, and logdir is {config.rundir}. Leave "
+            "model_dir out, or make logdir the same."
+        )
+    return program
+
+
+def _session_of(
+    job: AnyJob,
+    config: Config,
+    wrap: Callable[[Job], Job] = lambda job: job,
+    *,
+    writes: bool = True,
+    trial_steps: int | None = None,
+    engine: Engine | None = None,
+) -> Session:
+    source = source_of(config.entry, config.folder)
+    if isinstance(job, GraphJob):
+        return GraphJobSession(job, stop_on_nan=config.stop_on_nan, repeats=config.deterministic, source=source)
+    options: dict[str, Any] = {
+        "exact_input": config.input_position == "exact",
+        "stop_on_nan": config.stop_on_nan,
+        "repeats": config.deterministic,
+        "source": source,
+        "engine": engine,
+    }
+    if isinstance(job, KerasJob):
+        from trainerd.sessions.keras.job_session import KerasJobSession  # Keras is imported where it is used
+
+        options |= {"writes": writes, "trial_steps": trial_steps, "max_steps": config.max_steps}
+        return KerasJobSession(job, wrap=wrap, **options)
+    return FunctionSession(wrap(job), **options)

@@ -1,0 +1,148 @@
+"""A `trainerd.Job` as an estimator, for an Experiment or for `train_and_evaluate`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.job.definition import Job
+from trainerd.programs.estimator.base import BaseEstimator
+from trainerd.programs.estimator.checkpoints import require_whole, step_of
+from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
+from trainerd.programs.estimator.export.saved_model import write_below
+from trainerd.programs.estimator.functions.loading import loaded
+from trainerd.programs.estimator.functions.training import FunctionTraining
+from trainerd.programs.estimator.input_fn import call_input_fn
+from trainerd.programs.estimator.model_fn import ModeKeys
+from trainerd.programs.estimator.run_config import RunConfig
+from trainerd.programs.estimator.training import Extras
+
+_HOOKS = (
+    "hooks of an evaluation are for graphs: this model is evaluated by functions of TensorFlow 2, so leave them out."
+)
+
+
+class JobEstimator(BaseEstimator):
+    """Trains and evaluates a `trainerd.Job`. Its checkpoints are those of the same job under the daemon.
+
+    An input function of the training gives another dataset than the job's own; None stands for the job's. What is
+    measured is the job's `evaluate`, so the input function of the evaluation is None.
+
+    Args:
+      job: what is trained.
+      model_dir, config: see `BaseEstimator`.
+
+    Raises:
+      ValueError: see `BaseEstimator`.
+    """
+
+    def __init__(
+        self, job: Job, model_dir: str | os.PathLike[str] | None = None, config: RunConfig | None = None
+    ) -> None:
+        super().__init__(model_dir, config)
+        self._job = job
+
+    # ------------------------------------------------------------------ what it is made of
+
+    def _job_on(self, input_fn: Any) -> Job:
+        """The job on the training input of an input function."""
+        if input_fn is None:
+            return self._job
+        return replace(self._job, dataset=self._dataset(input_fn, ModeKeys.TRAIN))
+
+    def _dataset(self, input_fn: Callable[..., Any], mode: str) -> tf.data.Dataset:
+        """What an input function gives.
+
+        Raises:
+          ValueError: it is no dataset.
+        """
+        given = call_input_fn(input_fn, mode, {}, self._config)
+        if not isinstance(given, tf.data.Dataset):
+            raise ValueError(
+                f"input_fn returned a {type(given).__name__}, where a tf.data.Dataset is needed: a model of TensorFlow "
+                "2 reads no tensors of a graph. Return tf.data.Dataset.from_tensor_slices(...).batch(...)."
+            )
+        return given
+
+    def _evaluation(self, input_fn: Any, steps: int | None) -> Callable[[], Mapping[str, Any]]:
+        """What measures the model as it is, on this input.
+
+        Raises:
+          ValueError: there is none.
+        """
+        if input_fn is not None:
+            raise ValueError(
+                "a trainerd.Job is measured by its own `evaluate`, which reads its own data: give None as the input "
+                "function of the evaluation."
+            )
+        if self._job.evaluate is None:
+            raise ValueError("the job has no `evaluate`: trainerd.Job(..., evaluate=lambda: {'accuracy': ...}).")
+        return self._job.evaluate
+
+    def _new_training(self, input_fn: Any, extras: Extras, *, begins_anew: bool) -> FunctionTraining:
+        return FunctionTraining(self._job_on(input_fn), self._config, input_fn, extras, begins_anew=begins_anew)
+
+    def trial(self, train_input_fn: Any, eval_input_fn: Any, eval_steps: int | None) -> Job:
+        """Its training as a job, with its evaluation."""
+        job = self._job_on(train_input_fn)
+        return replace(job, evaluate=self._evaluation(eval_input_fn, eval_steps))
+
+    # ------------------------------------------------------------------ evaluation
+
+    def _measured(self, input_fn: Any, steps: int | None, hooks: Sequence[Any], path: str | None) -> dict[str, Any]:
+        if hooks:
+            raise ValueError(_HOOKS)
+        evaluate = self._evaluation(input_fn, steps)
+        with loaded(self._job.state, path):
+            return {**evaluate(), GLOBAL_STEP: step_of(path)}
+
+    # ------------------------------------------------------------------ export
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | bytes | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any] | None = None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> bytes:
+        """Export a checkpoint into a new folder, which is named by the time.
+
+        Args:
+          export_dir_base: the folder; the export is one below it.
+          serving_input_receiver_fn: not used: the model knows its inputs.
+          assets_extra: the path below assets.extra to the file that is copied there.
+          as_text: not used: there is one format.
+          checkpoint_path: the prefix. Default: the newest.
+          experimental_mode: only `ModeKeys.PREDICT`.
+
+        Returns:
+          The path of the export, as bytes.
+
+        Raises:
+          ValueError: there is no checkpoint, or the job has no `export`.
+          StorageError: it cannot be written.
+        """
+        if experimental_mode != ModeKeys.PREDICT:
+            raise ValueError(f"experimental_mode {experimental_mode!r}: only ModeKeys.PREDICT can be exported.")
+        path = checkpoint_path or self._checkpoint_to_export()
+        require_whole(path)
+        with loaded(self._job.state, path):
+            folder = write_below(Path(os.fsdecode(export_dir_base)), path, self._export, assets_extra)
+        return os.fsencode(folder)
+
+    def export_savedmodel(self, *arguments: Any, strip_default_attrs: bool = True, **options: Any) -> bytes:
+        """As `export_saved_model`, by its name in TensorFlow 1."""
+        return self.export_saved_model(*arguments, **options)
+
+    def _export(self, folder: Path) -> None:
+        """Write the model as it is now."""
+        if self._job.export is None:
+            raise ValueError("the job has no `export`: trainerd.Job(..., export=lambda folder: ...).")
+        self._job.export(folder)

@@ -1,0 +1,143 @@
+"""Evaluates the checkpoints of a training that another process does, as they appear."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.errors import DataError
+from trainerd.programs.estimator.arguments import names_of_arguments
+from trainerd.programs.estimator.checkpoints import newest_checkpoint
+from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
+from trainerd.programs.estimator.waiting import Waiting
+from trainerd.programs.experiment.once import OncePerCheckpoint
+
+tf1 = tf.compat.v1
+
+_WARN_SECS = 600
+_NOT_TRAINED = "Estimator is not fitted yet. Will start an evaluation when a checkpoint is ready."
+_NOTHING_NEW = "No new checkpoint ready for evaluation."
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How an evaluator goes on.
+
+    Attributes:
+      delay_secs: how long it waits before it begins.
+      throttle_secs: between the beginnings of two evaluations, at least.
+      train_steps: the global step at which the training ends; None if it does not.
+      only_once: whether a checkpoint is evaluated once.
+    """
+
+    delay_secs: float
+    throttle_secs: float
+    train_steps: int | None
+    only_once: bool = True
+
+
+class ContinuousEvaluation:
+    """Evaluates the newest checkpoint, again and again, until the training is over.
+
+    Args:
+      once: evaluates a checkpoint once.
+      again: evaluates a checkpoint whether it was evaluated or not.
+      model_dir: the run directory of the training.
+      pace: how it goes on.
+      predicate: called with the metrics and, if it takes two arguments, the checkpoint; says whether to go on.
+    """
+
+    def __init__(
+        self,
+        once: OncePerCheckpoint,
+        again: Callable[[str], Any],
+        model_dir: str,
+        pace: Pace,
+        predicate: Callable[..., bool] | None,
+    ) -> None:
+        self._once = once
+        self._again = again
+        self._model_dir = model_dir
+        self._pace = pace
+        self._goes_on = as_predicate(predicate)
+        self._warned_at = -math.inf
+        self._newest: str | None = None  # what was evaluated last
+
+    def run(self, waiting: Waiting) -> None:
+        """Evaluate until the training is over, or the predicate says no.
+
+        Raises:
+          Paused: a pause was requested.
+        """
+        if self._pace.delay_secs:
+            tf1.logging.info("Waiting %f secs before starting eval.", self._pace.delay_secs)
+            waiting.sleep(self._pace.delay_secs)
+        metrics: Any = None
+        while self._goes_on(metrics, self._newest):
+            if has_ended(metrics, self._pace.train_steps):
+                tf1.logging.info(
+                    "Exiting continuous eval, global_step=%s >= train_step=%s",
+                    metrics[GLOBAL_STEP],
+                    self._pace.train_steps,
+                )
+                return
+            began = time.monotonic()
+            metrics = self._evaluated()
+            took = time.monotonic() - began
+            if took < self._pace.throttle_secs:
+                tf1.logging.info("Waiting %f secs before starting next eval run.", self._pace.throttle_secs - took)
+                waiting.sleep(self._pace.throttle_secs - took)
+
+    def _evaluated(self) -> Any:
+        """The metrics of the newest checkpoint; none if there is no new one."""
+        with contextlib.suppress(DataError):  # none can be read: the trainer says so
+            newest = newest_checkpoint(self._model_dir)
+            if newest is None:
+                return self._warn(_NOT_TRAINED)
+            if self._pace.only_once and newest == self._newest:
+                return self._warn(_NOTHING_NEW)
+            try:
+                metrics = self._once(newest).metrics if self._pace.only_once else self._again(newest)
+            except tf.errors.NotFoundError:
+                if newest_checkpoint(self._model_dir) == newest:
+                    raise
+                tf1.logging.warning("%s was deleted before it was read; the newest one is next.", newest)
+                return {}  # the training saves faster than this evaluates
+            self._warned_at, self._newest = -math.inf, newest
+            return metrics or {}
+        return self._warn(_NOTHING_NEW)
+
+    def _warn(self, message: str) -> Any:
+        """Say why there is no evaluation, once in ten minutes."""
+        if time.monotonic() - self._warned_at > _WARN_SECS:
+            tf1.logging.warning(message)
+            self._warned_at = time.monotonic()
+        return {}
+
+
+def has_ended(metrics: Any, train_steps: int | None) -> bool:
+    """Whether these are the metrics of the last step of a training."""
+    if not metrics or not train_steps:
+        return False
+    step = metrics.get(GLOBAL_STEP)
+    return bool(step) and step >= train_steps
+
+
+def as_predicate(given: Callable[..., bool] | None) -> Callable[[Any, str | None], bool]:
+    """A predicate of the metrics and the checkpoint, of one that may take the metrics alone.
+
+    Raises:
+      ValueError: it is no function.
+    """
+    if given is None:
+        return lambda metrics, path: True
+    if not callable(given):
+        raise ValueError("`continuous_eval_predicate_fn` must be a callable, or None.")
+    takes_path = "checkpoint_path" in names_of_arguments(given) or len(names_of_arguments(given)) > 1
+    return (lambda metrics, path: given(metrics, path)) if takes_path else (lambda metrics, path: given(metrics))

@@ -1,0 +1,114 @@
+"""Evaluates the new checkpoints of a training, between its steps."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.checkpoints.manifest import FINISH
+from trainerd.programs.estimator.checkpoints import newest_checkpoint
+from trainerd.programs.estimator.hooks import CheckpointHook
+from trainerd.programs.experiment.once import OncePerCheckpoint
+from trainerd.programs.experiment.records import prefix_of, reason_of
+from trainerd.system.elapsed import Elapsed
+
+_ON_SCHEDULE = {"schedule", "retry", FINISH}
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """How often is enough.
+
+    Attributes:
+      secs: between the beginnings of two evaluations.
+      steps: between two evaluated checkpoints.
+      with_first: whether the checkpoint before the first step is evaluated too.
+    """
+
+    secs: float = 0.0
+    steps: int = 0
+    with_first: bool = False
+
+
+class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
+    """Evaluates a checkpoint when it is on disk, before the next step.
+
+    Those of a pause, and those that were asked for, are left out: a run without interruptions does not have them. At a
+    start, the checkpoint that the run resumes from is evaluated if a kill has prevented that.
+
+    Args:
+      once: evaluates.
+      model_dir: the run directory.
+      throttle: how often is enough.
+    """
+
+    def __init__(self, once: OncePerCheckpoint, model_dir: str, throttle: Throttle) -> None:
+        self._once = once
+        self._model_dir = model_dir
+        self._throttle = throttle
+        self._elapsed = Elapsed()
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        """A checkpoint is on disk."""
+        self._look(int(global_step_value))
+
+    def resumed(self, session: Any, global_step_value: int) -> None:
+        """The training goes on from this checkpoint."""
+        self._look(int(global_step_value))
+
+    def _look(self, step: int) -> None:
+        self._once.records.go_back_to(step)
+        wanted = _ON_SCHEDULE | ({"start"} if self._throttle.with_first else set())
+        reason = reason_of(self._model_dir, step)
+        prefix = prefix_of(self._model_dir, step)
+        if reason in wanted and (reason == FINISH or self._is_due(step) or self._once.is_unfinished(prefix)):
+            self._once(prefix)
+            self._elapsed.secs_since(self._once.records.summary.last_at)  # the clock may be set before the next look
+
+    def _is_due(self, step: int) -> bool:
+        summary, throttle = self._once.records.summary, self._throttle
+        if summary.last_step is None:
+            return True
+        if step <= summary.last_step or step - summary.last_step < throttle.steps:
+            return False
+        return not throttle.secs or self._elapsed.secs_since(summary.last_at) >= throttle.secs
+
+
+class NewCheckpointHook(CheckpointHook):
+    """The same as a hook, for estimators that are not trainerd's: it looks for a new checkpoint every so many steps.
+
+    Args:
+      listener: what an Estimator of trainerd calls in its place.
+      once: evaluates.
+      model_dir: the run directory.
+      every_steps: runs from one look to the next.
+      every_secs: seconds from one look to the next.
+    """
+
+    def __init__(
+        self,
+        listener: NewCheckpointListener,
+        once: OncePerCheckpoint,
+        model_dir: str,
+        *,
+        every_steps: int,
+        every_secs: float,
+    ) -> None:
+        super().__init__(listener)
+        self._once = once
+        self._model_dir = model_dir
+        self._every_steps = max(1, every_steps)
+        self._every_secs = every_secs
+        self._runs, self._looked_at = 0, float("-inf")
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """A step has ended."""
+        self._runs += 1
+        if self._runs % self._every_steps or time.monotonic() - self._looked_at < self._every_secs:
+            return
+        self._looked_at = time.monotonic()
+        if (prefix := newest_checkpoint(self._model_dir)) is not None:
+            self._once(prefix)

@@ -1,0 +1,178 @@
+"""What is known of the evaluations of a run, on disk: which checkpoints were evaluated, and what was exported."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from trainerd.checkpoints import evaluations, manifest
+from trainerd.checkpoints.evaluations import Evaluation
+from trainerd.checkpoints.manifest import DamagedError, Manifest
+from trainerd.errors import StorageError
+from trainerd.loop.recorder import as_validation
+from trainerd.programs.estimator.checkpoints import rundir_of, step_of
+from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
+from trainerd.rundir.paths import RunDirectory
+from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.regular_files import read_regular
+
+_VAL = "val_"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All evaluations of one name, those of checkpoints that are deleted too.
+
+    Attributes:
+      count: how many checkpoints were evaluated.
+      last_step: the step of the last one; None before the first.
+      last_at: when that began, in seconds since 1970 (UTC).
+      best_step: the step of the one with the lowest loss; None if none has a loss.
+      best: its figures.
+    """
+
+    count: int = 0
+    last_step: int | None = None
+    last_at: float = 0.0
+    best_step: int | None = None
+    best: dict[str, float] = field(default_factory=dict)
+
+    def with_evaluation(self, step: int, figures: Mapping[str, float], at: float) -> Summary:
+        """With one evaluation more; a step that was evaluated already is not counted again."""
+        if self.last_step is not None and step <= self.last_step:
+            return self
+        now = replace(self, count=self.count + 1, last_step=step, last_at=at)
+        loss = figures.get("loss", math.nan)
+        if loss < self.best.get("loss", math.inf):
+            now = replace(now, best_step=step, best={k: v for k, v in figures.items() if math.isfinite(v)})
+        return now
+
+
+class Records:
+    """The evaluations of one name in one run directory. What has no manifest is remembered by this process alone.
+
+    Args:
+      model_dir: the run directory.
+      name: of the evaluation; None for the one without a name.
+
+    Attributes:
+      summary: of all evaluations.
+    """
+
+    def __init__(self, model_dir: str, name: str | None) -> None:
+        self._rundir = RunDirectory.of(model_dir)
+        self._key = name or ""
+        self._path = self._rundir.path / f"evaluations{f'-{name}' if name else ''}.json"
+        self._seen: dict[str, dict[str, Any]] = {}
+        self._exported: dict[str, set[str]] = {}
+        self.summary = self._read()
+
+    def go_back_to(self, step: int) -> None:
+        """The training is at this step. If later ones were evaluated, it has gone back: those are of another line."""
+        if self.summary.last_step is None or self.summary.last_step <= step:
+            return
+        self.summary = Summary()
+        for each in sorted(self._rundir.evaluated()):
+            if each <= step:
+                self.found(str(self._rundir.prefix(each)))
+        self._write()
+
+    def found(self, prefix: str) -> dict[str, Any] | None:
+        """The metrics of a checkpoint that was evaluated; None if it was not."""
+        if prefix in self._seen:
+            return self._seen[prefix]
+        evaluation = self._evaluation(prefix)
+        if evaluation is None:
+            return None
+        metrics = {name.removeprefix(_VAL): math.nan if v is None else v for name, v in evaluation.metrics.items()}
+        self._sum_up(step_of(prefix), metrics, evaluation.at)  # which a kill may have prevented
+        return {**metrics, GLOBAL_STEP: step_of(prefix)}
+
+    def is_exported(self, prefix: str, names: Sequence[str]) -> bool:
+        """Whether an evaluated checkpoint was exported by all of these."""
+        evaluation = self._evaluation(prefix)
+        made = set(self._exported.get(prefix, ())) | set(evaluation.exported if evaluation is not None else ())
+        return set(names) <= made
+
+    def evaluated(self, prefix: str, metrics: Any, at: float, seconds: float) -> None:
+        """Put a result on disk.
+
+        Args:
+          prefix: the checkpoint.
+          metrics: what the evaluation gave.
+          at: when it began, in seconds since 1970 (UTC).
+          seconds: how long it took.
+        """
+        self._seen[prefix] = metrics
+        if not isinstance(metrics, Mapping):
+            return
+        figures = numbers_of(metrics)
+        if (checkpoint := self._manifest(prefix)) is not None:
+            evaluations.record(rundir_of(prefix), checkpoint, self._key, as_validation(figures), at, seconds)
+        self._sum_up(int(metrics.get(GLOBAL_STEP, step_of(prefix))), figures, at)
+
+    def exported(self, prefix: str, names: Sequence[str]) -> None:
+        """A checkpoint was exported by these."""
+        self._exported[prefix] = {*self._exported.get(prefix, ()), *names}
+        if names and (checkpoint := self._manifest(prefix)) is not None:
+            evaluations.mark_exported(rundir_of(prefix), checkpoint, self._key, names)
+
+    def _manifest(self, prefix: str) -> Manifest | None:
+        with contextlib.suppress(DamagedError, StorageError):
+            return manifest.read(rundir_of(prefix).manifest(step_of(prefix)))
+        return None
+
+    def _evaluation(self, prefix: str) -> Evaluation | None:
+        checkpoint = self._manifest(prefix)
+        if checkpoint is None:
+            return None
+        return evaluations.read(rundir_of(prefix), checkpoint).by_entry.get(self._key)
+
+    def _sum_up(self, step: int, figures: Mapping[str, float], at: float) -> None:
+        before, self.summary = self.summary, self.summary.with_evaluation(step, figures, at)
+        if self.summary != before:
+            self._write()
+
+    def _write(self) -> None:
+        with storage(f"write {self._path}"):
+            text = json.dumps(asdict(self.summary), indent=1, allow_nan=False)
+            write_atomic(self._path, text.encode() + b"\n", for_all=True)
+
+    def _read(self) -> Summary:
+        try:
+            with storage(f"read {self._path}", missing_ok=True):
+                return msgspec.json.decode(read_regular(self._path), type=Summary)
+        except msgspec.DecodeError:  # damaged: it is made anew
+            return Summary()
+        return Summary()
+
+
+def reason_of(model_dir: str, step: int) -> str | None:
+    """Why a checkpoint was made; None if it has no manifest."""
+    with contextlib.suppress(DamagedError, StorageError):
+        return manifest.read(RunDirectory.of(model_dir).manifest(step)).reason
+    return None
+
+
+def prefix_of(model_dir: str, step: int) -> str:
+    """The checkpoint of a step."""
+    return str(Path(model_dir, RunDirectory.of(model_dir).prefix(step).name))
+
+
+def numbers_of(metrics: Any) -> dict[str, float]:
+    """Those of the metrics that are single numbers."""
+    if not isinstance(metrics, Mapping):
+        return {}
+    return {
+        name: float(value)
+        for name, value in metrics.items()
+        if name != GLOBAL_STEP and isinstance(value, int | float | np.number)
+    }

@@ -1,0 +1,31 @@
+"""Which schedule of an Experiment a task of a cluster runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainerd.programs.estimator.run_config import TaskType
+
+_SCHEDULES = {
+    TaskType.MASTER: "train_and_evaluate",
+    TaskType.CHIEF: "train_and_evaluate",
+    TaskType.PS: "run_std_server",
+    TaskType.WORKER: "train",
+    TaskType.EVALUATOR: "continuous_eval",
+}
+
+
+def default_schedule(config: Any) -> str:
+    """The schedule of the task that these settings name.
+
+    Raises:
+      ValueError: they name none that there is.
+    """
+    if not getattr(config, "cluster_spec", None) and getattr(config, "task_type", None) != TaskType.EVALUATOR:
+        return "train_and_evaluate"
+    task = getattr(config, "task_type", None)
+    if not task:
+        raise ValueError("Must specify a schedule")
+    if task not in _SCHEDULES:
+        raise ValueError(f"No default schedule for task type: {task}")
+    return _SCHEDULES[task]

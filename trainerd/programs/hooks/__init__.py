@@ -1,0 +1,1 @@
+"""Hooks for the steps of TensorFlow 2 functions; `trainerd.hooks` has their names."""

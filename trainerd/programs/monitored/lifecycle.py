@@ -1,0 +1,129 @@
+"""What sessions with hooks have in common: the same for graphs and for functions."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+from trainerd.managed.failures import is_clean
+from trainerd.managed.run import ManagedRun
+from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.step_context import CLOSED
+from trainerd.rundir.state import Evaluations
+
+
+class Lifecycle(ABC):
+    """A session with hooks that a `with` statement closes. The end of the input is a clean end.
+
+    At its end: the checkpoint, each hook's `end`, the threads, and the run directory is given back. What is first
+    raised is how the run has ended; what comes after it is done all the same.
+    """
+
+    _managed: ManagedRun
+    _hooks: list[Any]
+    _listeners: SavingListeners
+    _has_ended = _stops = _has_told_end = False
+
+    def close(self) -> None:
+        """End each hook, save, and close the session.
+
+        Raises:
+          RuntimeError: it is closed already.
+        """
+        self._close(None)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was told to stop for a pause."""
+        return self._managed.is_paused
+
+    @abstractmethod
+    def should_stop(self) -> bool:
+        """Whether the loop should end."""
+
+    def evaluating(self) -> contextlib.AbstractContextManager[None]:
+        """Show that the loop waits for an evaluation while the block runs."""
+        return self._managed.evaluating()
+
+    def tell_evaluated(self, evaluations: Evaluations) -> None:
+        """Show what was evaluated so far."""
+        self._managed.tell_evaluated(evaluations)
+
+    def save_now(self, reason: str) -> None:
+        """Make a checkpoint of this step, and wait until it is on disk; nothing if the session saves nothing.
+
+        Args:
+          reason: why, for its manifest.
+        """
+        if self._managed.is_active:
+            self._managed.save_now(reason)
+            self._tell_listeners()
+
+    def __enter__(self) -> Self:
+        self._managed.is_within = True
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        if error is not None and is_clean(error):
+            error = None
+        self._close(error)
+        return error is None
+
+    def _require_open(self) -> None:
+        if self._has_ended:
+            raise RuntimeError(CLOSED)
+
+    def _tell_listeners(self) -> None:
+        """Tell the listeners of a checkpoint of this boundary, when it is on disk."""
+        self._stops = self._listeners.tell(self._for_listeners, self._managed) or self._stops
+
+    @property
+    @abstractmethod
+    def _for_listeners(self) -> Any:
+        """The session, as hooks and listeners get it."""
+
+    def _close(self, error: BaseException | None) -> None:
+        """Close the session, for this error if there was one."""
+        self._require_open()
+        ending = error
+        try:
+            if error is None:
+                self._save(None)  # before the hooks: one may evaluate the last checkpoint, or copy it
+                self._end_hooks()
+        except BaseException as raised:
+            ending = raised
+            raise
+        finally:
+            self._has_ended = True
+            self._save_and_join(ending)
+
+    def _save(self, error: BaseException | None) -> None:
+        """Save what is sound. The listeners are called once, after the first save without an error."""
+        self._managed.save(error)
+        if error is None and not self._has_told_end:
+            self._has_told_end = True
+            self._stops = self._listeners.end(self._for_listeners, self._managed) or self._stops
+
+    def _save_and_join(self, error: BaseException | None) -> None:
+        try:
+            self._save(error)  # again, if a hook's `end` has changed something
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            try:
+                self._close_session()
+            except BaseException as raised:
+                error = error or raised
+                raise
+            finally:
+                self._managed.leave(error)
+
+    @abstractmethod
+    def _end_hooks(self) -> None:
+        """Call each hook's `end`."""
+
+    @abstractmethod
+    def _close_session(self) -> None:
+        """Stop the threads, join them, and close the session."""

@@ -1,0 +1,256 @@
+"""A MonitoredSession of TensorFlow 2 functions: hooks around steps, and the loop in the graph where none is due."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.loop.flag import Request
+from trainerd.loop.schedule import Schedule
+from trainerd.programs.monitored.hook_session import HookSession
+from trainerd.programs.monitored.lifecycle import Lifecycle
+from trainerd.programs.monitored.listeners import SavingListeners
+from trainerd.programs.monitored.save_settings import StepSaveSettings, with_hook_that_saves
+from trainerd.programs.monitored.step_context import STOPPED, StepContext, require_step_fn
+from trainerd.sessions.tf2.job_program import JobProgram
+from trainerd.sessions.tf2.program import StepProgram
+from trainerd.sessions.tf2.run import FunctionRun
+from trainerd.sessions.tf2.session import Step, StepSession, as_steps
+from trainerd.system.threads import called_every
+
+tf1 = tf.compat.v1
+
+CLOCK_SECS = 0.25
+
+
+class MonitoredStepSession(Lifecycle):
+    """What `trainerd.MonitoredTrainingSession(checkpoint=...)` gives; see there, and `trainerd.MonitoredSession`.
+
+    Hooks are called in the order of a MonitoredSession. A hook that says with `due_at` at which step it is due is
+    called for that step: `before_run` before the steps that lead to it, `after_run` after it. If the flag is raised in
+    between, there may be another `before_run`.
+
+    Args:
+      program: the functions that train, and their checkpoint.
+      hooks: called in this order.
+      keeping: what is saved, and how often.
+      stop_grace_secs: seconds that threads have to stop.
+
+    Raises:
+      ValueError: two hooks save, or a hook and the session save in different folders.
+    """
+
+    StepContext = StepContext
+
+    def __init__(
+        self,
+        program: StepProgram | JobProgram,
+        hooks: Iterable[Any],
+        settings: StepSaveSettings,
+        stop_grace_secs: float = 120,
+    ) -> None:
+        self._program = program
+        self._hooks = list(hooks)
+        self._settings = with_hook_that_saves(self._hooks, settings)
+        self._grace_secs = stop_grace_secs
+        self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
+        self._stops = self._was_told = False
+        self._listeners = SavingListeners(self._settings.listeners)
+        self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
+        for hook in self._hooks:
+            hook.begin()
+        self._listeners.begin()
+        self._managed: FunctionRun = program.managed(
+            self._settings.rundir,
+            None,
+            stop=self._coord.request_stop,
+            should_stop=self._is_over,
+            saving=self._listeners.saving,
+            host=None,
+        )
+        self._managed.loss = self._settings.loss
+        self._stack = contextlib.ExitStack()
+        self._managed.raise_requested = self._coord.raise_requested_exception
+        self._managed.before_save = lambda step: self._listeners.before_save(self._for_hooks, step)
+        with self._managed.begun():
+            self._session: StepSession = program.session("", None, self._managed.find(), 0)
+        self._for_hooks = HookSession(self._session, self._is_to_end)
+        try:
+            self._begin()
+        except BaseException as error:
+            self._save_and_join(error)
+            raise
+
+    def _begin(self) -> None:
+        self._managed.take(self._session)
+        self._program.begun(self._session)
+        for hook in self._hooks:
+            hook.after_create_session(self._for_hooks, self._coord)
+        settings = self._settings
+        self._managed.metrics_steps = settings.show_steps
+        self._managed.start_services(settings.save_secs, settings.save_steps)
+        if settings.show_secs:
+            self._managed.add_service("curves", self._managed.write_metrics, Schedule(secs=settings.show_secs))
+        if settings.count_steps:
+            schedule = Schedule(steps=settings.count_steps, since_last=True)
+            self._managed.add_service("steps", self._managed.count_steps, schedule, at_next_step=True)
+        self._tell_listeners()
+        self._listeners.resumed(self._for_hooks, self._managed)
+        if any(getattr(hook, "by_clock", False) for hook in self._hooks):
+            flag = self._session.step_guard.boundary.flag
+            self._stack.enter_context(called_every(CLOCK_SECS, lambda: flag.raise_for(Request.TICK), name="hooks"))
+
+    # ------------------------------------------------------------------ what a program calls
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return self._session.step
+
+    def should_stop(self) -> bool:
+        """Whether the loop should end."""
+        if self._has_ended:
+            return True
+        self._managed.look()
+        self._was_told = self._is_over()
+        return self._was_told
+
+    def run(
+        self,
+        step_fn: Step,
+        feed_dict: Mapping[str, Any] | None = None,
+        options: Any = None,
+        run_metadata: Any = None,
+        steps: int | None = None,
+    ) -> Any:
+        """Run a step function with the hooks, once or so many times; see `StepSession.run`.
+
+        Args:
+          step_fn, feed_dict, steps: see there.
+          options, run_metadata: not used: they are for graphs.
+
+        Raises:
+          RuntimeError: it was asked to stop, or is closed.
+          ValueError: `steps` is not positive, or goes with a `feed_dict`.
+        """
+        self._require_open()
+        if self._stops or (self._was_told and self._managed.outcome is not None):
+            raise RuntimeError(STOPPED)
+        if steps is not None and (feed_dict or steps < 1):
+            raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
+        boundary, result, before = self._session.step_guard.boundary, None, self.step
+        end = before + (steps or 1)
+        with boundary.lock:
+            while self.step < end and (self.step == before or not self._is_over()):
+                limit = before + 1 if self._is_over() else end  # one step is made in any case
+                boundary.is_held = True
+                try:
+                    last = self._some(step_fn, feed_dict, limit if steps is not None else None)
+                finally:
+                    boundary.is_held = False
+                result = last if last is not None else result
+                if boundary.flag.is_raised or self.step >= self._session.step_guard.next_step:
+                    boundary.reached()
+                    self._tell_listeners()
+                if steps is None:
+                    break
+        return result
+
+    def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
+        """Call a function with a StepContext, and return what it returns.
+
+        Raises:
+          ValueError: it does not take one argument, named `step_context`.
+        """
+        self._require_open()
+        require_step_fn(step_fn)
+        return step_fn(StepContext(self._for_hooks, self.run))
+
+    # ------------------------------------------------------------------ steps
+
+    def _is_over(self) -> bool:
+        return bool(self._stops or self._coord.should_stop())
+
+    def _is_to_end(self) -> bool:
+        """Whether the loop is to end, or will be at the next boundary: for a hook that waits in the middle of a run."""
+        return self._is_over() or self._session.step_guard.boundary.flag.wants(Request.PAUSE)
+
+    def _some(self, step_fn: Step, feeds: Mapping[str, Any] | None, end: int | None) -> Any:
+        """Steps up to the next one that a hook or a service wants; one step where there is no end.
+
+        Returns:
+          What the last one returned; None if the flag was raised before the first.
+        """
+        before = self.step
+        limit = before + 1 if end is None else min(end, self._session.step_guard.next_step, self._next_due(before))
+        asked = [hook for hook in self._hooks if _due(hook, before) <= limit]
+        context = tf1.train.SessionRunContext(
+            original_args=tf1.train.SessionRunArgs(step_fn, feeds), session=self._for_hooks
+        )
+        wanted: dict[int, Any] = {}
+        all_feeds = dict(feeds or {})
+        for hook in asked:
+            request = hook.before_run(context)
+            if request is not None:
+                wanted[id(hook)] = request.fetches
+                if both := set(all_feeds) & set(request.feed_dict or {}):
+                    raise RuntimeError(f"The same argument is fed twice. Conflict(s): {sorted(both)}")
+                all_feeds |= request.feed_dict or {}
+        last = self._steps(step_fn, all_feeds, before, None if end is None else int(limit))
+        if self.step == before:
+            return None
+        self._for_hooks.last, self._for_hooks.has_run = last, True
+        for hook in asked:
+            if _due(hook, before) <= self.step:
+                fetches = wanted.get(id(hook))
+                results = None if fetches is None else self._for_hooks.run(fetches)
+                values = tf1.train.SessionRunValues(results, options=tf1.RunOptions(), run_metadata=tf1.RunMetadata())
+                hook.after_run(context, values)
+        self._stops = self._stops or context.stop_requested
+        return last
+
+    def _steps(self, step_fn: Step, feeds: dict[str, Any], before: int, limit: int | None) -> Any:
+        session = self._session
+        if feeds or limit is None:
+            last = session.run_step(step_fn, feeds)
+            session.step_guard.ran(as_steps(self.step, last))
+            return last
+        steps, last = session.run_steps(step_fn, limit, self._checked)
+        session.step_guard.ran(steps)
+        return last
+
+    def _next_due(self, step: int) -> float:
+        return min((_due(hook, step, math.inf) for hook in self._hooks), default=math.inf)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    @property
+    def _for_listeners(self) -> HookSession:
+        return self._for_hooks
+
+    # ------------------------------------------------------------------ the end
+
+    def _end_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.end(self._for_hooks)
+
+    def _save(self, error: BaseException | None) -> None:
+        self._stack.close()
+        super()._save(error)
+
+    def _close_session(self) -> None:
+        self._managed.part()
+        self._coord.request_stop()
+        self._coord.join(stop_grace_period_secs=self._grace_secs, ignore_live_threads=True)
+
+
+def _due(hook: Any, step: int, whenever: float = -math.inf) -> float:
+    """The step at which a hook is due next: the next step, if it does not say; `whenever` for any boundary."""
+    if not hasattr(hook, "due_at"):
+        return step + 1
+    due = hook.due_at(step)
+    return whenever if due is None else due

@@ -1,0 +1,472 @@
+"""`trainerd.Supervisor`: what `tf.compat.v1.train.Supervisor` is, saved at boundaries, durable, and paused by a signal.
+
+The names, the defaults and their meanings are those of TensorFlow's; its documentation of each holds here, but for
+what the class says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainerd.loop.schedule import Schedule
+from trainerd.managed.defaults import USE_DEFAULT, or_default
+from trainerd.managed.failures import is_failure
+from trainerd.managed.host import Host
+from trainerd.managed.run import IDLE_SECS
+from trainerd.programs.supervisor.looper_thread import Looper
+from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
+from trainerd.sessions.tf1.events import SessionLog
+from trainerd.sessions.tf1.program import GraphProgram
+from trainerd.sessions.tf2.program import StepProgram
+
+tf1 = tf.compat.v1
+
+# What a run of a step raises where its queues are closed, as at a pause: the end of the loop, and no failure.
+_OF_QUEUES = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
+
+
+class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in name alone: `isinstance` is asked for
+    """Signals, checkpoints and summaries for a program that trains a TensorFlow 1 graph, or TensorFlow 2 functions.
+
+    As with `tf.compat.v1.train.Supervisor`, but:
+
+    - checkpoints and summaries are made between two steps of the thread that made the session, so each is of one step;
+    they are written in the background, and a checkpoint is durable before it is named;
+    - SIGTERM, SIGINT, and a file `pause` in `logdir` make `should_stop()` true; SIGUSR1 and a file `save` save;
+    - when it stops it saves, unless `save_model_secs` is 0 and it was not asked to pause;
+    - one process at a time trains in a `logdir`.
+
+    One class, since TensorFlow's is one, and programs use all of its names.
+
+    Args:
+      graph: the graph; it is finalized here. Defaults to the default graph.
+      ready_op, ready_for_local_init_op: name what is not initialized. None: not checked.
+      is_chief: whether this process initializes, saves and writes summaries.
+      init_op, init_feed_dict: initialize the model if there is no checkpoint. None: no such op.
+      local_init_op: initializes what is not saved.
+      logdir: where checkpoints and event files go. None: neither is written.
+      summary_op: what the summary service fetches. None: no such service.
+      saver: what is saved and restored, and how many checkpoints are kept. None: nothing is saved.
+      global_step: counts the steps. None: they are not counted.
+      save_summaries_secs: seconds between summaries. 0: none.
+      save_model_secs: seconds between checkpoints. 0: none.
+      recovery_wait_secs: seconds between checks of whether the chief has made the model ready.
+      stop_grace_secs: seconds that threads have to stop.
+      checkpoint_basename: the first part of the checkpoints' names.
+      session_manager: makes the session. Defaults to TensorFlow's own.
+      summary_writer: defaults to a FileWriter for `logdir`. None: no summaries.
+      init_fn: called with the session after `init_op`, if there is no checkpoint.
+      local_init_run_options: RunOptions for `local_init_op`.
+      checkpoint: a `tf.train.Checkpoint` of what is trained: then there is no graph, and the session runs TensorFlow 2
+        functions. `summary_op` is then a function that writes with `tf.summary`, and `global_step` an int64 variable
+        that the functions count themselves. Default: each run counts.
+      host: for the daemon, which holds the run directory already.
+
+    Raises:
+      RuntimeError: called where TensorFlow executes eagerly, with no graph.
+      ValueError: not the chief, and a variable has no device.
+    """
+
+    USE_DEFAULT = USE_DEFAULT
+
+    def __init__(
+        self,
+        graph: Any = None,
+        ready_op: Any = USE_DEFAULT,
+        ready_for_local_init_op: Any = USE_DEFAULT,
+        is_chief: bool = True,
+        init_op: Any = USE_DEFAULT,
+        init_feed_dict: Mapping[Any, Any] | None = None,
+        local_init_op: Any = USE_DEFAULT,
+        logdir: str | None = None,
+        summary_op: Any = USE_DEFAULT,
+        saver: Any = USE_DEFAULT,
+        global_step: Any = USE_DEFAULT,
+        save_summaries_secs: float = 120,
+        save_model_secs: float = 600,
+        recovery_wait_secs: float = 30,
+        stop_grace_secs: float = 120,
+        checkpoint_basename: str = CHECKPOINT_BASENAME,
+        session_manager: Any = None,
+        summary_writer: Any = USE_DEFAULT,
+        init_fn: Callable[[Any], Any] | None = None,
+        local_init_run_options: Any = None,
+        checkpoint: Any = None,
+        *,
+        host: Host | None = None,
+    ) -> None:
+        self._is_chief = is_chief
+        self._coord = tf1.train.Coordinator()
+        self._recovery_wait_secs = recovery_wait_secs
+        self._stop_grace_secs = stop_grace_secs
+        self._logdir = logdir if is_chief else None
+        self._save_summaries_secs = save_summaries_secs if is_chief else None
+        self._save_model_secs = save_model_secs if is_chief else None
+        of_graphs = {
+            "ready_op": ready_op,
+            "ready_for_local_init_op": ready_for_local_init_op,
+            "init_op": init_op,
+            "init_feed_dict": init_feed_dict,
+            "local_init_op": local_init_op,
+            "saver": saver,
+            "session_manager": session_manager,
+            "local_init_run_options": local_init_run_options,
+        }
+        of_both = {"is_chief": is_chief, "global_step": global_step, "summary_op": summary_op, "init_fn": init_fn}
+        self._program: GraphProgram | StepProgram
+        if checkpoint is not None:
+            others = {**of_graphs, "graph": graph, "summary_writer": summary_writer}
+            self._program = StepProgram(checkpoint, others=others, **of_both)
+        else:
+            self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **of_graphs, **of_both)
+        self._rundir = None
+        if self._logdir:
+            self._rundir = RunDirectory.of(self._logdir, checkpoint_basename)
+        self._summary_writer = None
+        if is_chief:
+            self._summary_writer = or_default(summary_writer, lambda: self._program.writer(self._logdir))
+        self._graph_added_to_summary = False
+        self._managed = self._program.managed(
+            self._rundir,
+            self._summary_writer,
+            stop=self._coord.request_stop,
+            should_stop=self._coord.should_stop,
+            saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
+            host=host,
+        )
+        self._managed.raise_requested = self._coord.raise_requested_exception
+        self._managed.saves_at_end = bool(self._save_model_secs)
+        self._error: BaseException | None = None
+
+    # ------------------------------------------------------------------ what it was made with
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process initializes, saves and writes summaries."""
+        return self._is_chief
+
+    @property
+    def session_manager(self) -> Any:
+        """The SessionManager that makes the session."""
+        return self._program.session_manager
+
+    @property
+    def coord(self) -> Any:
+        """The Coordinator of the threads."""
+        return self._coord
+
+    @property
+    def init_op(self) -> Any:
+        """The op that initializes the model, or None."""
+        return self._program.init_op
+
+    @property
+    def init_feed_dict(self) -> Any:
+        """What is fed to `init_op`."""
+        return self._program.init_feed_dict
+
+    @property
+    def ready_op(self) -> Any:
+        """The op that names what is not initialized, or None."""
+        return self._program.ready_op
+
+    @property
+    def ready_for_local_init_op(self) -> Any:
+        """The op that names what `local_init_op` still needs, or None."""
+        return self._program.ready_for_local_init_op
+
+    @property
+    def summary_writer(self) -> Any:
+        """The chief's FileWriter, or None."""
+        return self._summary_writer
+
+    @property
+    def summary_op(self) -> Any:
+        """What the summary service fetches, or None."""
+        return self._program.summary_op
+
+    @property
+    def save_summaries_secs(self) -> float | None:
+        """Seconds between summaries; None if this is not the chief."""
+        return self._save_summaries_secs
+
+    @property
+    def global_step(self) -> Any:
+        """What counts the steps, or None."""
+        return self._program.global_step
+
+    @property
+    def saver(self) -> Any:
+        """The Saver that says what is saved, or None."""
+        return self._program.saver
+
+    @property
+    def save_model_secs(self) -> float | None:
+        """Seconds between checkpoints; None if this is not the chief."""
+        return self._save_model_secs
+
+    @property
+    def save_path(self) -> str | None:
+        """What the checkpoints' paths begin with; None if nothing is saved."""
+        return None if self._rundir is None else self._rundir.save_path
+
+    # ------------------------------------------------------------------ a session's life, top to bottom
+
+    @contextlib.contextmanager
+    def managed_session(
+        self,
+        master: str = "",
+        config: Any = None,
+        start_standard_services: bool = True,
+        close_summary_writer: bool = True,
+    ) -> Iterator[Any]:
+        """A session that is restored or initialized and ready to run steps, for as long as the block runs.
+
+        What the block or a service raises is raised when the block ends, after everything was stopped and saved.
+        `tf.errors.OutOfRangeError` says that the input has ended, and is no error.
+
+        Args:
+          master: the TensorFlow master.
+          config: a ConfigProto for the session.
+          start_standard_services: whether checkpoints and summaries are made on their schedules.
+          close_summary_writer: whether the summary writer is closed at the end.
+        """
+        session = None
+        self._managed.is_within = True
+        try:
+            session = self.prepare_or_wait_for_session(
+                master, config=config, start_standard_services=start_standard_services
+            )
+            yield session
+        except Exception as error:
+            self._error = error
+            self.request_stop(error)
+            if self._managed.outcome is not None and not isinstance(error, _OF_QUEUES):
+                raise  # a Coordinator takes no error of a loop that it was told to end, as a pause has
+        except BaseException as error:  # an exit, or Ctrl-C: it is raised whatever the threads say
+            self._error = error
+            raise
+        finally:
+            if not self._managed.has_outlived:  # where Python is taken down, threads are waited for in vain
+                try:
+                    self.stop(close_summary_writer=close_summary_writer)
+                finally:
+                    self._managed.is_within = False
+                    if session is not None:
+                        with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
+                            session.close()
+
+    def prepare_or_wait_for_session(
+        self,
+        master: str = "",
+        config: Any = None,
+        wait_for_checkpoint: bool = False,
+        max_wait_secs: float = 7200,
+        start_standard_services: bool = True,
+    ) -> Any:
+        """Make a session, and restore or initialize the model in it; a process that is not the chief waits for the
+        chief.
+
+        Args:
+          master, config: see `managed_session`.
+          wait_for_checkpoint: whether to wait until there is a checkpoint.
+          max_wait_secs: for how long to wait.
+          start_standard_services: whether to start the services and the queue runners.
+
+        Raises:
+          DataError: there are checkpoints, and none verifies.
+          InUseError: another process trains in `logdir`.
+          Paused: a `SystemExit` with code 0: the program was asked to pause before, and begins another session.
+        """
+        if self._managed.is_active:  # a program may make a session again without having stopped
+            self._managed.wait()
+            self._managed.leave(None)
+        self._coord.clear_stop()
+        self._error = None
+        if self._summary_writer:
+            self._summary_writer.reopen()
+        with self._managed.begun():
+            prefix = None
+            if self._is_chief:
+                prefix = self._managed.find(
+                    wait_secs=max_wait_secs if wait_for_checkpoint else 0,
+                    poll_secs=self._recovery_wait_secs,
+                    waiting=self._coord.wait_for_stop,
+                )
+                if not self._program.restores:
+                    self._managed.name_found()
+            session = self._program.session(master, config, prefix, max_wait_secs)
+        self._managed.take(session)
+        self._program.begun(session)
+        if self._is_chief:
+            self._write_graph()
+            if start_standard_services:
+                tf1.logging.info("Starting standard services.")
+                self.start_standard_services(session)
+        if start_standard_services:
+            tf1.logging.info("Starting queue runners.")
+            self.start_queue_runners(session)
+        return session
+
+    def start_standard_services(self, sess: Any) -> list[Any] | None:
+        """Make checkpoints and summaries on their schedules from now on.
+
+        Returns:
+          The threads that run them: none, they are run between two steps. None if there is no `logdir`.
+
+        Raises:
+          RuntimeError: this is not the chief.
+        """
+        if not self._is_chief:
+            raise RuntimeError(
+                "Only chief supervisor can start standard services. Because only chief supervisors can write events."
+            )
+        if self._rundir is None:
+            tf1.logging.warning("Standard services need a 'logdir' passed to the SessionManager")
+            return None
+        if not self._managed.is_active:  # the program has made the session in a way of its own
+            with self._managed.begun():
+                self._program.require_restored(sess, self._managed.find())
+            self._managed.take(sess)
+        self._managed.start_services(self._save_model_secs or 0, 0)
+        if self._save_summaries_secs and (self._summary_writer or isinstance(self._program, StepProgram)):
+            schedule = Schedule(secs=self._save_summaries_secs)
+            has_queues = self._program.has_queues  # which are filled later: a summary of them must wait
+            if not has_queues:
+                with self._coord.stop_on_exception():  # as any service that fails: the loop ends, and `stop` raises it
+                    self._managed.summarize()
+            self._managed.add_service("summaries", self._managed.summarize, schedule, at_next_step=has_queues)
+            if self._program.global_step is not None:
+                for _ in range(2):  # the first point of the curve is that of no step, at once
+                    self._managed.count_steps()
+                self._managed.add_service("steps", self._managed.count_steps, schedule)
+        return []
+
+    def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
+        """Start the threads of queue runners. Default: the graph's."""
+        if queue_runners is None:
+            queue_runners = self._program.queue_runners
+        threads: list[Any] = []
+        for runner in queue_runners:
+            threads.extend(runner.create_threads(sess, coord=self._coord, daemon=True, start=True))
+        return threads
+
+    def loop(
+        self,
+        timer_interval_secs: float | None,
+        target: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function every so many seconds, between two steps, until the supervisor stops.
+
+        Args:
+          timer_interval_secs: seconds between two calls; None for as often as possible.
+          target, args, kwargs: what to call.
+
+        Returns:
+          The thread that keeps the time.
+        """
+        looper = Looper(self._coord, timer_interval_secs, self._managed.boundary, target, args, kwargs)
+        looper.start()
+        return looper
+
+    def stop(
+        self,
+        threads: Sequence[Any] | None = None,
+        close_summary_writer: bool = True,
+        ignore_live_threads: bool = False,
+    ) -> None:
+        """Save, and stop the services and the threads. The session is not closed.
+
+        Args:
+          threads: further threads to wait for.
+          close_summary_writer: whether to close the summary writer.
+          ignore_live_threads: whether threads that do not stop in `stop_grace_secs` are no error.
+
+        Raises:
+          Exception: what a service or a thread raised first.
+        """
+        self._coord.request_stop()
+        error = self._error if is_failure(self._error) else self._managed.requested_error() or self._error
+        try:
+            try:
+                self._managed.save(error)
+            finally:
+                self._coord.join(
+                    threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads
+                )
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._managed.leave(error)
+            if close_summary_writer and self._summary_writer:
+                self._summary_writer.add_session_log(SessionLog(status=SessionLog.STOP))
+                self._summary_writer.close()
+                self._graph_added_to_summary = False
+
+    # ------------------------------------------------------------------ what a program asks for
+
+    def request_stop(self, ex: Any = None) -> None:
+        """Ask all threads to stop; see `tf.compat.v1.train.Coordinator.request_stop`."""
+        if isinstance(ex, BaseException):  # TensorFlow's takes it from an `except` clause alone, and not as it is
+            ex = (type(ex), ex, ex.__traceback__)
+        self._coord.request_stop(ex=ex)
+
+    def should_stop(self) -> bool:
+        """Whether the loop should end: it was asked to, a service failed, or the run is to be paused."""
+        self._managed.look()
+        return bool(self._coord.should_stop())
+
+    def stop_on_exception(self) -> Any:
+        """A context that asks to stop if its block raises; see `tf.compat.v1.train.Coordinator`."""
+        return self._coord.stop_on_exception()
+
+    def wait_for_stop(self) -> None:
+        """Wait until a stop is requested. Meanwhile due services run."""
+        while not self.should_stop():
+            self._coord.wait_for_stop(IDLE_SECS)
+
+    def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
+        """Write a Summary to the event file.
+
+        Args:
+          sess: the session.
+          summary: a Summary, or a serialized one; of functions, scalars by their names.
+          global_step: the step of the summary. Default: the present one.
+
+        Raises:
+          RuntimeError: there is no summary writer.
+        """
+        self._program.summarized(sess, summary, global_step)
+
+    # ------------------------------------------------------------------ its own
+
+    def _write_graph(self) -> None:
+        """Write `graph.pbtxt`, and the graph for TensorBoard."""
+        if self._logdir:
+            self._program.write_graph(self._logdir)
+        if self._summary_writer and not self._graph_added_to_summary:
+            self._program.show_graph(self._summary_writer)
+            self._graph_added_to_summary = True
+
+
+# TensorFlow's names of before 2016, which its class still has.
+for _name, _old in {
+    "loop": "Loop",
+    "prepare_or_wait_for_session": "PrepareSession",
+    "request_stop": "RequestStop",
+    "should_stop": "ShouldStop",
+    "start_queue_runners": "StartQueueRunners",
+    "start_standard_services": "StartStandardServices",
+    "stop": "Stop",
+    "stop_on_exception": "StopOnException",
+    "summary_computed": "SummaryComputed",
+    "wait_for_stop": "WaitForStop",
+}.items():
+    setattr(Supervisor, _old, getattr(Supervisor, _name))
