@@ -66,7 +66,7 @@ def make(name: str, kind: str) -> None:
         step = max(rundir.steps())
         assert manifest.read(rundir.manifest(step)).reason == "pause" and step % STEPS_AN_EPOCH
         kept = RUNS / name / kind
-        shutil.copytree(rundir.path, kept, ignore=shutil.ignore_patterns("events.*", "*.log", "lock"))
+        shutil.copytree(rundir.path, kept, ignore=shutil.ignore_patterns("events.out.*", "*.log", "lock"))
         subprocess.run(command(kind, step + FURTHER), cwd=folder, check=True)
         ends = {"end": step + FURTHER, "variables": digests(rundir)}
         (kept / "ends.json").write_text(json.dumps(ends, indent=1) + "\n", encoding="utf-8")

@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 from tests.old_runs.make import RUNS, command, digests, prepare
+from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.run_events import Kind
 
-# Of each kind of job one is tried in `make test`; loops of one's own are resumed by the same code as jobs.
-LOOPS = ("fit", "function_loop", "graph_loop")
+# `make test` tries the jobs of the newest version; loops of one's own are resumed by the same code as jobs.
+QUICK = [Path("0.2", kind) for kind in ("function", "graph", "keras_model")]
 
 
 def kept_runs() -> list[Any]:
     """Each kept run directory."""
-    marks = {path: pytest.mark.long if path.name in LOOPS else () for path in sorted(RUNS.glob("*/*"))}
+    marks = {path: () if path.relative_to(RUNS) in QUICK else pytest.mark.long for path in sorted(RUNS.glob("*/*"))}
     return [pytest.param(path, id="-".join(path.parts[-2:]), marks=mark) for path, mark in marks.items()]
 
 
@@ -33,3 +35,5 @@ def test_an_old_run_goes_on(tmp_path: Path, kept: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"restored step {step} (pause)" in done.stderr
     assert max(rundir.steps()) >= ends["end"] and digests(rundir) == ends["variables"]
+    if (kept / "events.jsonl").exists():
+        assert [each.kind for each in run_events.read(rundir)][:2] == [Kind.START, Kind.PAUSE]
