@@ -13,7 +13,7 @@ import pytest
 from tests.old_runs.make import RUNS, command, digests, prepare
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 
 # `make test` tries the jobs of the newest version; loops of one's own are resumed by the same code as jobs.
 QUICK = [Path("0.2", kind) for kind in ("function", "graph", "keras_model")]
@@ -36,4 +36,4 @@ def test_an_old_run_goes_on(tmp_path: Path, kept: Path) -> None:
     assert f"restored step {step} (pause)" in done.stderr
     assert max(rundir.steps()) >= ends["end"] and digests(rundir) == ends["variables"]
     if (kept / "events.jsonl").exists():
-        assert [each.kind for each in run_events.read(rundir)][:2] == [Kind.START, Kind.PAUSE]
+        assert [each.kind for each in run_events.read(rundir)][:2] == [EventKind.START, EventKind.PAUSE]

@@ -13,7 +13,7 @@ from tests.process.conftest import Start, write_config
 from tests.unit.test_doctor import look_of
 from trainerd.config import parse as configs
 from trainerd.doctor.facts import gather
-from trainerd.doctor.finding import Kind
+from trainerd.doctor.finding import FindingKind
 from trainerd.doctor.upgrade import rehearsal
 from trainerd.doctor.upgrade.python import Python
 from trainerd.doctor.upgrade.rehearsal import rehearse
@@ -54,10 +54,14 @@ def test_an_upgrade_is_rehearsed(start: Start, project: Path, tmp_path: Path, mo
     facts = gather(configs.load(config), trainer.rundir)
     found = {how: rehearse(facts, python_of(tmp_path / f"a {how}", how)) for how in ("same", "near", "fails")}
     [same], [near], [fails] = map(list, found.values())
-    assert same.kind is Kind.OK and same.said.startswith("20 steps from step 30 on with") and "bit for bit" in same.said
-    assert near.kind is Kind.WARNING and near.said.startswith("close: 20 steps from step 30")
+    assert (
+        same.kind is FindingKind.OK
+        and same.said.startswith("20 steps from step 30 on with")
+        and "bit for bit" in same.said
+    )
+    assert near.kind is FindingKind.WARNING and near.said.startswith("close: 20 steps from step 30")
     assert "two trials with this Python are the same, bit for bit" in near.said
-    assert fails.kind is Kind.PROBLEM and fails.said.startswith("impossible with")
+    assert fails.kind is FindingKind.PROBLEM and fails.said.startswith("impossible with")
     assert fails.said.endswith("the new version has no such thing")
     assert look_of(project / "run") == before
 

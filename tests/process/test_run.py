@@ -258,7 +258,7 @@ def test_the_steps_that_are_trained_again_are_those_of_the_kills(start: Start, p
         assert left.goodput.steps_again == expected
         known, resumed = max(known, left.step), left.last_checkpoint.step if left.last_checkpoint else 0
     assert expected > 0 and resumed > 0
-    resumes = [event for event in run_events.read(run.rundir) if event.kind is run_events.Kind.RESUME]
+    resumes = [event for event in run_events.read(run.rundir) if event.kind is run_events.EventKind.RESUME]
     assert resumes and all("to train again: " in event.said for event in resumes)
 
 

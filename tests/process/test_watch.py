@@ -22,7 +22,7 @@ from tests.process.watchers import SECRET, Endpoint, Watch, Watcher, write_setti
 from tests.unit.test_story import add as write_curve
 from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Kind, add
+from trainerd.rundir.run_events import EventKind, add
 from trainerd.watch.delivery import senders
 from trainerd.watch.delivery.channel import identity
 from trainerd.watch.delivery.notes import Notes
@@ -132,7 +132,7 @@ def test_each_event_is_told_once_in_order_though_watcher_and_endpoint_fail(
     time.sleep(1.0)
     endpoint.is_down = True
     for number in range(24):
-        add(rundir, Kind.PAUSE, step=number)
+        add(rundir, EventKind.PAUSE, step=number)
         expected.append(f"digits: paused at step {number}")
         if number == 2:
             output = watcher.output
@@ -157,7 +157,7 @@ def test_an_endpoint_that_hangs_delays_no_other(
     rundir = run_in(tmp_path / "digits")
     wait_for(lambda: is_watching(state_home), "the watcher")
     for step in range(3):
-        add(rundir, Kind.PAUSE, step=step)
+        add(rundir, EventKind.PAUSE, step=step)
         wait_for(lambda step=step: other.titles[step:] == [f"digits: paused at step {step}"], "the other")  # type: ignore[misc]
     assert not endpoint.heard
     wait_for(lambda: bool(other.beats), "a heartbeat")

@@ -14,7 +14,7 @@ from tests.systemd.conftest import NewService
 from tests.systemd.machine import wait_for
 from tests.systemd.service import Service
 from trainerd.rundir import run_events
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase
 
 SOON = "100ms"
@@ -78,7 +78,7 @@ def test_a_hung_step_is_aborted_and_started_again(service: NewService) -> None:
     assert "Watchdog timeout" in text
     assert "jobs.py" in text, "the journal must say where it hung"
     kinds = [event.kind for event in run_events.read(one.rundir)]
-    assert kinds[kinds.index(Kind.HANG) + 1] is Kind.KILL
+    assert kinds[kinds.index(EventKind.HANG) + 1] is EventKind.KILL
 
 
 def test_what_is_slow_is_not_taken_for_hung(service: NewService) -> None:

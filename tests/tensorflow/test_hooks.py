@@ -97,13 +97,13 @@ def test_one_that_wants_every_nth_leaves_the_loop_in_the_graph_between() -> None
     count, chunks = Count(), []
     often = Notes("n", seen, lambda step: (step // 100 + 1) * 100)
     with monitored(count, hooks=[often]) as session:
-        ran = session._session.step_guard.ran
+        ran = session._session.session_link.ran
 
         def noted(steps: Any) -> None:
             chunks.append(len(steps.rows))
             ran(steps)
 
-        session._session.step_guard.ran = noted
+        session._session.session_link.ran = noted
         session.run(count.step, steps=350)
     assert [note for note in seen if "after" in note] == ["n after 100", "n after 200", "n after 300"]
     assert chunks == [100, 100, 100, 50]

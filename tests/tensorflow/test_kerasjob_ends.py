@@ -28,7 +28,7 @@ from tests.tensorflow.models import (
     train,
     unknown,
 )
-from trainerd.config.metric_goals import Target
+from trainerd.config.metric_goals import MetricTarget
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.loop.flag import Flag, Request
 from trainerd.proof.check import EPOCH_STEPS, rehearse
@@ -465,7 +465,7 @@ def test_callbacks_get_a_number_of_epochs_where_the_job_has_none(max_steps: int 
 def test_a_rehearsal_goes_past_the_end_of_an_epoch_with_a_validation() -> None:
     marks = Marks()
     job = trainerd.KerasJob(a_model(), shuffled(), (X, Y), callbacks=[marks], validation_freq=3)
-    lines = list(rehearse(KerasJobSession(job, trial_steps=EPOCH_STEPS), Target.parse("val_mae <= 0.1")))
+    lines = list(rehearse(KerasJobSession(job, trial_steps=EPOCH_STEPS), MetricTarget.parse("val_mae <= 0.1")))
     assert any("val_mae" in line for line in lines)
     called = [each.partition(" [")[0] for each in marks.seen]
     assert called[:6] == ["train", "epoch 0", "test", "test", "epoch end 0", "epoch 1"] and marks.params["steps"] == 6

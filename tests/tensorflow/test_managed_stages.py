@@ -10,17 +10,17 @@ import tensorflow as tf
 
 from trainerd.checkpoints import catalogue
 from trainerd.loop.flag import Request
-from trainerd.managed.run import TRANSITIONS, Stage
+from trainerd.managed.run import TRANSITIONS, RunStage
 from trainerd.managed.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.run import FunctionRun
-from trainerd.sessions.tf2.session import FunctionStepGuard
+from trainerd.sessions.tf2.session import FunctionSessionLink
 
 
 class Session:
-    step_guard: FunctionStepGuard
+    session_link: FunctionSessionLink
 
 
 class Walk:
@@ -33,7 +33,7 @@ class Walk:
         self.run = FunctionRun(self.rundir, self.model, KeepSettings(), stop=lambda error: None, should_stop=bool)
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> RunStage:
         return self.run._stages.now
 
     def begin(self) -> None:
@@ -48,26 +48,29 @@ class Walk:
         self.steps.assign_add(1)
         self.model.runs += 1
 
-    def to(self, stage: Stage) -> None:
+    def to(self, stage: RunStage) -> None:
         """From the beginning to a stage."""
         for reach in {
-            Stage.IDLE: [],
-            Stage.BEGUN: [self.begin],
-            Stage.TRAINING: [self.begin, self.take, self.train],
-            Stage.BETWEEN: [self.begin, self.take, self.train, self.run.part],
+            RunStage.IDLE: [],
+            RunStage.BEGUN: [self.begin],
+            RunStage.TRAINING: [self.begin, self.take, self.train],
+            RunStage.BETWEEN: [self.begin, self.take, self.train, self.run.part],
         }[stage]:
             reach()
         assert self.stage is stage
 
 
-WAYS: dict[tuple[Stage, Stage], list[Callable[[Walk], None]]] = {
-    (Stage.IDLE, Stage.BEGUN): [Walk.begin],
-    (Stage.BEGUN, Stage.TRAINING): [Walk.take],
-    (Stage.BEGUN, Stage.IDLE): [lambda walk: walk.run.leave(None)],
-    (Stage.TRAINING, Stage.BETWEEN): [lambda walk: walk.run.part(), lambda walk: walk.run.step_guard.close(None)],
-    (Stage.TRAINING, Stage.IDLE): [lambda walk: walk.run.leave(None)],
-    (Stage.BETWEEN, Stage.TRAINING): [Walk.take],
-    (Stage.BETWEEN, Stage.IDLE): [lambda walk: walk.run.leave(None)],
+WAYS: dict[tuple[RunStage, RunStage], list[Callable[[Walk], None]]] = {
+    (RunStage.IDLE, RunStage.BEGUN): [Walk.begin],
+    (RunStage.BEGUN, RunStage.TRAINING): [Walk.take],
+    (RunStage.BEGUN, RunStage.IDLE): [lambda walk: walk.run.leave(None)],
+    (RunStage.TRAINING, RunStage.BETWEEN): [
+        lambda walk: walk.run.part(),
+        lambda walk: walk.run.session_link.close(None),
+    ],
+    (RunStage.TRAINING, RunStage.IDLE): [lambda walk: walk.run.leave(None)],
+    (RunStage.BETWEEN, RunStage.TRAINING): [Walk.take],
+    (RunStage.BETWEEN, RunStage.IDLE): [lambda walk: walk.run.leave(None)],
 }
 
 
@@ -76,40 +79,40 @@ def test_every_change_of_the_table_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "number"), [(*each, n) for each in WAYS for n in range(len(WAYS[each]))])
-def test_a_change_of_the_table(tmp_path: Path, before: Stage, after: Stage, number: int) -> None:
+def test_a_change_of_the_table(tmp_path: Path, before: RunStage, after: RunStage, number: int) -> None:
     walk = Walk(tmp_path)
     walk.to(before)
     WAYS[before, after][number](walk)
     assert walk.stage is after
-    if after is not Stage.IDLE:
+    if after is not RunStage.IDLE:
         walk.run.leave(None)
     walk.to(before)  # the run directory and the signals were given back
     walk.run.leave(None)
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_a_step_is_saved_while_a_session_trains_and_in_no_other_stage(tmp_path: Path, stage: Stage) -> None:
+@pytest.mark.parametrize("stage", RunStage)
+def test_a_step_is_saved_while_a_session_trains_and_in_no_other_stage(tmp_path: Path, stage: RunStage) -> None:
     walk = Walk(tmp_path)
     walk.to(stage)
     walk.run.save(None)
-    assert catalogue.resume_order(walk.rundir) == ([1] if stage is Stage.TRAINING else [])
+    assert catalogue.resume_order(walk.rundir) == ([1] if stage is RunStage.TRAINING else [])
     walk.run.leave(None)
 
 
-@pytest.mark.parametrize("stage", [Stage.BEGUN, Stage.TRAINING, Stage.BETWEEN])
-def test_a_pause_is_heard_in_every_stage_and_a_save_waits_for_a_session(tmp_path: Path, stage: Stage) -> None:
+@pytest.mark.parametrize("stage", [RunStage.BEGUN, RunStage.TRAINING, RunStage.BETWEEN])
+def test_a_pause_is_heard_in_every_stage_and_a_save_waits_for_a_session(tmp_path: Path, stage: RunStage) -> None:
     walk = Walk(tmp_path)
     walk.to(stage)
-    boundary = walk.run.step_guard.boundary
+    boundary = walk.run.session_link.boundary
     boundary.flag.raise_for(Request.SAVE)
     boundary.reached()
-    assert boundary.flag.wants(Request.SAVE) == (stage is not Stage.TRAINING)
+    assert boundary.flag.wants(Request.SAVE) == (stage is not RunStage.TRAINING)
     boundary.flag.raise_for(Request.PAUSE)
     boundary.reached()
     assert walk.run.outcome is not None and walk.run.outcome.phase is Phase.PAUSED
-    if stage is not Stage.TRAINING:
+    if stage is not RunStage.TRAINING:
         walk.take()
-        boundary = walk.run.step_guard.boundary
+        boundary = walk.run.session_link.boundary
         walk.train()
         boundary.reached()
     walk.run.wait()

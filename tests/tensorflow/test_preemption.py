@@ -87,7 +87,7 @@ def test_a_session_that_was_made_anew_is_saved_though_the_one_before_is_collecte
         for _ in range(6):
             session.run(found.train_op)
             gc.collect()
-            assert session._tf_sess().step_guard.callables is not None
+            assert session._tf_sess().session_link.callables is not None
     assert saved(tmp_path) == [(2, "finish"), (0, "start")] and value(tmp_path) == 4.0
 
 

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from trainerd.loop.fake import FakeSession
-from trainerd.proof.plan import Interruption, Kind
+from trainerd.proof.plan import Interruption, InterruptionKind
 from trainerd.proof.trace import EVALUATION, INTERRUPTED, Trace, read, steps_marked
 from trainerd.proof.traced.session import TracedSession
 from trainerd.proof.traced.variables import Comparison, first_other_variable
@@ -93,7 +93,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("kills")
 @pytest.mark.parametrize("ends_at", [None, 7])
 def test_a_kill_comes_before_the_run_is_over(tmp_path: Path, ends_at: int | None) -> None:
-    due = Interruption(3, Kind.KILL, latest=10)
+    due = Interruption(3, InterruptionKind.KILL, latest=10)
     with contextlib.closing(Trace(tmp_path / "trace")) as trace:
         session = TracedSession(FakeSession(ends_at=ends_at), trace, due)
         assert session.run_until(10).last_step == 3
@@ -112,7 +112,7 @@ def test_a_kill_in_an_evaluation_comes_before_anybody_has_its_figures(tmp_path: 
         evaluated.append(step)
         return {"loss": 1.0}
 
-    due = Interruption(4, Kind.KILL, in_evaluation=True, latest=10)
+    due = Interruption(4, InterruptionKind.KILL, in_evaluation=True, latest=10)
     with contextlib.closing(Trace(tmp_path / "trace")) as trace:
         session = TracedSession(FakeSession(figures=figures), trace, due)
         session.run_until(2)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import trainerd
 from trainerd.checkpoints.snapshot import UnsoundError
-from trainerd.config.metric_goals import Best, Target
+from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.errors import ConfigError, DataError, EntryError, JobError
 from trainerd.loop.contract import Session
 from trainerd.loop.fake import FakeSession
@@ -129,10 +129,10 @@ def test_a_rehearsal_goes_through(make: Callable[[], Session]) -> None:
 def test_a_rehearsal_finds_a_target_that_is_never_reached() -> None:
     session = FakeSession(figures=lambda step: {"loss": 0.5})
     with pytest.raises(ConfigError, match=r"no metric 'val_los'.*Did you mean 'val_loss'"):
-        list(rehearse(session, Target.parse("val_los <= 1")))
+        list(rehearse(session, MetricTarget.parse("val_los <= 1")))
     with pytest.raises(ConfigError, match=r"checkpoint\.best: .* Did you mean 'val_loss'"):
         list(rehearse(session, best=Best.parse("min val_los")))
-    assert list(rehearse(session, Target.parse("val_loss <= 0.1"), Best.parse("min val_loss")))
+    assert list(rehearse(session, MetricTarget.parse("val_loss <= 0.1"), Best.parse("min val_loss")))
 
 
 # ---------------------------------------------------------------------- TensorFlow 2 functions

@@ -95,9 +95,9 @@ def test_a_step_is_run_in_any_case(tmp_path: Path, kind: str, steps: int | None)
             if len(found) == 1:
                 (tmp_path / "pause").touch()
                 flag = (
-                    session.step_guard.boundary.flag
+                    session.session_link.boundary.flag
                     if kind == "supervisor"
-                    else session._session.step_guard.boundary.flag
+                    else session._session.session_link.boundary.flag
                 )
                 while not flag.wants(Request.PAUSE):  # which is looked for four times a second
                     time.sleep(0.005)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainerd.config import parse, schema
-from trainerd.config.metric_goals import Best, Target
+from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.errors import ConfigError
 
 MINIMAL = 'entry = "job:job"\nlogdir = "runs/a"\n'
@@ -131,20 +131,20 @@ def test_a_config_is_frozen_and_every_key_is_described(tmp_path: Path) -> None:
     [("a >= 0.97", 0.97, True), ("a >= 0.97", 0.96, False), ("a<=1e-3", 0.001, True), ("a <= 1", float("nan"), False)],
 )
 def test_a_target(text: str, value: float, met: bool) -> None:
-    assert Target.parse(text).is_met_by({"a": value}) is met
-    assert not Target.parse(text).is_met_by({"b": 0.98})
+    assert MetricTarget.parse(text).is_met_by({"a": value}) is met
+    assert not MetricTarget.parse(text).is_met_by({"b": 0.98})
 
 
 @pytest.mark.parametrize("name", ["my metric", "val_top 5 (of ten)", "a/b.c-d", "Genauigkeit für %"])
 def test_a_goal_takes_any_name_of_a_metric(name: str) -> None:
-    assert Target.parse(f" {name}  >= 0.5 ").is_met_by({name: 0.5})
-    assert Target.parse(f"{name}<=0.5").metric == name == Best.parse(f"min  {name} ").metric
+    assert MetricTarget.parse(f" {name}  >= 0.5 ").is_met_by({name: 0.5})
+    assert MetricTarget.parse(f"{name}<=0.5").metric == name == Best.parse(f"min  {name} ").metric
 
 
 @pytest.mark.parametrize("text", ["", "a", "a > 1", "a >= ", ">= 1", "a >= b >= 1", "a == 1", "a >= 1 2", "a >= nan"])
 def test_what_is_not_a_target(text: str) -> None:
     with pytest.raises(ValueError):
-        Target.parse(text)
+        MetricTarget.parse(text)
 
 
 def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path: Path) -> None:

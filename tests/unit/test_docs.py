@@ -32,7 +32,7 @@ from trainerd.errors import every_class
 from trainerd.job.definition import GraphJob, Job, KerasJob
 from trainerd.loop.signals.handlers import HANDLED
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Answer, Evaluations, Failure, LastCheckpoint, Phase, State, WorkerState
+from trainerd.rundir.state import Answer, EvaluationSummary, Failure, LastCheckpoint, Phase, State, WorkerState
 from trainerd.watch import settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -234,7 +234,7 @@ def test_signals_are_those_that_are_handled() -> None:
     ("heading", "fields"),
     [
         ("state.json", list(State().to_json())),
-        ("evaluations", [f.name for f in dataclasses.fields(Evaluations)]),
+        ("evaluations", [f.name for f in dataclasses.fields(EvaluationSummary)]),
         ("last_checkpoint", [f.name for f in dataclasses.fields(LastCheckpoint)]),
         ("failure", [f.name for f in dataclasses.fields(Failure)]),
         ("workers", [f.name for f in dataclasses.fields(WorkerState)]),

@@ -37,8 +37,8 @@ from trainerd.doctor import (
     units,
     versions,
 )
-from trainerd.doctor.facts import Facts, Service
-from trainerd.doctor.finding import Finding, Kind, in_order, problem, warning, well
+from trainerd.doctor.facts import Facts, SystemdService
+from trainerd.doctor.finding import Finding, FindingKind, in_order, problem, warning, well
 from trainerd.doctor.fsync import Device
 from trainerd.doctor.memory import Limit
 from trainerd.doctor.mounts import Mount, holding
@@ -46,7 +46,7 @@ from trainerd.doctor.permissions import User
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Kind as Event
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import LastCheckpoint, Phase, State
 from trainerd.system import machine as machines
 from trainerd.system.machine import Machine
@@ -54,14 +54,14 @@ from trainerd.text import printable
 
 GIB = 1 << 30
 KEPT = CheckpointConfig(keep_last=5, minima=False)
-OURS, MINE = Service("trainerd", user=False), Service("trainerd", user=True)
+OURS, MINE = SystemdService("trainerd", user=False), SystemdService("trainerd", user=True)
 
 
-def only(findings: Iterable[Finding], kind: Kind) -> Finding:
+def only(findings: Iterable[Finding], kind: FindingKind) -> Finding:
     """The one finding there is. A fault has a cure, and a fault alone."""
     [found] = findings
     assert found.kind is kind, found
-    assert bool(found.cure) == (kind is not Kind.OK), found
+    assert bool(found.cure) == (kind is not FindingKind.OK), found
     return found
 
 
@@ -71,15 +71,15 @@ def only(findings: Iterable[Finding], kind: Kind) -> Finding:
 @pytest.mark.parametrize(
     ("free", "to_come", "kind", "said"),
     [
-        (GIB - 1, 4, Kind.PROBLEM, "not even the next checkpoint fits"),
-        (3 * GIB, 4, Kind.PROBLEM, "the disk is full after 3 more: 4 checkpoints of 1.0 GiB are to come"),
-        (4 * GIB, 4, Kind.OK, "4 checkpoints of 1.0 GiB are to come, and 4.0 GiB are free"),
-        (GIB, 1, Kind.OK, "1 checkpoint of 1.0 GiB is to come"),
+        (GIB - 1, 4, FindingKind.PROBLEM, "not even the next checkpoint fits"),
+        (3 * GIB, 4, FindingKind.PROBLEM, "the disk is full after 3 more: 4 checkpoints of 1.0 GiB are to come"),
+        (4 * GIB, 4, FindingKind.OK, "4 checkpoints of 1.0 GiB are to come, and 4.0 GiB are free"),
+        (GIB, 1, FindingKind.OK, "1 checkpoint of 1.0 GiB is to come"),
     ],
 )
-def test_disk_space(free: int, to_come: int, kind: Kind, said: str) -> None:
+def test_disk_space(free: int, to_come: int, kind: FindingKind, said: str) -> None:
     found = only([disk.space(free, GIB, to_come)], kind)
-    assert said in found.said and ("keep_last" in found.cure) == (kind is Kind.PROBLEM)
+    assert said in found.said and ("keep_last" in found.cure) == (kind is FindingKind.PROBLEM)
 
 
 @pytest.mark.parametrize(
@@ -98,16 +98,16 @@ def test_how_many_checkpoints_are_to_come(config: CheckpointConfig, there: int, 
 
 def test_checkpoints_that_are_kept_for_good_fill_a_disk() -> None:
     hourly = replace(KEPT, keep_every_hours=12.0)
-    found = only(disk.filling(hourly, 4 * GIB, GIB), Kind.WARNING)
+    found = only(disk.filling(hourly, 4 * GIB, GIB), FindingKind.WARNING)
     assert "full after 2 d 0 h of training" in found.said
     assert not list(disk.filling(hourly, 400 * GIB, GIB)) and not list(disk.filling(KEPT, 0, GIB))
 
 
 def test_inodes() -> None:
-    found = only([disk.inodes(29, 3, 5)], Kind.PROBLEM)
+    found = only([disk.inodes(29, 3, 5)], FindingKind.PROBLEM)
     assert "29 are free, and 5 checkpoints with 30 files are to come" in found.said and "df -i" in found.cure
-    only([disk.inodes(30, 3, 5)], Kind.OK)
-    assert "does not count" in only([disk.inodes(None, 3, 5)], Kind.OK).said
+    only([disk.inodes(30, 3, 5)], FindingKind.OK)
+    assert "does not count" in only([disk.inodes(None, 3, 5)], FindingKind.OK).said
 
 
 # ---------------------------------------------------------------------- file system
@@ -146,27 +146,27 @@ def mounted(kind: str, *options: str) -> Mount:
 @pytest.mark.parametrize(
     ("kind", "finding", "said", "cure"),
     [
-        ("ext4", Kind.OK, "ext4 at /data", ""),
-        ("btrfs", Kind.OK, "btrfs at /data", ""),
-        ("tmpfs", Kind.PROBLEM, "gone at the next reboot", "`logdir`"),
-        ("vfat", Kind.WARNING, "longer than 4.0 GiB; the largest of the newest checkpoint has 2.0 GiB", "ext4"),
-        ("exfat", Kind.WARNING, "no journal, no permissions and no links", "ext4"),
-        ("nfs4", Kind.WARNING, "that server's matter", "`sync` and not `async`"),
-        ("cifs", Kind.WARNING, "another machine's share", "NFS"),
-        ("fuse.sshfs", Kind.WARNING, "a program's", "local disk"),
-        ("overlay", Kind.WARNING, "goes with the container", "volume"),
-        ("9p", Kind.WARNING, "virtual machine's host", "local disk"),
-        ("virtiofs", Kind.WARNING, "virtual machine's host", "local disk"),
+        ("ext4", FindingKind.OK, "ext4 at /data", ""),
+        ("btrfs", FindingKind.OK, "btrfs at /data", ""),
+        ("tmpfs", FindingKind.PROBLEM, "gone at the next reboot", "`logdir`"),
+        ("vfat", FindingKind.WARNING, "longer than 4.0 GiB; the largest of the newest checkpoint has 2.0 GiB", "ext4"),
+        ("exfat", FindingKind.WARNING, "no journal, no permissions and no links", "ext4"),
+        ("nfs4", FindingKind.WARNING, "that server's matter", "`sync` and not `async`"),
+        ("cifs", FindingKind.WARNING, "another machine's share", "NFS"),
+        ("fuse.sshfs", FindingKind.WARNING, "a program's", "local disk"),
+        ("overlay", FindingKind.WARNING, "goes with the container", "volume"),
+        ("9p", FindingKind.WARNING, "virtual machine's host", "local disk"),
+        ("virtiofs", FindingKind.WARNING, "virtual machine's host", "local disk"),
     ],
 )
-def test_kinds_of_file_systems(kind: str, finding: Kind, said: str, cure: str) -> None:
+def test_kinds_of_file_systems(kind: str, finding: FindingKind, said: str, cure: str) -> None:
     found = only(filesystem.judge(mounted(kind), 2 * GIB), finding)
     assert said in found.said and cure in found.cure
 
 
 def test_a_file_system_that_is_read_only_is_a_problem() -> None:
     found = next(filesystem.judge(Mount(Path("/data"), "ext4", "/dev/sda1", frozenset(["ro"]), "8:1"), None))
-    assert found.kind is Kind.PROBLEM and "remount,rw /data" in found.cure
+    assert found.kind is FindingKind.PROBLEM and "remount,rw /data" in found.cure
 
 
 # ---------------------------------------------------------------------- fsync
@@ -175,16 +175,28 @@ def test_a_file_system_that_is_read_only_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("options", "device", "seconds", "kind", "said"),
     [
-        (["nobarrier"], Device(), 0.01, Kind.PROBLEM, "mounted with nobarrier"),
-        (["barrier=0"], Device(), None, Kind.PROBLEM, "mounted with barrier=0"),
-        (["data=writeback"], Device(), 0.01, Kind.WARNING, "data=writeback"),
-        ([], Device("write back", is_spinning=True), 0.00002, Kind.WARNING, "faster than a spinning disk can be"),
-        ([], Device("write back", is_spinning=True), 0.008, Kind.OK, "8 ms for a block, and the disk's cache is write"),
-        ([], Device("write through"), 0.00002, Kind.OK, "cannot be seen from here"),
-        ([], Device(), None, Kind.OK, "was not tried"),
+        (["nobarrier"], Device(), 0.01, FindingKind.PROBLEM, "mounted with nobarrier"),
+        (["barrier=0"], Device(), None, FindingKind.PROBLEM, "mounted with barrier=0"),
+        (["data=writeback"], Device(), 0.01, FindingKind.WARNING, "data=writeback"),
+        (
+            [],
+            Device("write back", is_spinning=True),
+            0.00002,
+            FindingKind.WARNING,
+            "faster than a spinning disk can be",
+        ),
+        (
+            [],
+            Device("write back", is_spinning=True),
+            0.008,
+            FindingKind.OK,
+            "8 ms for a block, and the disk's cache is write",
+        ),
+        ([], Device("write through"), 0.00002, FindingKind.OK, "cannot be seen from here"),
+        ([], Device(), None, FindingKind.OK, "was not tried"),
     ],
 )
-def test_fsync(options: list[str], device: Device, seconds: float | None, kind: Kind, said: str) -> None:
+def test_fsync(options: list[str], device: Device, seconds: float | None, kind: FindingKind, said: str) -> None:
     assert said in only(fsync.judge(mounted("ext4", *options), device, seconds), kind).said
 
 
@@ -229,11 +241,11 @@ def test_permissions_of_config_and_folder(open_rundir: RunDirectory) -> None:
     rundir, config = open_rundir, open_rundir.path.parent / "trainerd.toml"
     config.touch()
     config.chmod(0o600)
-    found = only(permissions.of_config(config, OTHER), Kind.PROBLEM)
+    found = only(permissions.of_config(config, OTHER), FindingKind.PROBLEM)
     assert f"uid 12345 cannot read {config}" in found.said and "chmod a+r" in found.cure
-    found = only(permissions.of_folder(rundir.path, OTHER), Kind.PROBLEM)
+    found = only(permissions.of_folder(rundir.path, OTHER), FindingKind.PROBLEM)
     assert f"cannot write {rundir.path}" in found.said and "chown -R 12345" in found.cure
-    found = only(permissions.of_folder(rundir.path / "new" / "run", OTHER), Kind.PROBLEM)
+    found = only(permissions.of_folder(rundir.path / "new" / "run", OTHER), FindingKind.PROBLEM)
     assert "cannot make" in found.said and f"{rundir.path} is closed" in found.said
     config.chmod(0o644)
     rundir.path.chmod(0o777)
@@ -245,19 +257,21 @@ def test_permissions_of_files(rundir: RunDirectory) -> None:
     for path, mode in ((rundir.state, 0o600), (rundir.log, 0o644), (rundir.events, 0o666)):
         path.touch()
         path.chmod(mode)
-    found = only(permissions.of_files(rundir.path, OTHER, [rundir.log, rundir.events]), Kind.PROBLEM)
+    found = only(permissions.of_files(rundir.path, OTHER, [rundir.log, rundir.events]), FindingKind.PROBLEM)
     assert "cannot read or write state.json, trainerd.log in" in found.said
     rundir.state.unlink()
     rundir.log.unlink()
     (rundir.path / "checkpoint").symlink_to("/etc/passwd")
-    assert "links, which are not followed" in only(permissions.of_files(rundir.path, OTHER, []), Kind.WARNING).said
+    assert (
+        "links, which are not followed" in only(permissions.of_files(rundir.path, OTHER, []), FindingKind.WARNING).said
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
 def test_a_file_of_another_user_in_a_closed_folder_is_told(rundir: RunDirectory) -> None:
     rundir.state.touch()
     os.chown(rundir.state, 4321, 4321)
-    found = only(permissions.of_files(rundir.path, User(0, frozenset([0])), []), Kind.PROBLEM)
+    found = only(permissions.of_files(rundir.path, User(0, frozenset([0])), []), FindingKind.PROBLEM)
     assert f"of another user than the folder: state.json in {rundir.path}" in found.said
 
 
@@ -274,7 +288,7 @@ def test_the_user_that_trains() -> None:
     root = permissions.trains_as(None, {"DynamicUser": "no", "User": "root"})
     assert root is not None and root.uid == 0
     nobody = permissions.look(Facts(Config(entry="a:b", logdir="r"), RunDirectory(Path("/r"))), {"User": "no-such"})
-    assert "there is no user no-such" in only(nobody, Kind.PROBLEM).said
+    assert "there is no user no-such" in only(nobody, FindingKind.PROBLEM).said
 
 
 # ---------------------------------------------------------------------- clock
@@ -285,17 +299,25 @@ NOW = 1_800_000_000.0
 @pytest.mark.parametrize(
     ("now", "noted", "is_synchronized", "kind", "said"),
     [
-        (NOW, {"state.json": NOW + 7200, "run-events.jsonl": NOW}, True, Kind.WARNING, "json was written 2 h 00 min"),
-        (NOW, {"state.json": math.inf}, True, Kind.WARNING, "in the future"),
-        (NOW, {"state.json": math.nan}, True, Kind.OK, "synchronized"),
-        (1e9, {}, True, Kind.PROBLEM, "it says 2001"),
-        (NOW, {"state.json": NOW}, False, Kind.WARNING, "not synchronized"),
-        (NOW, {"state.json": NOW + 1}, None, Kind.OK, "cannot be seen"),
+        (
+            NOW,
+            {"state.json": NOW + 7200, "run-events.jsonl": NOW},
+            True,
+            FindingKind.WARNING,
+            "json was written 2 h 00 min",
+        ),
+        (NOW, {"state.json": math.inf}, True, FindingKind.WARNING, "in the future"),
+        (NOW, {"state.json": math.nan}, True, FindingKind.OK, "synchronized"),
+        (1e9, {}, True, FindingKind.PROBLEM, "it says 2001"),
+        (NOW, {"state.json": NOW}, False, FindingKind.WARNING, "not synchronized"),
+        (NOW, {"state.json": NOW + 1}, None, FindingKind.OK, "cannot be seen"),
     ],
 )
-def test_clock(now: float, noted: Mapping[str, float], is_synchronized: bool | None, kind: Kind, said: str) -> None:
+def test_clock(
+    now: float, noted: Mapping[str, float], is_synchronized: bool | None, kind: FindingKind, said: str
+) -> None:
     found = only(clock.judge(now, noted, is_synchronized), kind)
-    assert said in found.said and ("timedatectl" in found.cure) == (kind is not Kind.OK)
+    assert said in found.said and ("timedatectl" in found.cure) == (kind is not FindingKind.OK)
 
 
 # ---------------------------------------------------------------------- units
@@ -312,32 +334,32 @@ def test_time_spans_of_systemd(text: str, seconds: float | None) -> None:
 
 
 def test_a_watchdog_shorter_than_a_step() -> None:
-    found = only(units.watchdog(OURS, SHOWN, 400.0), Kind.PROBLEM)
+    found = only(units.watchdog(OURS, SHOWN, 400.0), FindingKind.PROBLEM)
     assert "a step takes 6 min, and WatchdogSec= of trainerd is 5 min" in found.said
     assert "`systemctl edit trainerd`" in found.cure and "WatchdogSec=27min" in found.cure
-    only(units.watchdog(OURS, SHOWN, 200.0), Kind.WARNING)
+    only(units.watchdog(OURS, SHOWN, 200.0), FindingKind.WARNING)
     assert not [*units.watchdog(OURS, SHOWN, 100.0), *units.watchdog(OURS, SHOWN, None), *units.watchdog(OURS, {}, 9e9)]
 
 
 def test_a_stop_timeout_shorter_than_the_save() -> None:
-    found = only(units.stopping(MINE, SHOWN, 1.0, 400.0), Kind.WARNING)
+    found = only(units.stopping(MINE, SHOWN, 1.0, 400.0), FindingKind.WARNING)
     assert "a save of 6 min, and TimeoutStopSec= of trainerd is 6 min" in found.said
     assert "`systemctl --user edit trainerd`" in found.cure and "TimeoutStopSec=13min" in found.cure
     deaf = {**SHOWN, "NotifyAccess": "none"}
-    assert "killed before" in only(units.stopping(OURS, deaf, 1.0, 400.0), Kind.PROBLEM).said
-    assert "killed before" in only(units.stopping(OURS, SHOWN, 400.0, None), Kind.PROBLEM).said
+    assert "killed before" in only(units.stopping(OURS, deaf, 1.0, 400.0), FindingKind.PROBLEM).said
+    assert "killed before" in only(units.stopping(OURS, SHOWN, 400.0, None), FindingKind.PROBLEM).said
     assert not [*units.stopping(OURS, SHOWN, 10.0, 20.0), *units.stopping(OURS, {}, 10.0, 9e9)]
 
 
 def test_a_user_unit_without_lingering(tmp_path: Path) -> None:
-    found = only(units.lingering(MINE, "me", tmp_path), Kind.PROBLEM)
+    found = only(units.lingering(MINE, "me", tmp_path), FindingKind.PROBLEM)
     assert "stopped when me logs out" in found.said and found.cure == "`loginctl enable-linger me`."
     (tmp_path / "me").touch()
     assert not list(units.lingering(MINE, "me", tmp_path))
 
 
 def test_a_unit_that_is_not_enabled() -> None:
-    found = only(units.booting(MINE, {"UnitFileState": "disabled"}), Kind.WARNING)
+    found = only(units.booting(MINE, {"UnitFileState": "disabled"}), FindingKind.WARNING)
     assert found.cure == "`systemctl --user enable trainerd`."
     assert not list(units.booting(OURS, {"UnitFileState": "enabled"}))
 
@@ -346,14 +368,14 @@ def test_a_unit_that_is_not_enabled() -> None:
     ("cgroup", "service"),
     [
         ("0::/system.slice/trainerd.service\n", OURS),
-        ("0::/system.slice/system-trainerd.slice/trainerd@a.service/x\n", Service("trainerd@a", user=False)),
+        ("0::/system.slice/system-trainerd.slice/trainerd@a.service/x\n", SystemdService("trainerd@a", user=False)),
         ("1:name=systemd:/user.slice/user-1.slice/user@1.service/app.slice/trainerd.service\n", MINE),
         ("0::/user.slice/user-1.slice/user@1.service/app.slice/vte-spawn.scope\n", None),
         ("0::/user.slice/user-1.slice/session-3.scope\n", None),
         ("0::/\n", None),
     ],
 )
-def test_the_unit_of_a_process_is_that_of_its_control_group(cgroup: str, service: Service | None) -> None:
+def test_the_unit_of_a_process_is_that_of_its_control_group(cgroup: str, service: SystemdService | None) -> None:
     assert systemd.service_in(cgroup) == service
 
 
@@ -374,7 +396,7 @@ def test_the_unit_of_a_config_is_found_in_what_install_writes(tmp_path: Path, mo
     command = f"/opt/trainerd run --config {machine.configs}/%i.toml"
     text = unit_files.render(install_plan.read_template("trainerd@.service"), command)
     (machine.units / "trainerd@.service").write_text(text)
-    assert service_of(machine.configs / "a.toml") == Service("trainerd@a", user=False)
+    assert service_of(machine.configs / "a.toml") == SystemdService("trainerd@a", user=False)
     assert service_of(machine.configs / "deeper" / "a.toml") is None
 
 
@@ -383,12 +405,12 @@ def test_the_unit_of_a_config_is_found_in_what_install_writes(tmp_path: Path, mo
 
 def test_memory() -> None:
     limits = [Limit(64 * GIB, "the machine has", "use another"), Limit(4 * GIB, "MemoryMax= of trainerd is", "edit it")]
-    found = only([memory.judge(3 * GIB, 2 * GIB, limits)], Kind.PROBLEM)
+    found = only([memory.judge(3 * GIB, 2 * GIB, limits)], FindingKind.PROBLEM)
     assert "3.0 GiB and a snapshot of 2.0 GiB are needed, and MemoryMax= of trainerd is 4.0 GiB" in found.said
     assert found.cure.startswith("edit it")
-    only([memory.judge(3 * GIB, GIB - GIB // 4, limits)], Kind.WARNING)
-    only([memory.judge(2 * GIB, GIB, limits)], Kind.OK)
-    only([memory.judge(None, GIB, limits)], Kind.OK)
+    only([memory.judge(3 * GIB, GIB - GIB // 4, limits)], FindingKind.WARNING)
+    only([memory.judge(2 * GIB, GIB, limits)], FindingKind.OK)
+    only([memory.judge(None, GIB, limits)], FindingKind.OK)
 
 
 def test_the_smallest_limit_of_a_control_group_and_those_above_it_counts(tmp_path: Path) -> None:
@@ -413,29 +435,32 @@ INSTALLED = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainerd": "0.1.0", "py
 
 def test_versions() -> None:
     saved = {f"software.{name}": version for name, version in INSTALLED.items()}
-    assert "those of the newest checkpoint" in only(versions.judge(saved, INSTALLED), Kind.OK).said
-    assert "newest" not in only(versions.judge({}, INSTALLED), Kind.OK).said
+    assert "those of the newest checkpoint" in only(versions.judge(saved, INSTALLED), FindingKind.OK).said
+    assert "newest" not in only(versions.judge({}, INSTALLED), FindingKind.OK).said
     found = only(
-        versions.judge(saved | {"software.tensorflow": "2.20.0", "software.python": "3.11.7"}, INSTALLED), Kind.WARNING
+        versions.judge(saved | {"software.tensorflow": "2.20.0", "software.python": "3.11.7"}, INSTALLED),
+        FindingKind.WARNING,
     )
     assert "tensorflow 2.20.0, and 2.21.0 here, python 3.11.7, and 3.12.1 here" in found.said
     assert "--python" in found.cure and "`pip install tensorflow==2.20.0`" in found.cure
-    only(versions.judge(saved, {"python": "3.12.1"}), Kind.PROBLEM)
+    only(versions.judge(saved, {"python": "3.12.1"}), FindingKind.PROBLEM)
     assert installed().keys() >= INSTALLED.keys()
 
 
 @pytest.mark.parametrize(
     ("gpus", "has_driver", "packages", "unit", "kind", "said"),
     [
-        ([], False, ["tensorflow"], None, Kind.OK, "training uses the CPU"),
-        ([], True, ["tensorflow"], None, Kind.WARNING, "nvidia-smi lists no GPU"),
-        (["GPU 0: H100"], True, ["tensorflow"], None, Kind.WARNING, "no package with CUDA's libraries"),
-        (["GPU 0: H100"], True, ["tensorflow-cpu"], None, Kind.WARNING, "tensorflow-cpu is installed"),
-        (["GPU 0: H100"], True, ["nvidia-cudnn-cu12"], "trainerd", Kind.WARNING, "PrivateDevices=yes"),
-        (["GPU 0: H100"], True, ["nvidia-cudnn-cu12"], None, Kind.OK, "GPU 0: H100"),
+        ([], False, ["tensorflow"], None, FindingKind.OK, "training uses the CPU"),
+        ([], True, ["tensorflow"], None, FindingKind.WARNING, "nvidia-smi lists no GPU"),
+        (["GPU 0: H100"], True, ["tensorflow"], None, FindingKind.WARNING, "no package with CUDA's libraries"),
+        (["GPU 0: H100"], True, ["tensorflow-cpu"], None, FindingKind.WARNING, "tensorflow-cpu is installed"),
+        (["GPU 0: H100"], True, ["nvidia-cudnn-cu12"], "trainerd", FindingKind.WARNING, "PrivateDevices=yes"),
+        (["GPU 0: H100"], True, ["nvidia-cudnn-cu12"], None, FindingKind.OK, "GPU 0: H100"),
     ],
 )
-def test_gpu(gpus: list[str], has_driver: bool, packages: list[str], unit: str | None, kind: Kind, said: str) -> None:
+def test_gpu(
+    gpus: list[str], has_driver: bool, packages: list[str], unit: str | None, kind: FindingKind, said: str
+) -> None:
     assert said in only([gpu.judge(gpus, has_driver, packages, unit)], kind).said
 
 
@@ -443,20 +468,20 @@ def test_gpu(gpus: list[str], has_driver: bool, packages: list[str], unit: str |
 
 
 def test_a_damaged_checkpoint_is_named_and_left_where_it_is(rundir: RunDirectory) -> None:
-    assert "none yet" in only(checkpoints.verified(rundir), Kind.OK).said
+    assert "none yet" in only(checkpoints.verified(rundir), FindingKind.OK).said
     store = CheckpointStore(rundir)
     for step in (5, 6):
         store.publish(FakeSnapshot(step, 10.0), About("test"))
-    assert "step 6" in only(checkpoints.verified(rundir), Kind.OK).said
+    assert "step 6" in only(checkpoints.verified(rundir), FindingKind.OK).said
     data = rundir.path / "model.ckpt-6.data-00000-of-00001"
     data.write_bytes(bytes(reversed(data.read_bytes())))
-    found = only(checkpoints.verified(rundir), Kind.PROBLEM)
+    found = only(checkpoints.verified(rundir), FindingKind.PROBLEM)
     assert (
         "goes on from step 5: step 6: model.ckpt-6.data-00000-of-00001: its content is not what was written"
         in found.said
     )
     rundir.manifest(5).write_text("{")
-    assert "none verifies" in only(checkpoints.verified(rundir), Kind.PROBLEM).said
+    assert "none verifies" in only(checkpoints.verified(rundir), FindingKind.PROBLEM).said
     assert sorted(rundir.steps()) == [5, 6] and not rundir.quarantine.exists()
 
 
@@ -464,7 +489,10 @@ def test_what_is_in_quarantine_is_told(rundir: RunDirectory) -> None:
     assert not list(checkpoints.quarantined(rundir))
     rundir.quarantine.mkdir()
     (rundir.quarantine / "model.ckpt-5.json").touch()
-    assert "has 1 file of checkpoints that did not verify" in only(checkpoints.quarantined(rundir), Kind.WARNING).said
+    assert (
+        "has 1 file of checkpoints that did not verify"
+        in only(checkpoints.quarantined(rundir), FindingKind.WARNING).said
+    )
 
 
 # ---------------------------------------------------------------------- the command
@@ -477,7 +505,7 @@ def run(rundir: RunDirectory) -> RunDirectory:
     State(Phase.PAUSED, step=5, steps_per_sec=2.0, memory_bytes=1 << 20, last_checkpoint=saved, at=time.time()).write(
         rundir.state
     )
-    run_events.add(rundir, Event.PAUSE, "by hand", step=5)
+    run_events.add(rundir, EventKind.PAUSE, "by hand", step=5)
     return rundir
 
 

@@ -17,10 +17,10 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import ClusterConfig, Config
 from trainerd.doctor.facts import Facts, gather
-from trainerd.doctor.finding import Finding, Kind
+from trainerd.doctor.finding import Finding, FindingKind
 from trainerd.doctor.upgrade import rehearsal
 from trainerd.doctor.upgrade.python import Python, TimedOutError
-from trainerd.doctor.upgrade.rehearsal import Difference, furthest_metric, judge, rehearse
+from trainerd.doctor.upgrade.rehearsal import TrialDifference, furthest_metric, judge, rehearse
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir.paths import RunDirectory
 
@@ -39,37 +39,39 @@ def program(path: Path, text: str) -> Path:
     ("far", "own", "kind", "said"),
     [
         (
-            Difference(1e-6, "w", 3),
-            Difference(0.0, "", 3),
-            Kind.WARNING,
+            TrialDifference(1e-6, "w", 3),
+            TrialDifference(0.0, "", 3),
+            FindingKind.WARNING,
             "differ from those of this Python, by 1e-06",
         ),
-        (Difference(0.5, "w", 3), Difference(0.0, "", 3), Kind.PROBLEM, "not close"),
+        (TrialDifference(0.5, "w", 3), TrialDifference(0.0, "", 3), FindingKind.PROBLEM, "not close"),
         (
-            Difference(math.inf, "w", 3),
-            Difference(0.0, "", 3),
-            Kind.PROBLEM,
+            TrialDifference(math.inf, "w", 3),
+            TrialDifference(0.0, "", 3),
+            FindingKind.PROBLEM,
             "by inf at most, in w; two trials with this Python are",
         ),
         (
-            Difference(0.5, "w", 3),
-            Difference(0.4, "v", 3),
-            Kind.WARNING,
+            TrialDifference(0.5, "w", 3),
+            TrialDifference(0.4, "v", 3),
+            FindingKind.WARNING,
             "two trials with this Python differ too, by 0.4 in v",
         ),
-        (Difference(0.5, "w", 3), None, Kind.PROBLEM, "a second trial with this Python failed"),
+        (TrialDifference(0.5, "w", 3), None, FindingKind.PROBLEM, "a second trial with this Python failed"),
     ],
 )
-def test_what_a_difference_means(far: Difference, own: Difference | None, kind: Kind, said: str) -> None:
+def test_what_a_difference_means(
+    far: TrialDifference, own: TrialDifference | None, kind: FindingKind, said: str
+) -> None:
     found = judge("20 steps", far, own)
     assert found.kind is kind and said in found.said and "installed here" in found.cure
 
 
 def test_the_metric_that_differs_most() -> None:
     one = {"loss": 1.0, "a": 2.0, "val_loss": 1.0, "nan": math.nan, "zero": 0.0}
-    assert furthest_metric(one, one, 7) == Difference(0.0, "", 7)
+    assert furthest_metric(one, one, 7) == TrialDifference(0.0, "", 7)
     other = one | {"loss": 1.5, "a": 2.5, "val_loss": 9.0}
-    assert furthest_metric(one, other, 7) == Difference(0.5 / 1.5, "the metric loss", 7)
+    assert furthest_metric(one, other, 7) == TrialDifference(0.5 / 1.5, "the metric loss", 7)
     assert furthest_metric(one, one | {"a": math.nan}, 7).relative == math.inf
     assert furthest_metric(one, {name: one[name] for name in one if name != "a"}, 7).relative == math.inf
 
@@ -130,7 +132,7 @@ def test_the_error_of_a_python_that_cannot_go_on(facts: Facts, tmp_path: Path, m
     broken = program(tmp_path / "broken", "echo first; echo No module named trainerd >&2; exit 3")
     monkeypatch.setattr(sys, "executable", str(broken))
     found = only(rehearse(facts, HERE))
-    assert found.kind is Kind.PROBLEM and found.said.endswith("goes on from step 5: No module named trainerd")
+    assert found.kind is FindingKind.PROBLEM and found.said.endswith("goes on from step 5: No module named trainerd")
 
 
 def test_what_takes_too_long_is_ended_with_all_that_it_started(rundir: RunDirectory, tmp_path: Path) -> None:

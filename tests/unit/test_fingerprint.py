@@ -11,7 +11,7 @@ import pytest
 from tests.unit.test_loop import Run
 from trainerd.checkpoints import manifest
 from trainerd.config import parse as configs
-from trainerd.config.fingerprint import Difference, differences, of_config
+from trainerd.config.fingerprint import FingerprintDifference, differences, of_config
 from trainerd.errors import DataError
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.loop import Loop
@@ -24,7 +24,11 @@ OTHER_SOURCE = BEFORE | {"job.source": "job.py 2"}
 
 def test_differences_are_sorted_and_tell_what_came_and_went() -> None:
     found = differences({"a": "1", "b": "2", "c": "3"}, {"a": "1", "c": "4", "d": "5"})
-    assert found == [Difference("b", "2", None), Difference("c", "3", "4"), Difference("d", None, "5")]
+    assert found == [
+        FingerprintDifference("b", "2", None),
+        FingerprintDifference("c", "3", "4"),
+        FingerprintDifference("d", None, "5"),
+    ]
     assert [str(each) for each in found] == ["b: 2 → none", "c: 3 → 4", "d: none → 5"]
 
 

@@ -15,7 +15,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse
 from trainerd.errors import StorageError, UsageError
 from trainerd.history.fork import fork, origin_of
-from trainerd.history.rollback import Target
+from trainerd.history.rollback import RollbackTarget
 from trainerd.rundir.paths import RunDirectory
 
 
@@ -27,7 +27,7 @@ def resumes_at(rundir: RunDirectory) -> int:
 
 def test_a_fork_begins_at_the_checkpoint_and_says_where_it_is_from(odd_rundir: RunDirectory, tmp_path: Path) -> None:
     write(odd_rundir, 10, 20, 30)
-    new = fork(odd_rundir, Target(20), tmp_path / "ein 'neuer' Ört", {"max_steps": "40"}, clock=lambda: 5.0)
+    new = fork(odd_rundir, RollbackTarget(20), tmp_path / "ein 'neuer' Ört", {"max_steps": "40"}, clock=lambda: 5.0)
     assert resumes_at(new) == 20 and steps_of(new) == [20] and value_at(new, 20) == 1.0
     origin = origin_of(new)
     assert origin is not None and origin.logdir == str(odd_rundir.path) and origin.changes == {"max_steps": "40"}
@@ -38,7 +38,7 @@ def test_a_fork_begins_at_the_checkpoint_and_says_where_it_is_from(odd_rundir: R
 
 def test_what_training_does_in_one_does_nothing_to_the_other(rundir: RunDirectory, tmp_path: Path) -> None:
     write(rundir, 10)
-    new = fork(rundir, Target(10), tmp_path / "new", {})
+    new = fork(rundir, RollbackTarget(10), tmp_path / "new", {})
     write(new, 10, 20, value=2.0)
     assert value_at(rundir, 10) == 1.0 and value_at(new, 10) == 2.0 and resumes_at(rundir) == 10
 
@@ -46,10 +46,10 @@ def test_what_training_does_in_one_does_nothing_to_the_other(rundir: RunDirector
 def test_an_earlier_line_can_be_forked(rundir: RunDirectory, tmp_path: Path) -> None:
     write(rundir, 10, 20)
     back(rundir, 10)
-    new = fork(rundir, Target(20, 1), tmp_path / "new", {})
+    new = fork(rundir, RollbackTarget(20, 1), tmp_path / "new", {})
     assert resumes_at(new) == 20
     with pytest.raises(UsageError, match=r"no checkpoint of step 20\. The nearest is 10"):
-        fork(rundir, Target(20), tmp_path / "other", {})
+        fork(rundir, RollbackTarget(20), tmp_path / "other", {})
 
 
 def test_another_file_system_gets_copies(rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_another_file_system_gets_copies(rundir: RunDirectory, tmp_path: Path, m
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
     monkeypatch.setattr(os, "link", no_link)
-    new = fork(rundir, Target(10), tmp_path / "new", {})
+    new = fork(rundir, RollbackTarget(10), tmp_path / "new", {})
     assert resumes_at(new) == 10 and new.index(10).stat().st_ino != rundir.index(10).stat().st_ino
 
 
@@ -74,7 +74,7 @@ def test_a_disk_that_is_full_leaves_nothing(
 
     monkeypatch.setattr(os, "link", full)
     with pytest.raises(StorageError, match=f"cannot make .*new: {os.strerror(code)}"):
-        fork(rundir, Target(10), tmp_path / "new", {})
+        fork(rundir, RollbackTarget(10), tmp_path / "new", {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
@@ -84,17 +84,17 @@ def test_a_kill_at_any_operation_leaves_a_whole_fork_or_none(tmp_path: Path, mon
     write(rundir, 10, 20)
     with monkeypatch.context() as patch:
         operations = count_operations(patch, lambda number: None)
-        fork(rundir, Target(20), tmp_path / "whole", {})
+        fork(rundir, RollbackTarget(20), tmp_path / "whole", {})
         total = operations()
     made = set[bool]()
     for nth in range(total):
         folder = tmp_path / f"fork {nth}"
-        kill_at(nth, monkeypatch, lambda folder=folder: fork(rundir, Target(20), folder, {}))  # type: ignore[misc]
+        kill_at(nth, monkeypatch, lambda folder=folder: fork(rundir, RollbackTarget(20), folder, {}))  # type: ignore[misc]
         made.add(folder.exists())
         if folder.exists():
             assert resumes_at(RunDirectory(folder)) == 20
         else:
-            assert resumes_at(fork(rundir, Target(20), folder, {})) == 20
+            assert resumes_at(fork(rundir, RollbackTarget(20), folder, {})) == 20
             assert not list(tmp_path.glob(f".{folder.name}.*")), "what the killed one left is gone"
     assert made == {True, False} and resumes_at(rundir) == 20
 

@@ -14,7 +14,7 @@ from trainerd.checkpoints import manifest
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard.guard import Guard
+from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
@@ -37,7 +37,7 @@ class Guarded:
     def __post_init__(self) -> None:
         self.session = FakeSession(figures=self._evaluate)
         self.run = Run(self.rundir, self.keys, self.session, timer=self.timer)
-        self.guard = Guard(self.run.flag, self.run.services, self.end, self.failed.append, timer=self.timer)
+        self.guard = LoopGuard(self.run.flag, self.run.services, self.end, self.failed.append, timer=self.timer)
         self.run.services.guarded_by(self.guard)
 
     def end(self, outcome: Outcome) -> None:
@@ -342,7 +342,7 @@ def test_the_guards_thread_looks_when_something_is_asked_for(rundir: RunDirector
     """With real threads: the evaluation waits until the pause in it was served."""
     done = threading.Event()
     one = Guarded(rundir)
-    one.guard = Guard(one.run.flag, one.run.services, lambda outcome: done.set(), one.failed.append)
+    one.guard = LoopGuard(one.run.flag, one.run.services, lambda outcome: done.set(), one.failed.append)
     one.run.services.guarded_by(one.guard)
 
     def pause(step: int) -> None:

@@ -16,7 +16,7 @@ from trainerd.checkpoints import manifest
 from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import FileRecord, Manifest
 from trainerd.cli.commands.history.checkpoints import table
-from trainerd.history.timeline import Mark, timeline
+from trainerd.history.timeline import CheckpointMark, timeline
 from trainerd.rundir.paths import RunDirectory
 
 BEST = {"config.checkpoint.best": "min loss", "config.checkpoint.keep_best": "2"}
@@ -36,7 +36,7 @@ def rundir(tmp_path: Path) -> RunDirectory:
     return RunDirectory(tmp_path / "run")
 
 
-def marks(rundir: RunDirectory) -> dict[int, tuple[Mark, ...]]:
+def marks(rundir: RunDirectory) -> dict[int, tuple[CheckpointMark, ...]]:
     return {entry.step: entry.marks for entry in timeline(rundir)}
 
 
@@ -48,7 +48,7 @@ def test_the_newest_is_the_last_and_says_so(rundir: RunDirectory) -> None:
         (step, 1000 + step, 1e9 + step, "schedule") for step in (9, 20, 100)
     ]
     assert found[-1].metrics == {"loss": 10.0} and found[-1].path == rundir.prefix(100)
-    assert marks(rundir) == {9: (), 20: (), 100: (Mark.LATEST, Mark.RESUMES_HERE)}
+    assert marks(rundir) == {9: (), 20: (), 100: (CheckpointMark.LATEST, CheckpointMark.RESUMES_HERE)}
 
 
 def test_nothing_is_there_before_the_first(rundir: RunDirectory) -> None:
@@ -59,20 +59,24 @@ def test_a_run_that_went_back_has_left_what_is_later(rundir: RunDirectory) -> No
     for step in (10, 20, 30):
         add(rundir, step)
     rundir.checkpoint_state.write_bytes(StateFile(10, (10, 20, 30)).to_bytes(rundir.basename))
-    assert marks(rundir) == {10: (Mark.RESUMES_HERE,), 20: (Mark.LEFT_BEHIND,), 30: (Mark.LATEST, Mark.LEFT_BEHIND)}
+    assert marks(rundir) == {
+        10: (CheckpointMark.RESUMES_HERE,),
+        20: (CheckpointMark.LEFT_BEHIND,),
+        30: (CheckpointMark.LATEST, CheckpointMark.LEFT_BEHIND),
+    }
 
 
 def test_the_best_are_those_that_retention_keeps(rundir: RunDirectory) -> None:
     for step, loss in ((10, 3.0), (20, 1.0), (30, 1.0), (40, 2.0), (50, math.nan)):
         add(rundir, step, BEST, loss=loss)
-    best = [step for step, found in marks(rundir).items() if Mark.BEST in found]
+    best = [step for step, found in marks(rundir).items() if CheckpointMark.BEST in found]
     assert best == [20, 40], "of equals the oldest; what is no number is none"
 
 
 @pytest.mark.parametrize("wrong", [{"config.checkpoint.best": "least loss"}, {"config.checkpoint.keep_best": "many"}])
 def test_a_fingerprint_that_says_no_best_marks_none(rundir: RunDirectory, wrong: dict[str, str]) -> None:
     add(rundir, 10, BEST | wrong, loss=1.0)
-    assert Mark.BEST not in marks(rundir)[10]
+    assert CheckpointMark.BEST not in marks(rundir)[10]
 
 
 def test_pinned_damaged_and_quarantined_are_marked(rundir: RunDirectory) -> None:
@@ -85,11 +89,11 @@ def test_pinned_damaged_and_quarantined_are_marked(rundir: RunDirectory) -> None
     (rundir.quarantine / "3").symlink_to(rundir.path)
     found = [(entry.step, entry.marks) for entry in timeline(rundir)]
     assert found == [
-        (10, (Mark.PINNED,)),
-        (15, (Mark.QUARANTINED,)),
-        (15, (Mark.QUARANTINED,)),
-        (20, (Mark.LATEST, Mark.RESUMES_HERE)),
-        (30, (Mark.DAMAGED,)),
+        (10, (CheckpointMark.PINNED,)),
+        (15, (CheckpointMark.QUARANTINED,)),
+        (15, (CheckpointMark.QUARANTINED,)),
+        (20, (CheckpointMark.LATEST, CheckpointMark.RESUMES_HERE)),
+        (30, (CheckpointMark.DAMAGED,)),
     ]
 
 

@@ -6,6 +6,7 @@ import ast
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -196,6 +197,17 @@ def test_functions_are_short_and_long_classes_say_why(path: Path) -> None:
             methods = sum(isinstance(each, ast.FunctionDef) for each in node.body)
             says_why = "One class, since" in (ast.get_docstring(node) or "")
             assert methods <= MOST_METHODS or says_why, f"{node.name} has {methods} methods"
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """A reader who looks for a name finds one class."""
+    names = Counter(
+        node.name
+        for path in MODULES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [each for each, count in names.items() if count > 1] == []
 
 
 # ---------------------------------------------------------------------- processes

@@ -21,11 +21,11 @@ from trainerd.loop.fake import FakeSnapshot
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock
-from trainerd.rundir.location import Place
+from trainerd.rundir.location import LogdirWatcher
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import State, read_state
-from trainerd.rundir.state_writer import StateFile
+from trainerd.rundir.state_writer import StateWriter
 
 
 def test_a_lock_has_one_holder(odd_rundir: RunDirectory) -> None:
@@ -99,7 +99,7 @@ def test_a_stale_or_garbled_lock_file_is_no_lock(rundir: RunDirectory, content: 
 
 def test_who_was_removed_writes_nothing_into_what_has_taken_its_place(rundir: RunDirectory) -> None:
     flag = Flag()
-    ticker, state_file, store = Ticker(flag, rundir), StateFile(rundir), CheckpointStore(rundir)
+    ticker, state_file, store = Ticker(flag, rundir), StateWriter(rundir), CheckpointStore(rundir)
     with lock.hold(rundir) as held:
         held.name_holder(os.getpid())
         changes: list[Callable[[], None]] = [
@@ -150,7 +150,7 @@ def test_a_run_directory_that_is_removed_is_told_of_at_once_and_may_be_made_agai
     states, store = list[State](), CheckpointStore(rundir)
     with lock.hold(rundir) as held:
         held.name_holder(os.getpid())
-        place = Place(rundir, Reporter(State(), [states.append]))
+        place = LogdirWatcher(rundir, Reporter(State(), [states.append]))
         shutil.rmtree(rundir.path)
         place.look()
         assert "was removed while a process trains in it" in caplog.text and "removed" in states[-1].warnings[0]

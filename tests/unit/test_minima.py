@@ -15,7 +15,7 @@ from trainerd.checkpoints import catalogue, manifest, retention
 from trainerd.checkpoints.manifest import Minimum
 from trainerd.checkpoints.retention import Point, Policy
 from trainerd.history.choice import choose
-from trainerd.history.timeline import Mark, timeline
+from trainerd.history.timeline import CheckpointMark, timeline
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Request
 from trainerd.rundir.paths import RunDirectory
@@ -65,7 +65,7 @@ def test_the_state_is_that_of_the_lowest_boundary(rundir: RunDirectory) -> None:
     restored.restore(rundir.prefix(lowest))
     assert (restored.step, restored.value) == (lowest, 2.0 * lowest)
     marks = {entry.step: entry.marks for entry in timeline(rundir)}
-    assert Mark.MINIMUM in marks[lowest] and Mark.MINIMUM not in marks[200]
+    assert CheckpointMark.MINIMUM in marks[lowest] and CheckpointMark.MINIMUM not in marks[200]
 
 
 def test_the_run_goes_on_from_the_newest_checkpoint_not_from_a_minimum_that_was_saved_after_it(
@@ -83,7 +83,7 @@ def test_a_loss_that_falls_has_no_minimum_and_saves_nothing_more(rundir: RunDire
     run = run_of(rundir, 200, loss=lambda step: 1.0 / step, save_model_steps=50)
     run.train()
     assert saved(rundir) == [(200, "finish"), (150, "schedule"), (100, "schedule"), (50, "schedule")]
-    assert not [entry for entry in timeline(rundir) if Mark.MINIMUM in entry.marks]
+    assert not [entry for entry in timeline(rundir) if CheckpointMark.MINIMUM in entry.marks]
 
 
 def test_it_can_be_turned_off(rundir: RunDirectory) -> None:
@@ -106,7 +106,7 @@ def test_a_pause_at_any_moment_of_a_valley_keeps_its_minimum(rundir: RunDirector
     first.train()
     run_of(rundir, 200).train()
     lowest = lowest_smoothed(VALLEY, 200)
-    found = [entry.step for entry in timeline(rundir) if Mark.MINIMUM in entry.marks]
+    found = [entry.step for entry in timeline(rundir) if CheckpointMark.MINIMUM in entry.marks]
     assert found == [lowest] and (lowest in rundir.steps())
     assert max(rundir.steps()) == 200 and catalogue.resume_order(rundir)[0] == 200
 
@@ -120,7 +120,7 @@ def test_a_kill_after_a_checkpoint_in_the_rise_keeps_the_minimum(rundir: RunDire
     for step in (111,):  # as if it had been killed before its last save
         rundir.manifest(step).unlink()
     run_of(rundir, 200).train()
-    assert [entry.step for entry in timeline(rundir) if Mark.MINIMUM in entry.marks] == [lowest]
+    assert [entry.step for entry in timeline(rundir) if CheckpointMark.MINIMUM in entry.marks] == [lowest]
 
 
 def test_a_minimum_that_comes_while_another_save_is_under_way_waits_for_it(rundir: RunDirectory) -> None:
@@ -168,7 +168,7 @@ def test_a_boundary_that_is_saved_is_looked_at_whatever_that_costs(rundir: RunDi
     run.session.snapshot = slow  # type: ignore[method-assign,assignment]
     run.train()
     marks = {entry.step: entry.marks for entry in timeline(rundir)}
-    assert [step for step in marks if Mark.LOWEST in marks[step]] == [200]
+    assert [step for step in marks if CheckpointMark.LOWEST in marks[step]] == [200]
     assert choose(rundir, "minimum") == 200
 
 
@@ -187,7 +187,7 @@ def test_only_the_lowest_minima_stay_in_the_run(rundir: RunDirectory) -> None:
     waves = lambda step: 2.0 + math.cos(step / 20) - step / 2000  # noqa: E731
     run = run_of(rundir, 900, loss=waves, keep_last=1, keep_minima=2)
     run.train()
-    found = [(entry.step, entry.minimum) for entry in timeline(rundir) if Mark.MINIMUM in entry.marks]
+    found = [(entry.step, entry.minimum) for entry in timeline(rundir) if CheckpointMark.MINIMUM in entry.marks]
     assert len(found) == 2 and found[0][0] > 500, "each valley is lower than the one before"
     assert len(rundir.steps()) == 3
 

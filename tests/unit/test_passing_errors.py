@@ -15,11 +15,11 @@ from tests.unit.test_loop import Run, saved
 from trainerd.loop.flag import Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock, run_events
-from trainerd.rundir.location import Place
+from trainerd.rundir.location import LogdirWatcher
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase, read_state
-from trainerd.rundir.state_writer import StateFile
+from trainerd.rundir.state_writer import StateWriter
 
 CODES = [errno.EACCES, errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ETIMEDOUT]
 BY_PATH = ["open", "stat", "lstat", "listdir", "scandir", "mkdir", "unlink", "rename", "replace", "rmdir", "chmod"]
@@ -52,10 +52,10 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
     clock = FakeTime()
     run = Run(rundir, {"max_steps": 60, "checkpoint": {"save_model_steps": 10, "keep_last": 50}}, timer=clock)
     faults = Faults(rundir, monkeypatch)
-    ticker, state_file = Ticker(run.flag, rundir), StateFile(rundir, timer=clock)
+    ticker, state_file = Ticker(run.flag, rundir), StateWriter(rundir, timer=clock)
     with lock.hold(rundir) as held, run.reporter.observed_by([state_file.observe]):
         held.name_holder(os.getpid())
-        place = Place(rundir, run.reporter)
+        place = LogdirWatcher(rundir, run.reporter)
 
         def on_step(step: int) -> None:
             clock.now += 100.0  # state.json is written at every boundary, and a failed save is tried again
@@ -66,7 +66,7 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
                 if step == 40:
                     rundir.save.write_text("my-id\n")
                 run.flag.raise_for(Request.SAVE)
-            run_events.add(rundir, Kind.CHANGE, step=step)
+            run_events.add(rundir, EventKind.CHANGE, step=step)
 
         run.session._on_step = on_step
         assert run.train().phase is Phase.FINISHED
@@ -77,7 +77,7 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
     assert answer is not None and (answer.ids, answer.error) == (["my-id"], None)
     state = read_state(rundir.state)
     assert state is not None and state.step == 60
-    assert [each.step for each in run_events.read(rundir) if each.kind is Kind.CHANGE][-1] == 60
+    assert [each.step for each in run_events.read(rundir) if each.kind is EventKind.CHANGE][-1] == 60
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -13,8 +13,8 @@ import pytest
 from trainerd.config import parse as configs
 from trainerd.loop.contract import Steps
 from trainerd.proof.folders import mirrored
-from trainerd.proof.plan import Kind, Marks, plan
-from trainerd.proof.trace import BATCH, Difference, Rows, Trace, first_difference, read, steps_marked
+from trainerd.proof.plan import InterruptionKind, Marks, plan
+from trainerd.proof.trace import BATCH, Rows, Trace, TraceDifference, first_difference, read, steps_marked
 from trainerd.proof.verdict import Done, Evidence, interruptions, missing, verdict
 
 NAMES = ["loss", f"{BATCH}0"]
@@ -22,10 +22,10 @@ NAMES = ["loss", f"{BATCH}0"]
 
 def test_a_plan_is_pauses_and_kills_by_turns_at_boundaries_in_their_order() -> None:
     found = plan(100, 6, seed=1)
-    assert [each.kind for each in found] == [Kind.PAUSE, Kind.KILL] * 3
+    assert [each.kind for each in found] == [InterruptionKind.PAUSE, InterruptionKind.KILL] * 3
     steps = [each.step for each in found]
     assert steps == sorted(set(steps)) and steps[0] >= 1 and steps[-1] < 100
-    assert all(each.delay == 0 for each in found if each.kind is Kind.PAUSE)
+    assert all(each.delay == 0 for each in found if each.kind is InterruptionKind.PAUSE)
     assert plan(100, 6, seed=1) == found != plan(100, 6, seed=2)
 
 
@@ -39,18 +39,21 @@ def test_a_plan_comes_in_an_evaluation_and_pauses_past_an_epoch() -> None:
         for count in (2, 3, 4):
             found = plan(150, count, seed, marks)
             assert len({each.step for each in found}) == count and sorted(found, key=lambda each: each.step) == found
-            assert {each.kind for each in found} == {Kind.PAUSE, Kind.KILL}
+            assert {each.kind for each in found} == {InterruptionKind.PAUSE, InterruptionKind.KILL}
             inside = [each.step for each in found if each.in_evaluation]
             assert len(inside) == 1 and inside[0] in (40, 80)
-            assert any(each.kind is Kind.PAUSE and each.step > 70 for each in found)
+            assert any(each.kind is InterruptionKind.PAUSE and each.step > 70 for each in found)
             assert all(each.latest == 150 for each in found)
     [only] = plan(150, 1, 0, marks)
-    assert only.in_evaluation and only.kind is Kind.PAUSE
+    assert only.in_evaluation and only.kind is InterruptionKind.PAUSE
 
 
 def test_what_has_not_happened_is_said() -> None:
     marks = Marks(evaluations=[10], epochs=[20])
-    done = [Done(Kind.PAUSE, 10, 10, in_evaluation=True), Done(Kind.KILL, 31, 25, in_evaluation=False)]
+    done = [
+        Done(InterruptionKind.PAUSE, 10, 10, in_evaluation=True),
+        Done(InterruptionKind.KILL, 31, 25, in_evaluation=False),
+    ]
     assert interruptions(done, marks) == "1 pause and 1 kill; 1 in an evaluation, 1 past the end of an epoch"
     assert missing(done, marks, 2, 40) == []
     found = missing(done[:1], Marks(), 4, 40)
@@ -59,7 +62,7 @@ def test_what_has_not_happened_is_said() -> None:
         "not interrupted past the end of an epoch",
     ]
     assert "40 steps was over first" in found[0]
-    [late] = missing([done[0], Done(Kind.KILL, 31, 20, in_evaluation=False)], marks, 2, 40)
+    [late] = missing([done[0], Done(InterruptionKind.KILL, 31, 20, in_evaluation=False)], marks, 2, 40)
     assert late.startswith("not interrupted past the end of an epoch")
 
 
@@ -105,14 +108,14 @@ WHOLE = rows((1, 0.5, 11), (2, 0.4, 12), (3, math.nan, 13))
     [
         (WHOLE, None),
         (rows((1, 0.5, 11), (2, 0.4, 12), (2, 0.4, 12), (3, math.nan, 13)), None),
-        (rows((1, 0.5, 11), (2, 0.4, 12), (2, 0.3, 12), (3, 1.0, 13)), Difference(2, "loss", 0.4, 0.3)),
-        (rows((1, 0.5, 11), (2, 0.3, 22), (3, math.nan, 13)), Difference(2, "the batch", 12, 22)),
-        (rows((1, -0.5, 11), (2, 0.4, 12), (3, math.nan, 13)), Difference(1, "loss", 0.5, -0.5)),
-        (rows((1, 0.5, 11), (3, math.nan, 13)), Difference(2, "the step", "done", "not done")),
-        (rows(*WHOLE.tolist(), (4, 0.1, 14)), Difference(4, "the step", "not done", "done")),
+        (rows((1, 0.5, 11), (2, 0.4, 12), (2, 0.3, 12), (3, 1.0, 13)), TraceDifference(2, "loss", 0.4, 0.3)),
+        (rows((1, 0.5, 11), (2, 0.3, 22), (3, math.nan, 13)), TraceDifference(2, "the batch", 12, 22)),
+        (rows((1, -0.5, 11), (2, 0.4, 12), (3, math.nan, 13)), TraceDifference(1, "loss", 0.5, -0.5)),
+        (rows((1, 0.5, 11), (3, math.nan, 13)), TraceDifference(2, "the step", "done", "not done")),
+        (rows(*WHOLE.tolist(), (4, 0.1, 14)), TraceDifference(4, "the step", "not done", "done")),
     ],
 )
-def test_the_first_difference(other: Rows, found: Difference | None) -> None:
+def test_the_first_difference(other: Rows, found: TraceDifference | None) -> None:
     assert first_difference(NAMES, WHOLE, other) == found
 
 
@@ -121,13 +124,13 @@ def test_zeros_of_either_sign_are_not_the_same() -> None:
 
 
 def test_a_difference_says_where_and_what() -> None:
-    assert str(Difference(7, "loss", 0.5, 0.25)) == "step 7: loss is 0.25, and was 0.5 without a stop"
-    assert str(Difference(7, "the batch", 1, 2)) == "step 7: another batch"
+    assert str(TraceDifference(7, "loss", 0.5, 0.25)) == "step 7: loss is 0.25, and was 0.5 without a stop"
+    assert str(TraceDifference(7, "the batch", 1, 2)) == "step 7: another batch"
 
 
-OF_BATCH, OF_STEP = Difference(1, "the batch", 1.0, 2.0), Difference(9, "loss", 1.0, 2.0)
-OF_END = Difference(40, "the variable w", None, None)
-LATE = Difference(30, "loss", 1.0, 2.0)
+OF_BATCH, OF_STEP = TraceDifference(1, "the batch", 1.0, 2.0), TraceDifference(9, "loss", 1.0, 2.0)
+OF_END = TraceDifference(40, "the variable w", None, None)
+LATE = TraceDifference(30, "loss", 1.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ LATE = Difference(30, "loss", 1.0, 2.0)
     ],
 )
 def test_a_verdict_says_what_the_evidence_shows_and_advises_what_is_not_done(
-    difference: Difference, whole: Difference | None, builds: bool, words: str
+    difference: TraceDifference, whole: TraceDifference | None, builds: bool, words: str
 ) -> None:
     config = configs.parse({"entry": "a:b", "logdir": "x"})
     evidence = Evidence(difference, 20, whole, builds, "Range > Batch", ["beware"])

@@ -16,7 +16,7 @@ from trainerd.checkpoints.retention import Point, Policy
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.metric_goals import Best
 from trainerd.history import lines, rollback
-from trainerd.history.rollback import Request, Target
+from trainerd.history.rollback import RollbackRequest, RollbackTarget
 from trainerd.history.timeline import timeline
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.loop.minima.valleys import Valleys, Verdict
@@ -67,7 +67,7 @@ def test_no_checkpoint_is_lost_by_going_back_and_forth(history: list[int | tuple
             if not known:
                 continue
             target, line = known[what[0] % len(known)]
-            Request(Target(target, line)).write(rundir)
+            RollbackRequest(RollbackTarget(target, line)).write(rundir)
             rollback.finish_at_start(rundir, store)
             step = target
             store.resumed(step)

@@ -195,7 +195,7 @@ def test_many_go_a_few_at_a_time_with_few_fsyncs_and_listings(
         listings.append(path)
         return listed(path)
 
-    monkeypatch.setattr("trainerd.checkpoints.deleter.fsync_directory", fsyncs.append)
+    monkeypatch.setattr("trainerd.checkpoints.checkpoint_files.fsync_directory", fsyncs.append)
     monkeypatch.setattr("trainerd.rundir.paths.os.listdir", look)
     store = CheckpointStore(rundir, policy=Policy(5))
     save(store, 101)

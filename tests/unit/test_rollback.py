@@ -22,10 +22,10 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import StorageError, UsageError
 from trainerd.history import lines, rollback
 from trainerd.history.lines import Line
-from trainerd.history.rollback import Request, Target
-from trainerd.history.timeline import Mark, timeline
+from trainerd.history.rollback import RollbackRequest, RollbackTarget
+from trainerd.history.timeline import CheckpointMark, timeline
 from trainerd.loop.fake import FakeSnapshot
-from trainerd.loop.flag import Request as Raised
+from trainerd.loop.flag import Request
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State, read_state
@@ -43,7 +43,7 @@ def write(rundir: RunDirectory, *steps: int, value: float = 1.0) -> None:
 
 
 def back(rundir: RunDirectory, step: int, line: int | None = None) -> None:
-    Request(Target(step, line)).write(rundir)
+    RollbackRequest(RollbackTarget(step, line)).write(rundir)
     rollback.finish_at_start(rundir, CheckpointStore(rundir))
 
 
@@ -94,18 +94,21 @@ def test_lines_are_shown_and_no_retention_touches_them(rundir: RunDirectory) -> 
     store.resumed(10)
     store.publish(FakeSnapshot(40, 0.0), About("schedule"))
     shown = [(each.step, each.line, each.marks) for each in timeline(rundir)]
-    assert shown[:2] == [(20, 1, (Mark.EARLIER_LINE,)), (30, 1, (Mark.EARLIER_LINE,))] and shown[2][0] == 40
+    assert (
+        shown[:2] == [(20, 1, (CheckpointMark.EARLIER_LINE,)), (30, 1, (CheckpointMark.EARLIER_LINE,))]
+        and shown[2][0] == 40
+    )
 
 
 def test_a_step_that_is_not_there_names_the_nearest_and_changes_nothing(rundir: RunDirectory) -> None:
     write(rundir, *range(10, 100, 10))
     with pytest.raises(UsageError, match=r"no checkpoint of step 33. The nearest are 20, 30, 40, 50, 60\b|10, 20, 30"):
-        rollback.require_target(rundir, Target(33))
+        rollback.require_target(rundir, RollbackTarget(33))
     with pytest.raises(UsageError, match=r"no earlier line 2. Lines: none"):
-        rollback.require_target(rundir, Target(30, 2))
+        rollback.require_target(rundir, RollbackTarget(30, 2))
     rundir.index(30).write_text("damaged")
     with pytest.raises(UsageError, match="the checkpoint of step 30 is damaged"):
-        rollback.require_target(rundir, Target(30))
+        rollback.require_target(rundir, RollbackTarget(30))
     for content in ("33", "thirty", '{"target": 3}', "[" * 10_000):
         rundir.rollback.write_text(content)
         rollback.finish_at_start(rundir, CheckpointStore(rundir))
@@ -197,7 +200,7 @@ def values(rundir: RunDirectory) -> dict[int, float]:
 def require_readable(rundir: RunDirectory) -> None:
     """Every checkpoint that a reader finds is whole."""
     for entry in timeline(rundir):
-        assert Mark.DAMAGED not in entry.marks
+        assert CheckpointMark.DAMAGED not in entry.marks
         place = rundir if entry.line is None else lines.checkpoints_of(rundir, entry.line)
         manifest.verify(manifest.read(place.manifest(entry.step)), place.path)
 
@@ -259,7 +262,7 @@ def test_an_error_at_any_operation_undoes_it(tmp_path: Path, monkeypatch: pytest
 
             count_operations(patch, strike)
             try:
-                rollback.go_back(rundir, store, Request(Target(TARGETS[line], line)), 0.0)
+                rollback.go_back(rundir, store, RollbackRequest(RollbackTarget(TARGETS[line], line)), 0.0)
             except StorageError:
                 failed += 1
                 has_failed = True
@@ -293,7 +296,9 @@ def test_an_error_that_lasts_leaves_what_was_or_what_the_same_command_finishes(
 
             count_operations(patch, strike)
             with contextlib.suppress(StorageError):
-                rollback.go_back(rundir, CheckpointStore(rundir), Request(Target(TARGETS[line], line)), 0.0)
+                rollback.go_back(
+                    rundir, CheckpointStore(rundir), RollbackRequest(RollbackTarget(TARGETS[line], line)), 0.0
+                )
         require_readable(rundir)
         CheckpointStore(rundir).clean()
         if rollback.is_under_way(rundir):
@@ -318,8 +323,8 @@ def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -
     def ask(step: int) -> None:
         if step == 36 and not asked:
             asked.append(step)
-            Request(Target(20), "an id").write(rundir)
-            run.flag.raise_for(Raised.ROLLBACK)
+            RollbackRequest(RollbackTarget(20), "an id").write(rundir)
+            run.flag.raise_for(Request.ROLLBACK)
 
     run.session._on_step = ask
     assert run.train().phase is Phase.FINISHED
@@ -343,8 +348,8 @@ def test_a_rollback_that_is_asked_for_twice_with_one_id_happens_once(rundir: Run
     def ask(step: int) -> None:
         if asks and step == asks[0]:
             asks.pop(0)
-            Request(Target(20), "an id").write(rundir)
-            run.flag.raise_for(Raised.ROLLBACK)
+            RollbackRequest(RollbackTarget(20), "an id").write(rundir)
+            run.flag.raise_for(Request.ROLLBACK)
 
     run.session._on_step = ask
     assert run.train().phase is Phase.FINISHED
@@ -357,7 +362,7 @@ def test_a_run_that_cannot_go_back_says_so_and_trains_on(rundir: RunDirectory) -
 
     def ask() -> None:
         rundir.rollback.write_text("33")
-        run.flag.raise_for(Raised.ROLLBACK)
+        run.flag.raise_for(Request.ROLLBACK)
 
     run.at_step(36, ask)
     assert run.train().phase is Phase.FINISHED
@@ -371,7 +376,7 @@ def test_a_session_that_cannot_be_restored_in_place_pauses_and_its_next_start_go
 
     def ask() -> None:
         rundir.rollback.write_text("20\n")
-        run.flag.raise_for(Raised.ROLLBACK)
+        run.flag.raise_for(Request.ROLLBACK)
 
     run.at_step(36, ask)
     outcome = run.train()
@@ -387,7 +392,7 @@ def test_a_state_that_cannot_be_saved_is_not_left(rundir: RunDirectory, monkeypa
 
     def ask() -> None:
         rundir.rollback.write_text("20")
-        run.flag.raise_for(Raised.ROLLBACK)
+        run.flag.raise_for(Request.ROLLBACK)
         real = durable_files.free_bytes
         monkeypatch.setattr(run.services.store.space, "_free", lambda path: 0)
         run.reporter._observers.append(
@@ -484,7 +489,7 @@ def test_a_start_that_fails_to_go_back_is_as_before_and_the_next_one_goes_back(
     write(rundir, 10, 20, 30)
     store = CheckpointStore(rundir)
     monkeypatch.setattr(store, "name", lambda step: (_ for _ in ()).throw(StorageError("full")))
-    Request(Target(10)).write(rundir)
+    RollbackRequest(RollbackTarget(10)).write(rundir)
     with pytest.raises(StorageError):
         rollback.finish_at_start(rundir, store)
     assert steps_of(rundir) == [10, 20, 30] and rundir.rollback.exists()
@@ -498,8 +503,8 @@ def test_a_run_that_fails_to_go_back_trains_on(rundir: RunDirectory, monkeypatch
     monkeypatch.setattr(run.services.store, "name", lambda step: (_ for _ in ()).throw(StorageError("full")))
 
     def ask() -> None:
-        Request(Target(20), "an id").write(rundir)
-        run.flag.raise_for(Raised.ROLLBACK)
+        RollbackRequest(RollbackTarget(20), "an id").write(rundir)
+        run.flag.raise_for(Request.ROLLBACK)
 
     run.at_step(36, ask)
     assert run.train().phase is Phase.FINISHED and run.session.value == 100.0
@@ -535,8 +540,8 @@ def test_the_save_before_a_rollback_deletes_no_target(rundir: RunDirectory) -> N
     def ask(step: int) -> None:
         if step == 36 and not asked:
             asked.append(step)
-            Request(Target(20)).write(rundir)
-            run.flag.raise_for(Raised.ROLLBACK)
+            RollbackRequest(RollbackTarget(20)).write(rundir)
+            run.flag.raise_for(Request.ROLLBACK)
 
     run.session._on_step = ask
     assert run.train().phase is Phase.FINISHED
@@ -549,8 +554,8 @@ def test_a_rollback_at_the_first_boundary_is_a_run_that_trains(rundir: RunDirect
     run = Run(rundir, {"max_steps": 50, **KEEPS})
     run.steer()
     run.services.restore()
-    Request(Target(10)).write(rundir)
-    run.flag.raise_for(Raised.ROLLBACK)
+    RollbackRequest(RollbackTarget(10)).write(rundir)
+    run.flag.raise_for(Request.ROLLBACK)
     run.train()
     assert Phase.TRAINING in [state.phase for state in run.states] and steps_of(rundir)[0] == 10
 
@@ -558,7 +563,7 @@ def test_a_rollback_at_the_first_boundary_is_a_run_that_trains(rundir: RunDirect
 def test_a_request_does_not_replace_a_rollback_that_is_under_way(rundir: RunDirectory) -> None:
     write(rundir, 10, 20, 30)
     line = Line(1, 10, 30, 0.0, 10)
-    rollback.Decided(Target(10), rollback.Moves(line, (30, 20), ())).write(rundir)
+    rollback.Decided(RollbackTarget(10), rollback.Moves(line, (30, 20), ())).write(rundir)
     line.write(rundir)
     rundir.manifest(20).rename(rundir.line(1) / rundir.manifest(20).name)  # and killed, as version 0.2.0 was
     rundir.rollback.write_text("30")
@@ -580,8 +585,8 @@ def test_links_are_not_followed(rundir: RunDirectory, tmp_path: Path, name: str)
     link.symlink_to(other.path)
     assert lines.lines(rundir) == [] and [entry.step for entry in timeline(rundir)] == [10, 20]
     with pytest.raises(UsageError, match="no earlier line 1"):
-        rollback.require_target(rundir, Target(40, 1))
-    Request(Target(10)).write(rundir)
+        rollback.require_target(rundir, RollbackTarget(40, 1))
+    RollbackRequest(RollbackTarget(10)).write(rundir)
     if name == "lines":
         with pytest.raises(StorageError):
             rollback.finish_at_start(rundir, CheckpointStore(rundir))

@@ -12,12 +12,11 @@ from click.testing import CliRunner
 
 from trainerd.cli.app import cli
 from trainerd.errors import NotRunningError, StorageError
-from trainerd.history.story import Kind as Happened
-from trainerd.history.story import story_of
+from trainerd.history.story import MomentKind, story_of
 from trainerd.rundir import run_events
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Event, Kind, add, read
+from trainerd.rundir.run_events import Event, EventKind, add, read
 from trainerd.rundir.state import Phase, State
 from trainerd.watch.event_reader import EventReader
 
@@ -29,7 +28,7 @@ def rundir(tmp_path: Path) -> RunDirectory:
     return found
 
 
-def kinds(rundir: RunDirectory) -> list[tuple[Kind, int | None]]:
+def kinds(rundir: RunDirectory) -> list[tuple[EventKind, int | None]]:
     return [(event.kind, event.step) for event in read(rundir)]
 
 
@@ -40,7 +39,12 @@ def test_a_start_and_an_end_are_noted_once(rundir: RunDirectory) -> None:
         reporter.update(phase=Phase.PAUSED, warnings=["hot"])
     with claimed(rundir, "jobs:job") as reporter:
         reporter.update(phase=Phase.FAILED, step=7, error="my own\nmistake")
-    assert kinds(rundir) == [(Kind.START, None), (Kind.PAUSE, 5), (Kind.START, None), (Kind.FAIL, 7)]
+    assert kinds(rundir) == [
+        (EventKind.START, None),
+        (EventKind.PAUSE, 5),
+        (EventKind.START, None),
+        (EventKind.FAIL, 7),
+    ]
     assert [event.said for event in read(rundir)][1::2] == ["paused on request", "my own"]
 
 
@@ -50,11 +54,16 @@ def test_the_events_of_an_old_run_are_read_and_the_next_start_renames_them(rundi
     old.write_text('\n{"at": 3.0, "kind": "start", "step": null, "said": ""}')
     reader = EventReader(rundir)
     reader.look()
-    add(rundir, Kind.ROLLBACK, step=4)
-    assert kinds(rundir) == [(Kind.START, None), (Kind.ROLLBACK, 4)] and rundir.events == old
+    add(rundir, EventKind.ROLLBACK, step=4)
+    assert kinds(rundir) == [(EventKind.START, None), (EventKind.ROLLBACK, 4)] and rundir.events == old
     with claimed(rundir, "jobs:job") as reporter:
         reporter.update(phase=Phase.PAUSED, step=5)
-    assert kinds(rundir) == [(Kind.START, None), (Kind.ROLLBACK, 4), (Kind.START, None), (Kind.PAUSE, 5)]
+    assert kinds(rundir) == [
+        (EventKind.START, None),
+        (EventKind.ROLLBACK, 4),
+        (EventKind.START, None),
+        (EventKind.PAUSE, 5),
+    ]
     assert not list(rundir.path.glob("events*"))
     reader.look()
     assert reader.counts == {"start": 2, "rollback": 1, "pause": 1}, "each is counted once"
@@ -74,31 +83,31 @@ def test_a_start_that_finds_the_run_finished_is_no_news(rundir: RunDirectory) ->
     State(Phase.PAUSED, step=5, at=1.0).write(rundir.state)
     with claimed(rundir, "jobs:job") as reporter:  # a target that a paused run has reached already is news
         reporter.update(phase=Phase.FINISHED, step=5, ended="the target is reached")
-    assert kinds(rundir)[2:] == [(Kind.START, None), (Kind.FINISH, 5)]
+    assert kinds(rundir)[2:] == [(EventKind.START, None), (EventKind.FINISH, 5)]
 
 
 def test_the_next_start_tells_of_a_kill_and_of_a_reboot(rundir: RunDirectory) -> None:
     State(Phase.TRAINING, step=9, at=psutil.boot_time() - 5).write(rundir.state)
     with claimed(rundir, "jobs:job") as reporter:
         reporter.update(phase=Phase.STARTING)
-    assert kinds(rundir) == [(Kind.KILL, 9), (Kind.REBOOT, 9)]
+    assert kinds(rundir) == [(EventKind.KILL, 9), (EventKind.REBOOT, 9)]
     assert "while training, after step 9" in read(rundir)[0].said
 
 
 def test_a_torn_line_costs_that_event_alone(rundir: RunDirectory) -> None:
-    add(rundir, Kind.PAUSE, step=1)
+    add(rundir, EventKind.PAUSE, step=1)
     with rundir.events.open("ab") as file:
         file.write(b'\n{"at": 3, "kind": "pa')
-    add(rundir, Kind.PAUSE, step=2)
+    add(rundir, EventKind.PAUSE, step=2)
     with rundir.events.open("ab") as file:
         file.write(b'\n[]\n{"at": 1, "kind": "unheard of"}\n\xff')
-    assert kinds(rundir) == [(Kind.PAUSE, 1), (Kind.PAUSE, 2)]
+    assert kinds(rundir) == [(EventKind.PAUSE, 1), (EventKind.PAUSE, 2)]
 
 
 def test_the_file_stays_small_and_keeps_the_newest(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_events, "LIMIT_BYTES", 4000)
     for step in range(300):
-        add(rundir, Kind.CHANGE, "x" * 2000 if step == 0 else "", step=step)
+        add(rundir, EventKind.CHANGE, "x" * 2000 if step == 0 else "", step=step)
     steps = [event.step or 0 for event in read(rundir)]
     assert rundir.events.stat().st_size < 5000
     assert steps[-1] == 299 and steps == list(range(steps[0], 300))
@@ -106,10 +115,10 @@ def test_the_file_stays_small_and_keeps_the_newest(rundir: RunDirectory, monkeyp
 
 def test_evaluations_are_dropped_first(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_events, "LIMIT_BYTES", 4000)
-    add(rundir, Kind.KILL, step=0)
+    add(rundir, EventKind.KILL, step=0)
     for step in range(1, 300):
-        add(rundir, Kind.EVALUATION if step % 2 else Kind.BEST, "val_loss 0.5", step=step)
-    assert kinds(rundir)[0] == (Kind.KILL, 0) and kinds(rundir)[-1] == (Kind.EVALUATION, 299)
+        add(rundir, EventKind.EVALUATION if step % 2 else EventKind.BEST, "val_loss 0.5", step=step)
+    assert kinds(rundir)[0] == (EventKind.KILL, 0) and kinds(rundir)[-1] == (EventKind.EVALUATION, 299)
     assert len(kinds(rundir)) < 100
     assert rundir.events.stat().st_size < 5000
 
@@ -117,17 +126,17 @@ def test_evaluations_are_dropped_first(rundir: RunDirectory, monkeypatch: pytest
 def test_what_cannot_be_written_disturbs_nothing(rundir: RunDirectory, tmp_path: Path) -> None:
     State(Phase.PAUSED, step=3).write(rundir.state)
     rundir.events.mkdir()
-    add(rundir, Kind.PAUSE)
+    add(rundir, EventKind.PAUSE)
     assert "paused" in CliRunner().invoke(cli, ["status", str(rundir.path)]).output
     assert isinstance(CliRunner().invoke(cli, ["events", str(rundir.path)]).exception, StorageError)
-    add(RunDirectory(tmp_path / "nowhere"), Kind.PAUSE)
+    add(RunDirectory(tmp_path / "nowhere"), EventKind.PAUSE)
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_the_command_shows_them(rundir: RunDirectory) -> None:
     now = time.time()
-    add(rundir, Kind.START, "jobs:job", at=now - 7200)
-    add(rundir, Kind.SAVE_FAILED, "no room\x1b[2J", step=1200, at=now)
+    add(rundir, EventKind.START, "jobs:job", at=now - 7200)
+    add(rundir, EventKind.SAVE_FAILED, "no room\x1b[2J", step=1200, at=now)
 
     def said(*arguments: str) -> str:
         return CliRunner().invoke(cli, ["events", str(rundir.path), *arguments]).output
@@ -141,10 +150,10 @@ def test_the_command_shows_them(rundir: RunDirectory) -> None:
 
 
 def test_evaluations_do_not_hide_the_other_events(rundir: RunDirectory) -> None:
-    add(rundir, Kind.START, "jobs:job")
+    add(rundir, EventKind.START, "jobs:job")
     for step in range(400):
-        add(rundir, Kind.EVALUATION, step=step)
-    add(rundir, Kind.PAUSE, step=400)
+        add(rundir, EventKind.EVALUATION, step=step)
+    add(rundir, EventKind.PAUSE, step=400)
 
     def said(*arguments: str) -> str:
         return CliRunner().invoke(cli, ["events", str(rundir.path), *arguments], catch_exceptions=False).stdout
@@ -162,17 +171,17 @@ def test_evaluations_do_not_hide_the_other_events(rundir: RunDirectory) -> None:
 
 def test_history_shows_pauses_and_crashes_whose_checkpoints_are_gone(rundir: RunDirectory) -> None:
     for event in (
-        Event(1, Kind.PAUSE, 10),
-        Event(2, Kind.KILL, 35),
-        Event(3, Kind.RESUME, 20),
-        Event(4, Kind.PAUSE, 40),
-        Event(5, Kind.ROLLBACK, 30),
-        Event(6, Kind.FAIL, 33, "my own mistake"),
+        Event(1, EventKind.PAUSE, 10),
+        Event(2, EventKind.KILL, 35),
+        Event(3, EventKind.RESUME, 20),
+        Event(4, EventKind.PAUSE, 40),
+        Event(5, EventKind.ROLLBACK, 30),
+        Event(6, EventKind.FAIL, 33, "my own mistake"),
     ):
         add(rundir, event.kind, event.said, step=event.step, at=event.at)
     moments = [(each.kind, each.step, each.said) for each in story_of(rundir).moments]
     assert moments == [
-        (Happened.PAUSE, 10, ""),
-        (Happened.CRASH, 20, "lost: 15 steps"),
-        (Happened.CRASH, 33, "my own mistake"),
+        (MomentKind.PAUSE, 10, ""),
+        (MomentKind.CRASH, 20, "lost: 15 steps"),
+        (MomentKind.CRASH, 33, "my own mistake"),
     ]

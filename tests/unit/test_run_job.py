@@ -11,7 +11,7 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError
 from trainerd.history.fork import fork
-from trainerd.history.rollback import Target
+from trainerd.history.rollback import RollbackTarget
 from trainerd.history.run_job import job_of, require_own_job
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import registry
@@ -45,7 +45,7 @@ def test_the_run_of_another_job_is_refused_and_left_as_it_is(
     assert code == 65 and theirs in text and "mine:job" in text and "--accept-job" in text
     assert str(rundir.accept_job) in text
     assert rundir.state.read_bytes() == before and not rundir.events.exists()
-    assert registry.known() == [registry.Known(rundir.path, tmp_path / "theirs.toml")]
+    assert registry.known() == [registry.RegisteredRun(rundir.path, tmp_path / "theirs.toml")]
 
 
 def test_a_job_is_accepted_in_its_own_run_and_where_none_is_named(rundir: RunDirectory) -> None:
@@ -62,9 +62,9 @@ def test_a_job_is_accepted_in_its_own_run_and_where_none_is_named(rundir: RunDir
 
 def test_a_fork_is_of_the_same_job_unless_its_entry_is_set(rundir: RunDirectory, tmp_path: Path) -> None:
     trained(rundir, "mine:job")
-    plain = fork(rundir, Target(5), tmp_path / "plain", {})
+    plain = fork(rundir, RollbackTarget(5), tmp_path / "plain", {})
     assert job_of(plain) == "mine:job" and not plain.accept_job.exists()
-    assert fork(rundir, Target(5), tmp_path / "other", {"entry": '"other:job"'}).accept_job.exists()
+    assert fork(rundir, RollbackTarget(5), tmp_path / "other", {"entry": '"other:job"'}).accept_job.exists()
 
 
 ADVISED = ["save", "set a=1", "rollback 5"]

@@ -18,7 +18,7 @@ from trainerd.errors import StorageError
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import run_events, shared_files
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.system.durable_files import write_atomic
 from trainerd.watch.event_reader import EventReader
 
@@ -56,7 +56,7 @@ def test_evaluations_of_one_checkpoint_at_once_are_all_kept(rundir: RunDirectory
 def test_no_event_is_lost_while_the_file_is_shortened(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_events, "LIMIT_BYTES", 25_000)
 
-    def add(kind: Kind, said: str) -> Callable[[], None]:
+    def add(kind: EventKind, said: str) -> Callable[[], None]:
         def add_all() -> None:
             for step in range(EACH):
                 run_events.add(rundir, kind, said, step=step)
@@ -64,20 +64,20 @@ def test_no_event_is_lost_while_the_file_is_shortened(rundir: RunDirectory, monk
 
         return add_all
 
-    in_processes(add(Kind.PAUSE, ""), add(Kind.EVALUATION, "x" * 400), add(Kind.EVALUATION, "x" * 400))
-    paused = [event.step for event in run_events.read(rundir) if event.kind is Kind.PAUSE]
+    in_processes(add(EventKind.PAUSE, ""), add(EventKind.EVALUATION, "x" * 400), add(EventKind.EVALUATION, "x" * 400))
+    paused = [event.step for event in run_events.read(rundir) if event.kind is EventKind.PAUSE]
     assert paused == list(range(EACH)), "evaluations are dropped first"
     assert rundir.events.stat().st_size < 40_000
 
 
 def test_an_event_waits_for_another_writer_and_delays_nobody(rundir: RunDirectory) -> None:
     with shared_files.writing(rundir):
-        run_events.add(rundir, Kind.PAUSE, step=1)
+        run_events.add(rundir, EventKind.PAUSE, step=1)
         assert run_events.read(rundir) == []
-    run_events.add(rundir, Kind.PAUSE, step=2)
+    run_events.add(rundir, EventKind.PAUSE, step=2)
     assert [event.step for event in run_events.read(rundir)] == [1, 2]
     with shared_files.writing(rundir):
-        run_events.add(rundir, Kind.PAUSE, step=3)
+        run_events.add(rundir, EventKind.PAUSE, step=3)
     run_events.flush(rundir)
     assert [event.step for event in run_events.read(rundir)] == [1, 2, 3]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.conftest import FakeTime
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Answer, LastCheckpoint, Phase, State, read_state
-from trainerd.rundir.state_writer import MIN_SECS, StateFile
+from trainerd.rundir.state_writer import MIN_SECS, StateWriter
 from trainerd.system.process_identity import is_process, process_identity
 
 FULL = State(
@@ -80,7 +80,7 @@ def test_a_process_is_told_from_another_with_its_pid() -> None:
 
 
 def test_the_file_is_written_a_few_times_a_second_at_most(rundir: RunDirectory, clock: FakeTime) -> None:
-    file = StateFile(rundir, timer=clock)
+    file = StateWriter(rundir, timer=clock)
 
     def written() -> int:
         found = read_state(rundir.state)
@@ -105,7 +105,7 @@ def test_a_state_that_cannot_be_written_is_logged_once(
     rundir: RunDirectory, clock: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     rundir.state.mkdir()
-    file = StateFile(rundir, timer=clock)
+    file = StateWriter(rundir, timer=clock)
     for step in range(3):
         file.observe(State(step=step))
         clock.now += 1

@@ -17,7 +17,7 @@ from tests.unit.conftest import Cli
 from tests.unit.test_rollback import write
 from trainerd.history import plots
 from trainerd.history.curves import read_curve
-from trainerd.history.story import Kind, story_of
+from trainerd.history.story import MomentKind, story_of
 from trainerd.rundir.paths import RunDirectory
 
 
@@ -38,11 +38,11 @@ def test_what_was_trained_again_is_not_there_twice_and_a_crash_is_told(rundir: R
     add(rundir, "3", 20, {30: 0.5}, tag="val_loss")
     story = story_of(rundir)
     assert [*zip(story.curve.steps, story.curve.values, strict=True)] == [(10, 1.0), (20, 1.0)]
-    assert [(moment.step, moment.said) for moment in story.moments if moment.kind is Kind.CRASH] == [
+    assert [(moment.step, moment.said) for moment in story.moments if moment.kind is MomentKind.CRASH] == [
         (20, "lost: 30 steps"),
         (20, "lost: 20 steps"),
     ]
-    assert story.steps_of(Kind.CHECKPOINT) == [20] and story.steps_of(Kind.EVALUATION) == [30]
+    assert story.steps_of(MomentKind.CHECKPOINT) == [20] and story.steps_of(MomentKind.EVALUATION) == [30]
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -53,7 +53,7 @@ def test_many_evaluations_do_not_cover_the_curve(rundir: RunDirectory, log: bool
     for step in losses:
         rundir.evaluations(step).touch()
     story = story_of(rundir)
-    assert len(story.steps_of(Kind.EVALUATION)) == 400
+    assert len(story.steps_of(MomentKind.EVALUATION)) == 400
     drawn = plots.in_terminal(story, 100, 30, log=log)
     curve = {column for line in drawn.splitlines() for column, sign in enumerate(line) if "\u2800" < sign < "\u2900"}
     assert len(curve) > 50, drawn

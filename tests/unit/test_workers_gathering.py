@@ -20,7 +20,7 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.workers import requests, token
 from trainerd.workers.gathering import PausedWhileGathering, Terms, gather_as_chief, gather_as_worker
 from trainerd.workers.peer import Peer
-from trainerd.workers.plan import Address, ClusterPlan
+from trainerd.workers.plan import ClusterPlan, WorkerAddress
 from trainerd.workers.wire import MOST_SILENT, Gone, Wire
 
 SECS = 20.0
@@ -65,7 +65,12 @@ class Call(threading.Thread):
 @pytest.fixture
 def plan() -> ClusterPlan:
     return ClusterPlan(
-        (Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port())), 0
+        (
+            WorkerAddress("127.0.0.1", free_port()),
+            WorkerAddress("127.0.0.1", free_port()),
+            WorkerAddress("127.0.0.1", free_port()),
+        ),
+        0,
     )
 
 
@@ -268,7 +273,7 @@ def test_a_port_in_use_is_told(terms: Callable[..., Terms], plan: ClusterPlan) -
 
 
 def test_an_address_of_another_machine_is_told(terms: Callable[..., Terms]) -> None:
-    elsewhere = ClusterPlan((Address("192.0.2.1", 29500), Address("127.0.0.1", 1)), 0)
+    elsewhere = ClusterPlan((WorkerAddress("192.0.2.1", 29500), WorkerAddress("127.0.0.1", 1)), 0)
     with pytest.raises(ConfigError, match="this machine has no such address"):
         gather_as_chief(terms(0, plan=elsewhere))
 

@@ -14,7 +14,7 @@ from trainerd.config import parse as configs
 from trainerd.config.schema import ClusterConfig
 from trainerd.errors import ConfigError, UsageError
 from trainerd.workers import slurm
-from trainerd.workers.plan import Address, make_plan
+from trainerd.workers.plan import WorkerAddress, make_plan
 
 TWO = ClusterConfig(workers=("a:1000", "b:1000"))
 TF_CONFIG = {"cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"]}, "task": {"type": "worker", "index": 1}}
@@ -64,7 +64,7 @@ def test_tasks_per_node(text: str, counts: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["[::1]:29500", "host.example:1", "10.0.0.1:65534"])
 def test_an_address_reads_as_it_is_written(text: str) -> None:
-    assert str(Address.parse(text)) == text
+    assert str(WorkerAddress.parse(text)) == text
 
 
 @pytest.mark.parametrize(

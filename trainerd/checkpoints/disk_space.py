@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainerd import text
 from trainerd.checkpoints import catalogue
-from trainerd.checkpoints.deleter import Deleter
+from trainerd.checkpoints.checkpoint_files import CheckpointFiles
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.errors import StorageError
 from trainerd.rundir.paths import RunDirectory
@@ -36,13 +36,13 @@ class DiskSpace:
 
     Args:
       rundir: where they are.
-      deleter: deletes those that retention gives up.
+      files: deletes those that retention gives up.
       free: returns how many bytes may be written in a folder.
     """
 
-    def __init__(self, rundir: RunDirectory, deleter: Deleter, free: Callable[[Path], int]) -> None:
+    def __init__(self, rundir: RunDirectory, files: CheckpointFiles, free: Callable[[Path], int]) -> None:
         self._rundir = rundir
-        self._deleter = deleter
+        self._files = files
         self._free = free
 
     def has(self, needed: int) -> bool:
@@ -61,14 +61,14 @@ class DiskSpace:
           NoRoomError: that makes too little space.
         """
         order = catalogue.resume_order(self._rundir)
-        newest = self._deleter.manifest(order[0]) if order else None
+        newest = self._files.manifest(order[0]) if order else None
         needed = max(snapshot.size, newest.size if newest else 0) + _MARGIN  # a snapshot cannot tell all of its size
         if self.has(needed):
             return
         # As if this save were there already. The one that a start would use stays, whatever comes of this one.
-        for step in self._deleter.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
+        for step in self._files.deletable(snapshot.step, upcoming=True, before=before, stays=order[:1]):
             log.info("deleting the checkpoint of step %d to have room", step, extra={"event": "room"})
-            self._deleter.delete([step])
+            self._files.delete([step])
             if self.has(needed):
                 return
         if not self.has(needed):

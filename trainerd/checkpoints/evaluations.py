@@ -107,7 +107,7 @@ def record(
     plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
     with writing(rundir):
         _put(rundir, checkpoint, entry, Evaluation(plain, at, seconds))
-    run_events.add(rundir, run_events.Kind.EVALUATION, text.figures(metrics), step=checkpoint.step)
+    run_events.add(rundir, run_events.EventKind.EVALUATION, text.figures(metrics), step=checkpoint.step)
     run_events.flush(rundir)
 
 

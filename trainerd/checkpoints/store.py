@@ -14,8 +14,8 @@ from pathlib import Path
 
 from trainerd.checkpoints import catalogue, checkpoint_state
 from trainerd.checkpoints import manifest as manifests
+from trainerd.checkpoints.checkpoint_files import CheckpointFiles
 from trainerd.checkpoints.checkpoint_state import StateFile
-from trainerd.checkpoints.deleter import Deleter
 from trainerd.checkpoints.disk_space import DiskSpace
 from trainerd.checkpoints.manifest import About, DamagedError, FileRecord, Manifest
 from trainerd.checkpoints.retention import Policy
@@ -24,7 +24,7 @@ from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.errors import StorageError
 from trainerd.rundir import lock, run_events
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import LastCheckpoint
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import (
@@ -80,23 +80,23 @@ class CheckpointStore:
         self._given_up: list[int] = []  # by retention, oldest first, and not deleted yet
         self._progress = SaveProgress(at)
         self._enter = self._progress.enter
-        self._deleter = Deleter(rundir, policy or Policy(), self._enter)
-        self.space = DiskSpace(rundir, self._deleter, free)
+        self._files = CheckpointFiles(rundir, policy or Policy(), self._enter)
+        self.space = DiskSpace(rundir, self._files, free)
 
     def progress(self) -> object:
         """A value that changes while the save under way makes progress; see `SaveProgress.value`."""
-        return self._progress.value(self._rundir, self._deleter.looked_at)
+        return self._progress.value(self._rundir, self._files.looked_at)
 
     @property
     def policy(self) -> Policy:
         """Which checkpoints are kept; may be set again at any time."""
-        return self._deleter.policy
+        return self._files.policy
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        if policy != self._deleter.policy:
+        if policy != self._files.policy:
             self._given_up = []  # the next save decides anew
-        self._deleter.policy = policy
+        self._files.policy = policy
 
     def resumed(self, step: int) -> None:
         """The run goes on from the checkpoint of this step: those after it are left behind as they are passed."""
@@ -131,7 +131,7 @@ class CheckpointStore:
                 self._publish(manifest, staging)
             except OSError:
                 if lock.is_in_place(self._rundir):
-                    self._deleter.settle(step)
+                    self._files.settle(step)
                     self._forget_half_published(staging)
                 raise
             finally:
@@ -159,11 +159,11 @@ class CheckpointStore:
         best = self.policy.best
         if best is None or (badness := best.badness(new.metrics)) is None:
             return
-        others = [best.badness(metrics) for step, metrics in self._deleter.metrics().items() if step != new.step]
+        others = [best.badness(metrics) for step, metrics in self._files.metrics().items() if step != new.step]
         known = [other for other in others if other is not None]
         if known and badness < min(known):
             run_events.add(
-                self._rundir, Kind.BEST, f"{best.metric} {new.metrics[best.metric]:.4g}", step=new.step, at=new.at
+                self._rundir, EventKind.BEST, f"{best.metric} {new.metrics[best.metric]:.4g}", step=new.step, at=new.at
             )
 
     def tidy(self) -> bool:
@@ -174,7 +174,7 @@ class CheckpointStore:
         """
         batch, self._given_up = self._given_up[:BATCH], self._given_up[BATCH:]
         try:
-            if batch and lock.is_in_place(self._rundir) and not self._deleter.delete(batch):
+            if batch and lock.is_in_place(self._rundir) and not self._files.delete(batch):
                 assert self._before is not None
                 self._write_state_file(self._before)
         except (OSError, StorageError) as error:
@@ -186,7 +186,7 @@ class CheckpointStore:
         """Remove what a killed save or deletion left behind, and put back what it had set aside."""
         lock.require_in_place(self._rundir)
         with storage(f"clean {self._rundir.path}"):
-            self._deleter.finish_deletions()
+            self._files.finish_deletions()
         for staging in self._rundir.stagings():
             log.info("removing what an interrupted save left: %s", staging.name, extra={"event": "clean"})
             with storage(f"clean {staging}"):
@@ -243,7 +243,7 @@ class CheckpointStore:
     def _step_before(self, step: int) -> int | None:
         """The step of the checkpoint before one of this step; unchanged if that step is saved again."""
         if self._before == step:
-            again = self._deleter.manifest(step)
+            again = self._files.manifest(step)
             return again.before if again is not None else None
         return self._before if self._before is not None and self._before < step else None
 
@@ -252,7 +252,7 @@ class CheckpointStore:
         folder = self._rundir.path
         final = self._rundir.manifest(manifest.step)
         if safe_paths.exists(final):  # the run went back, or what it saves changed without a step
-            self._deleter.set_aside(manifest.step)
+            self._files.set_aside(manifest.step)
         for name in manifest.files:
             self._enter("rename")
             safe_paths.rename(staging / name, folder / name)
@@ -260,7 +260,7 @@ class CheckpointStore:
         self._enter("publish")
         safe_paths.rename(staging / final.name, final)
         fsync_directory(folder)
-        self._deleter.remember(manifest)
+        self._files.remember(manifest)
 
     def _write_state_file(self, named: int, without: Collection[int] = ()) -> None:
         """Write `checkpoint`. A program of TensorFlow's alone deletes what it lists, beyond what its own Saver keeps:
@@ -296,7 +296,7 @@ class CheckpointStore:
           failed.
         """
         try:
-            given_up = self._deleter.deletable(current)
+            given_up = self._files.deletable(current)
             self._write_state_file(current, without=given_up)
         except (OSError, StorageError) as error:
             if catalogue.resume_order(self._rundir)[:1] != [current]:
@@ -308,7 +308,7 @@ class CheckpointStore:
     def _settle(self, current: int) -> None:
         """Delete the checkpoint of the same step that this one replaced."""
         try:
-            self._deleter.settle(current)
+            self._files.settle(current)
         except (OSError, StorageError) as error:
             self._warn_untidy(error)
 
@@ -332,16 +332,16 @@ class CheckpointStore:
             at = max(each.st_mtime for path in files if (each := safe_paths.lstat(path)) is not None)
             manifest = Manifest(step, at, "adopted", {}, 0.0, {}, records)
             index = self._rundir.index(step).name
-            before = self._deleter.manifest(step) if safe_paths.exists(self._rundir.manifest(step)) else None
+            before = self._files.manifest(step) if safe_paths.exists(self._rundir.manifest(step)) else None
             if before is not None and before.files.get(index) == records.get(index):  # its values are the same
                 manifest = replace(before, files=records)
             write_atomic(self._rundir.manifest(step), manifest.to_bytes())
-        self._deleter.remember(manifest)
+        self._files.remember(manifest)
         log.info("adopted %s, which a program saved itself", prefix, extra={"event": "adopt", "step": step})
 
     def keep_for_now(self, step: int | None) -> None:
         """Do not delete this checkpoint, until this is called with another one or with None."""
-        self._deleter.stays = set() if step is None else {step}
+        self._files.stays = set() if step is None else {step}
         self._given_up = [each for each in self._given_up if each != step]
 
     def move(self, step: int, folder: Path) -> None:
@@ -351,11 +351,11 @@ class CheckpointStore:
           OSError: it cannot be moved.
         """
         self._given_up = []
-        self._deleter.move_to(step, folder)
+        self._files.move_to(step, folder)
 
     def take_back(self, step: int, folder: Path) -> None:
         """Move a checkpoint from another folder into the run directory: its manifest last; see `move`."""
-        self._deleter.take_back(step, folder)
+        self._files.take_back(step, folder)
 
     def quarantine(self, step: int, why: str) -> None:
         """Move a checkpoint that does not verify out of the way, and say why.
@@ -365,7 +365,7 @@ class CheckpointStore:
         """
         folder = self._rundir.quarantine
         with storage(f"move the checkpoint of step {step} to {folder}"):
-            folder = self._deleter.move(step, folder)
+            folder = self._files.move(step, folder)
         log.warning(
             "the checkpoint of step %d does not verify and is now in %s: %s",
             step,
@@ -373,7 +373,7 @@ class CheckpointStore:
             why,
             extra={"event": "quarantine", "step": step},
         )
-        run_events.add(self._rundir, Kind.QUARANTINE, why, step=step)
+        run_events.add(self._rundir, EventKind.QUARANTINE, why, step=step)
 
     def _forget_half_published(self, staging: Path) -> None:
         """Remove the data, if the process died between renaming the data and renaming the manifest.

@@ -11,7 +11,7 @@ from trainerd.checkpoints.manifest import Manifest
 from trainerd.cli import completion
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.history.choice import BEST, MINIMUM, choose
-from trainerd.history.rollback import Target, require_target
+from trainerd.history.rollback import RollbackTarget, require_target
 from trainerd.rundir.paths import RunDirectory
 
 metric_option = click.option(
@@ -53,5 +53,5 @@ def checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> M
         newest = catalogue.newest(rundir)
         if newest is None:
             raise NotRunningError(f"there are no checkpoints in {rundir.path} yet.")
-        return require_target(rundir, Target(newest.step))
-    return require_target(rundir, Target(choose(rundir, where or BEST, metric)))
+        return require_target(rundir, RollbackTarget(newest.step))
+    return require_target(rundir, RollbackTarget(choose(rundir, where or BEST, metric)))

@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from trainerd.cli import options
 from trainerd.errors import TrainerdError
-from trainerd.history.timeline import Entry, present_line
+from trainerd.history.timeline import TimelineEntry, present_line
 from trainerd.text import printable
 
 _TARGETS = ("best", "minimum")
@@ -41,7 +41,7 @@ def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.isprintable() and word.startswith(incomplete)]
 
 
-def _entries(ctx: click.Context) -> list[Entry]:
+def _entries(ctx: click.Context) -> list[TimelineEntry]:
     """The checkpoints of the run that is typed so far. A shell has no use for an error."""
     try:
         return present_line(options.find_rundir(ctx.params.get("config_path"), ctx.params.get("logdir")))

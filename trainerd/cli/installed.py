@@ -7,27 +7,27 @@ from pathlib import Path
 
 from trainerd.cli.install_plan import config_argument
 from trainerd.daemon.systemd import units
-from trainerd.doctor.facts import Service
+from trainerd.doctor.facts import SystemdService
 from trainerd.system import machine
 from trainerd.system.machine import NAME
 from trainerd.system.xdg import config_home
 
 
-def service_of(config_path: Path) -> Service | None:
+def service_of(config_path: Path) -> SystemdService | None:
     """The unit whose command names this config; the machine's own before the user's. None for none."""
     return next(_services(config_path), None)
 
 
-def _services(config_path: Path) -> Iterator[Service]:
+def _services(config_path: Path) -> Iterator[SystemdService]:
     for user in (False, True):
         folder = config_home() / "systemd" / "user" if user else machine.MACHINE.units
         if _runs(folder / f"{NAME}.service", config_path, user, None):
-            yield Service(NAME, user)
+            yield SystemdService(NAME, user)
         configs = config_home() / NAME if user else machine.MACHINE.configs
         if config_path == configs / f"{config_path.stem}.toml" and _runs(
             folder / f"{NAME}@.service", config_path, user, config_path.stem
         ):
-            yield Service(f"{NAME}@{config_path.stem}", user)
+            yield SystemdService(f"{NAME}@{config_path.stem}", user)
 
 
 def _runs(unit: Path, config_path: Path, user: bool, name: str | None) -> bool:

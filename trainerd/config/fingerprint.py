@@ -36,7 +36,7 @@ _STAGE = re.compile(r"(?P<name>[\w?]+)(?:\((?P<settings>[^()]*)\))?")
 
 
 @dataclass(frozen=True)
-class Difference:
+class FingerprintDifference:
     """One entry that differs. `None` stands for a missing entry."""
 
     name: str
@@ -67,7 +67,7 @@ class Difference:
         return self.name.startswith(_OPTIMIZER) and self.before is not None and self.now is not None
 
 
-def builds_otherwise(changes: Sequence[Difference]) -> bool:
+def builds_otherwise(changes: Sequence[FingerprintDifference]) -> bool:
     """Whether the job builds something else, although its source is the same."""
     built = [each for each in changes if each.name == _GRAPH and each.before is not None and each.now is not None]
     return bool(built) and not any(each.name.startswith(_SOURCES) for each in changes)
@@ -85,17 +85,17 @@ def of_config(config: Config) -> Fingerprint:
     return found
 
 
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[FingerprintDifference]:
     """All differences, sorted by name."""
     names = sorted(before.keys() | now.keys())
-    changed = [Difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
+    changed = [FingerprintDifference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
     if before.get(WORKERS) != now.get(WORKERS):  # each has another part of a batch, of one position
         changed = [each for each in changed if each.name not in ("input.element_spec", _GRAPH)]
     is_readable = before.get(FORMAT, FIRST_FORMAT) == now.get(FORMAT, FIRST_FORMAT)
     return [each for each in changed if each.name != FORMAT and not _is_unread(each, is_readable=is_readable)]
 
 
-def _is_unread(change: Difference, *, is_readable: bool) -> bool:
+def _is_unread(change: FingerprintDifference, *, is_readable: bool) -> bool:
     """Whether it is no change of the data: one side could not read what the other could."""
     if change.name not in _OF_FORMAT or change.before is None or change.now is None:
         return False

@@ -13,7 +13,7 @@ _NAME = r"([^\s<>=](?:[^\n<>=]*[^\s<>=])?)"  # spaces may be within it: Keras na
 
 
 @dataclass(frozen=True)
-class Target:
+class MetricTarget:
     """A metric's value at which training ends."""
 
     metric: str
@@ -21,7 +21,7 @@ class Target:
     value: float
 
     @classmethod
-    def parse(cls, said: str) -> Target:
+    def parse(cls, said: str) -> MetricTarget:
         """Read "NAME >= NUMBER" or "NAME <= NUMBER".
 
         Raises:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainerd.config import tables
-from trainerd.config.metric_goals import Best, Target
+from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.schema import NOT_KEYS, Config, rundir_of
 from trainerd.errors import ConfigError
 from trainerd.rundir.paths import logdir_mistake
@@ -64,7 +64,7 @@ def parse(data: dict[str, Any], *, path: Path | None = None, folder: Path | None
     config: Config = reader.read(data)
     mistakes = reader.mistakes
     folder = folder or (path.parent if path else Path.cwd())
-    mistakes += _read_mistakes("target", data.get("target"), Target.parse)
+    mistakes += _read_mistakes("target", data.get("target"), MetricTarget.parse)
     if isinstance(checkpoint := data.get("checkpoint"), dict):
         mistakes += _read_mistakes("checkpoint.best", checkpoint.get("best"), Best.parse)
     if data.get("deterministic") is True and "seed" not in data:

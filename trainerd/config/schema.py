@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from trainerd.config.metric_goals import Best, Target
+from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.tables import key, keys_of
 from trainerd.rundir.paths import WORKERS
 from trainerd.system.absolute import absolute
@@ -215,9 +215,9 @@ class Config:
         """What the best checkpoint is; None if the config does not say."""
         return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)
 
-    def parsed_target(self) -> Target | None:
+    def parsed_target(self) -> MetricTarget | None:
         """The target; None if there is none."""
-        return None if self.target is None else Target.parse(self.target)
+        return None if self.target is None else MetricTarget.parse(self.target)
 
 
 NOT_KEYS = {"path", "folder", "accept_changes", "accept_job", "rank", "addresses"}  # not of the file

@@ -17,8 +17,8 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, over, tensorflow_import
+from trainerd.daemon.cluster_process import ClusterProcess
 from trainerd.daemon.exit import end_now
-from trainerd.daemon.member import Member
 from trainerd.daemon.program import DaemonHost, run
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
@@ -38,7 +38,7 @@ from trainerd.job.definition import Program
 from trainerd.job.user_code import in_a_line
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
-from trainerd.loop.guard.guard import Guard
+from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.loop import Loop
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
 from trainerd.loop.services import Services
@@ -48,7 +48,7 @@ from trainerd.rundir import lock, request_files, run_events
 from trainerd.rundir.claim import Claim
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase, State, read_state
 from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
@@ -102,7 +102,7 @@ class TrainerProcess:
         self._ended = ended
         self._over: Outcome | None = None  # how the run has ended before this start
         self._flag = DaemonFlag()
-        self._member: Member | None = None
+        self._member: ClusterProcess | None = None
 
     @property
     def state(self) -> State:
@@ -139,7 +139,7 @@ class TrainerProcess:
         )
         self._reporter = self._claim.reporter
         if self._config.is_of_several:
-            self._member = Member(
+            self._member = ClusterProcess(
                 self._config, self._rundir, flag=self._flag, reporter=self._reporter, give_up=self._give_up
             )
         with (
@@ -243,11 +243,11 @@ class TrainerProcess:
             services.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
         if self._flag.wants(Request.PAUSE):
             return self._paused_early()
-        with Guard(self._flag, services, lambda outcome: self._abandon(services, outcome), self._give_up) as guard:
+        with LoopGuard(self._flag, services, lambda outcome: self._abandon(services, outcome), self._give_up) as guard:
             services.guarded_by(guard)
             return Loop(services, session, flag=self._flag, reporter=self._reporter).train()
 
-    def _obey(self, member: Member, session: Session | Program) -> Outcome:
+    def _obey(self, member: ClusterProcess, session: Session | Program) -> Outcome:
         """Do what the chief of the cluster says."""
         assert self._watchdog is not None and not isinstance(session, Program)
         self._watchdog.save_progress = lambda: member.heard  # the chief saves, and beats meanwhile
@@ -358,7 +358,7 @@ class TrainerProcess:
         state = self._reporter.state
         said = f"no sign of life for {secs:.0f} s while {state.phase}: systemd starts it again soon"
         log.error("%s", said, extra={"event": "hang"})
-        run_events.add(self._rundir, Kind.HANG, said, step=state.step)
+        run_events.add(self._rundir, EventKind.HANG, said, step=state.step)
 
     def _look_at_disk(self) -> None:
         self._claim.look()

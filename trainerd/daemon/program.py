@@ -12,7 +12,7 @@ from trainerd.errors import EntryError, JobError, TrainerdError
 from trainerd.job.definition import Program
 from trainerd.job.user_code import is_users, job_traceback
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard.guard import Guard
+from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.outcome import Outcome, Paused, ProgramFacts, of_program
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
@@ -106,7 +106,7 @@ class DaemonHost:
     def watched(self, services: Services) -> Iterator[None]:
         """Let the watchdog see its saves, and end the process if a pause waits for the program for ever."""
         self.progress = services.store.progress
-        with Guard(self.flag, services, lambda outcome: self._end(services, outcome), self._fail) as guard:
+        with LoopGuard(self.flag, services, lambda outcome: self._end(services, outcome), self._fail) as guard:
             services.guarded_by(guard, in_services=False)
             yield
 

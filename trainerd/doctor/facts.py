@@ -18,7 +18,7 @@ _MOST = float(1 << 62)  # a state.json may say anything
 
 
 @dataclass(frozen=True)
-class Service:
+class SystemdService:
     """The systemd unit that trains a config.
 
     Attributes:
@@ -54,7 +54,7 @@ class Facts:
     state: State | None = None
     newest: Manifest | None = None
     pid: int | None = None
-    service: Service | None = None
+    service: SystemdService | None = None
     unread: tuple[str, ...] = ()
 
     @property
@@ -89,7 +89,7 @@ def _sane(value: float | None) -> float | None:
     return float(value)
 
 
-def gather(config: Config, rundir: RunDirectory, service: Service | None = None) -> Facts:
+def gather(config: Config, rundir: RunDirectory, service: SystemdService | None = None) -> Facts:
     """Read what a run directory says. What cannot be read is told in `unread`."""
     unread: list[str] = []
     state, newest, holder = None, None, None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 
-class Kind(enum.StrEnum):
+class FindingKind(enum.StrEnum):
     """How bad it is; in the order in which findings are shown."""
 
     PROBLEM = "problem"
@@ -26,7 +26,7 @@ class Finding:
       cure: what to do about it; empty where nothing is to be done.
     """
 
-    kind: Kind
+    kind: FindingKind
     subject: str
     said: str
     cure: str = ""
@@ -38,19 +38,19 @@ class Finding:
 
 def problem(subject: str, said: str, cure: str) -> Finding:
     """What stops the run, or loses what it saves."""
-    return Finding(Kind.PROBLEM, subject, said, cure)
+    return Finding(FindingKind.PROBLEM, subject, said, cure)
 
 
 def warning(subject: str, said: str, cure: str) -> Finding:
     """What may do so, or what nobody can see from here."""
-    return Finding(Kind.WARNING, subject, said, cure)
+    return Finding(FindingKind.WARNING, subject, said, cure)
 
 
 def well(subject: str, said: str) -> Finding:
     """What is as it should be, or does not matter to this run."""
-    return Finding(Kind.OK, subject, said)
+    return Finding(FindingKind.OK, subject, said)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Problems first, then warnings, then what is well; each kind as it came."""
-    return sorted(findings, key=lambda each: list(Kind).index(each.kind))
+    return sorted(findings, key=lambda each: list(FindingKind).index(each.kind))

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainerd.doctor.facts import Service
+from trainerd.doctor.facts import SystemdService
 
 Properties = Mapping[str, str]
 
@@ -35,7 +35,7 @@ def properties(shown: str) -> Properties:
     return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
 
 
-def show(service: Service | None) -> Properties:
+def show(service: SystemdService | None) -> Properties:
     """The properties of a unit; nothing without one, or where systemd does not run."""
     if service is None:
         return {}
@@ -43,7 +43,7 @@ def show(service: Service | None) -> Properties:
     return found if found.get("LoadState") == "loaded" else {}
 
 
-def service_of(pid: int) -> Service | None:
+def service_of(pid: int) -> SystemdService | None:
     """The unit whose main process this is, by its control group; None where it is that of none."""
     try:
         service = service_in(Path(f"/proc/{pid}/cgroup").read_text())
@@ -52,12 +52,12 @@ def service_of(pid: int) -> Service | None:
     return service if show(service).get("MainPID") == str(pid) else None
 
 
-def service_in(cgroup: str) -> Service | None:
+def service_in(cgroup: str) -> SystemdService | None:
     """The unit that the text of /proc/PID/cgroup names; None where it names none. `user@1000` is no unit of a run."""
     for line in cgroup.splitlines():
         match = _CGROUP.fullmatch(line.rpartition(":")[2])
         if match and not match["name"].startswith("user@"):
-            return Service(match["name"], "/user@" in match["slices"])
+            return SystemdService(match["name"], "/user@" in match["slices"])
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainerd import text
-from trainerd.doctor.facts import Facts, Service
+from trainerd.doctor.facts import Facts, SystemdService
 from trainerd.doctor.finding import Finding, problem, warning, well
 from trainerd.doctor.systemd import Properties, span
 
@@ -32,7 +32,7 @@ def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
         yield from found or [well(SUBJECT, f"{service.name}: its deadlines are longer than what was measured")]
 
 
-def watchdog(service: Service, properties: Properties, step_secs: float | None) -> Iterator[Finding]:
+def watchdog(service: SystemdService, properties: Properties, step_secs: float | None) -> Iterator[Finding]:
     """Whether a step is longer than the watchdog waits."""
     limit = span(properties.get("WatchdogUSec", ""))
     if limit is None or step_secs is None or step_secs < limit / 2:
@@ -46,7 +46,7 @@ def watchdog(service: Service, properties: Properties, step_secs: float | None) 
 
 
 def stopping(
-    service: Service, properties: Properties, step_secs: float | None, save_secs: float | None
+    service: SystemdService, properties: Properties, step_secs: float | None, save_secs: float | None
 ) -> Iterator[Finding]:
     """Whether a stop has time for the step under way and for the last save."""
     limit = span(properties.get("TimeoutStopUSec", ""))
@@ -65,7 +65,7 @@ def stopping(
         yield warning(SUBJECT, said, cure)
 
 
-def lingering(service: Service, user: str, folder: Path) -> Iterator[Finding]:
+def lingering(service: SystemdService, user: str, folder: Path) -> Iterator[Finding]:
     """Whether a user's own unit goes on when the user logs out; `folder` has a file for each user that lingers."""
     if not (folder / user).exists():
         yield problem(
@@ -76,7 +76,7 @@ def lingering(service: Service, user: str, folder: Path) -> Iterator[Finding]:
         )
 
 
-def booting(service: Service, properties: Properties) -> Iterator[Finding]:
+def booting(service: SystemdService, properties: Properties) -> Iterator[Finding]:
     """Whether it starts at the next boot."""
     if properties.get("UnitFileState") == "disabled":
         yield warning(
@@ -86,7 +86,7 @@ def booting(service: Service, properties: Properties) -> Iterator[Finding]:
         )
 
 
-def _edit(service: Service, setting: str) -> str:
+def _edit(service: SystemdService, setting: str) -> str:
     return _EDIT.format(service.systemctl, service.name, setting)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trainerd.config.metric_goals import Best
 from trainerd.errors import UsageError
 from trainerd.history.lines import checkpoints_of
-from trainerd.history.timeline import Entry, Mark, best_of, configured_best, timeline
+from trainerd.history.timeline import CheckpointMark, TimelineEntry, best_of, configured_best, timeline
 from trainerd.rundir.paths import RunDirectory
 
 BEST, MINIMUM = "best", "minimum"
@@ -55,23 +55,23 @@ def goal(said: str) -> Best:
 _MORE_IS_BETTER = ("accuracy", "acc", "auc", "precision", "recall", "f1", "f1_score", "iou", "bleu", "reward", "map")
 
 
-def _is_unusable(entry: Entry) -> bool:
-    return Mark.DAMAGED in entry.marks or Mark.QUARANTINED in entry.marks
+def _is_unusable(entry: TimelineEntry) -> bool:
+    return CheckpointMark.DAMAGED in entry.marks or CheckpointMark.QUARANTINED in entry.marks
 
 
-def _best(place: RunDirectory, entries: Sequence[Entry], metric: str | None) -> Entry | None:
+def _best(place: RunDirectory, entries: Sequence[TimelineEntry], metric: str | None) -> TimelineEntry | None:
     wanted = configured_best(place) if metric is None else goal(metric)
     return None if wanted is None else best_of(entries, wanted)
 
 
-def _minimum(entries: Sequence[Entry]) -> Entry | None:
+def _minimum(entries: Sequence[TimelineEntry]) -> TimelineEntry | None:
     """The lowest of the minima; without any the lowest so far, where the loss has not turned up yet."""
     found = [(entry.minimum, entry.step, entry) for entry in entries if entry.minimum is not None]
-    so_far = next((entry for entry in entries if Mark.LOWEST in entry.marks), None)
+    so_far = next((entry for entry in entries if CheckpointMark.LOWEST in entry.marks), None)
     return min(found, key=lambda one: one[:2])[2] if found else so_far
 
 
-def _none(where: str, metric: str | None, entries: Sequence[Entry]) -> str:
+def _none(where: str, metric: str | None, entries: Sequence[TimelineEntry]) -> str:
     if where == MINIMUM:
         return "no checkpoint is the lowest of its valley of the loss yet. `trainerd save` makes one."
     if metric is None:

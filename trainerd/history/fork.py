@@ -16,7 +16,7 @@ from trainerd.checkpoints.checkpoint_state import StateFile
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.errors import StorageError, UsageError
 from trainerd.history.lines import checkpoints_of
-from trainerd.history.rollback import Target, require_target
+from trainerd.history.rollback import RollbackTarget, require_target
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import open_new, storage, write_durable
@@ -47,7 +47,7 @@ class Origin:
 
 def fork(
     rundir: RunDirectory,
-    target: Target,
+    target: RollbackTarget,
     folder: Path,
     changes: Mapping[str, str],
     *,

@@ -7,21 +7,24 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainerd.errors import UsageError
-from trainerd.history.story import Kind, Story
+from trainerd.history.story import MomentKind, Story
 from trainerd.system.durable_files import storage
 
 # What each kind of moment looks like: its sign in the terminal, and its sign and colour in a picture.
 LOOKS = {
-    Kind.CHECKPOINT: (".", "|", "#888888"),
-    Kind.EVALUATION: ("e", "s", "#0099aa"),
-    Kind.PAUSE: ("P", "o", "#2255cc"),
-    Kind.CRASH: ("x", "x", "#cc2222"),
-    Kind.ROLLBACK: ("<", "<", "#aa22aa"),
-    Kind.CHANGE: ("!", "D", "#884400"),
-    Kind.MINIMUM: ("v", "v", "#118833"),
-    Kind.BEST: ("*", "*", "#dd8800"),
+    MomentKind.CHECKPOINT: (".", "|", "#888888"),
+    MomentKind.EVALUATION: ("e", "s", "#0099aa"),
+    MomentKind.PAUSE: ("P", "o", "#2255cc"),
+    MomentKind.CRASH: ("x", "x", "#cc2222"),
+    MomentKind.ROLLBACK: ("<", "<", "#aa22aa"),
+    MomentKind.CHANGE: ("!", "D", "#884400"),
+    MomentKind.MINIMUM: ("v", "v", "#118833"),
+    MomentKind.BEST: ("*", "*", "#dd8800"),
 }
-_BELOW = (Kind.EVALUATION, Kind.CHECKPOINT)  # in rows below the curve, since so many may be there that they cover it
+_BELOW = (
+    MomentKind.EVALUATION,
+    MomentKind.CHECKPOINT,
+)  # in rows below the curve, since so many may be there that they cover it
 _ROW = 0.06  # the height of a row, as a share of the curve's
 SUFFIXES = (".png", ".svg")
 
@@ -104,7 +107,7 @@ def _drawn(story: Story, *, log: bool) -> tuple[list[int], list[float]]:
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _places(story: Story, kind: Kind, *, log: bool) -> tuple[list[int], list[float]]:
+def _places(story: Story, kind: MomentKind, *, log: bool) -> tuple[list[int], list[float]]:
     """Where the moments of one kind are drawn: at their steps, on the curve or in a row below it."""
     found = _drawable(((step, story.curve.at(step, story.smoothed)) for step in story.steps_of(kind)), log=log)
     steps = [step for step, _ in found]

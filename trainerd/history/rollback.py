@@ -24,7 +24,7 @@ from trainerd.errors import DataError, StorageError, UsageError
 from trainerd.history.lines import Line, checkpoints_of, lines, next_number
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
@@ -35,7 +35,7 @@ FINISHES = "The next start, or the next `trainerd rollback`, finishes it."
 
 
 @dataclass(frozen=True)
-class Target:
+class RollbackTarget:
     """Where a run goes back to.
 
     Attributes:
@@ -66,7 +66,7 @@ class Moves:
 
 
 @dataclass(frozen=True)
-class Request:
+class RollbackRequest:
     """The content of the file `rollback`.
 
     Attributes:
@@ -74,7 +74,7 @@ class Request:
       id: of the command that waits for an answer; empty if none does.
     """
 
-    target: Target
+    target: RollbackTarget
     id: str = ""
 
     def write(self, rundir: RunDirectory) -> None:
@@ -97,7 +97,7 @@ class Decided:
       id: of the request.
     """
 
-    target: Target
+    target: RollbackTarget
     moves: Moves
     id: str = ""
 
@@ -106,7 +106,7 @@ class Decided:
         write_atomic(rundir.rollback_moves, json.dumps(asdict(self)).encode() + b"\n")
 
 
-def read_request(rundir: RunDirectory) -> Request | None:
+def read_request(rundir: RunDirectory) -> RollbackRequest | None:
     """What the file `rollback` asks for; None if there is none. A person may write a step into it.
 
     Raises:
@@ -119,14 +119,14 @@ def read_request(rundir: RunDirectory) -> Request | None:
         content = read_regular(rundir.rollback)
         try:
             if content.strip().isdigit():
-                return Request(Target(int(content)))
-            return msgspec.json.decode(content, type=Request)
+                return RollbackRequest(RollbackTarget(int(content)))
+            return msgspec.json.decode(content, type=RollbackRequest)
         except (msgspec.DecodeError, ValueError) as error:
             raise UsageError(f"{rundir.rollback} is not understood: write the step of a checkpoint into it.") from error
     return None
 
 
-def withdraw(rundir: RunDirectory, request: Request | None = None) -> None:
+def withdraw(rundir: RunDirectory, request: RollbackRequest | None = None) -> None:
     """Remove the file `rollback`; if a request is given, only where the file has this one."""
     try:
         if request is not None and read_request(rundir) != request:
@@ -138,7 +138,7 @@ def withdraw(rundir: RunDirectory, request: Request | None = None) -> None:
         fsync_directory(rundir.path)
 
 
-def require_target(rundir: RunDirectory, target: Target) -> Manifest:
+def require_target(rundir: RunDirectory, target: RollbackTarget) -> Manifest:
     """Verify the checkpoint that a run is to go back to. Returns its manifest.
 
     Raises:
@@ -162,7 +162,7 @@ def require_target(rundir: RunDirectory, target: Target) -> Manifest:
     return found
 
 
-def _elsewhere(rundir: RunDirectory, target: Target) -> str:
+def _elsewhere(rundir: RunDirectory, target: RollbackTarget) -> str:
     """Which earlier lines have a checkpoint of this step, as a sentence."""
     found = [line.number for line in lines(rundir) if target.step in checkpoints_of(rundir, line.number).steps()]
     if not found or target.line is not None:
@@ -178,7 +178,7 @@ def nearest(steps: Sequence[int], step: int, count: int = 5) -> str:
     return f"The nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(str, near))}."
 
 
-def go_back(rundir: RunDirectory, store: CheckpointStore, request: Request, now: float) -> Manifest:
+def go_back(rundir: RunDirectory, store: CheckpointStore, request: RollbackRequest, now: float) -> Manifest:
     """Go back to a checkpoint, as a whole or not at all.
 
     Args:
@@ -341,7 +341,7 @@ class _Moving:
         except DamagedError as error:
             raise StorageError(f"the checkpoint of {target} was damaged while the run went back: {error}") from error
         self._store.name(target.step)
-        withdraw(rundir, Request(target, self._decided.id))
+        withdraw(rundir, RollbackRequest(target, self._decided.id))
         safe_paths.remove(rundir.rollback_returns)
         with contextlib.suppress(OSError):  # It is done. The next checkpoint puts the same directory on disk.
             fsync_directory(rundir.path)
@@ -352,7 +352,7 @@ class _Moving:
         target, ended_at = self._decided.target, self._decided.moves.line.ended_at
         where = f"; what lay ahead is in {self._ahead.path}" if self._decided.moves.ahead else ""
         log.info("went back to %s%s", target, where, extra={"event": "rollback", "step": target.step})
-        run_events.add(self._rundir, Kind.ROLLBACK, f"from step {ended_at} to {target}", step=target.step)
+        run_events.add(self._rundir, EventKind.ROLLBACK, f"from step {ended_at} to {target}", step=target.step)
 
     def undo(self, named: bytes | None) -> None:
         """Put everything back.
@@ -407,7 +407,7 @@ class _Moving:
         return self._rundir.path / f".rollback-{step}.json"
 
 
-def _planned(rundir: RunDirectory, target: Target, now: float) -> Moves:
+def _planned(rundir: RunDirectory, target: RollbackTarget, now: float) -> Moves:
     """What is moved for a target.
 
     A checkpoint of the run directory stays if it is of the target's past: the target's line began at one of them, and

@@ -11,7 +11,7 @@ from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.lineage import BACK, Change
 from trainerd.history.curves import Curve, read_curve
 from trainerd.history.lines import Line, lines
-from trainerd.history.timeline import Entry, Mark, timeline
+from trainerd.history.timeline import CheckpointMark, TimelineEntry, timeline
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
@@ -20,7 +20,7 @@ from trainerd.text import counted
 POINTS = 20.0  # with which a curve is smoothed, by default
 
 
-class Kind(StrEnum):
+class MomentKind(StrEnum):
     """What happened."""
 
     CHECKPOINT = "checkpoint"
@@ -33,11 +33,11 @@ class Kind(StrEnum):
     CHANGE = "change"
 
 
-_CRASHES = (run_events.Kind.KILL, run_events.Kind.FAIL)
+_CRASHES = (run_events.EventKind.KILL, run_events.EventKind.FAIL)
 
 
 @dataclass(frozen=True)
-class Moment:
+class StoryMoment:
     """Something that happened at a step.
 
     Attributes:
@@ -46,7 +46,7 @@ class Moment:
       said: more of it, for a person.
     """
 
-    kind: Kind
+    kind: MomentKind
     step: int
     said: str = ""
 
@@ -65,9 +65,9 @@ class Story:
     tag: str
     curve: Curve
     smoothed: list[float]
-    moments: list[Moment]
+    moments: list[StoryMoment]
 
-    def steps_of(self, kind: Kind) -> list[int]:
+    def steps_of(self, kind: MomentKind) -> list[int]:
         """The steps at which something of this kind happened."""
         return [moment.step for moment in self.moments if moment.kind is kind]
 
@@ -87,7 +87,7 @@ def story_of(rundir: RunDirectory, tag: str = "loss", points: float = POINTS) ->
     return Story(tag, curve, curve.smoothed(points), moments_of(rundir, timeline(rundir), curve))
 
 
-def moments_of(rundir: RunDirectory, entries: Iterable[Entry], curve: Curve) -> list[Moment]:
+def moments_of(rundir: RunDirectory, entries: Iterable[TimelineEntry], curve: Curve) -> list[StoryMoment]:
     """What happened to a run, by step.
 
     Args:
@@ -99,9 +99,9 @@ def moments_of(rundir: RunDirectory, entries: Iterable[Entry], curve: Curve) -> 
       StorageError: it cannot be read.
     """
     moments = [moment for entry in entries if entry.line is None for moment in _of_checkpoint(entry)]
-    moments += [Moment(Kind.EVALUATION, step) for step in sorted(curve.evaluated | rundir.evaluated())]
+    moments += [StoryMoment(MomentKind.EVALUATION, step) for step in sorted(curve.evaluated | rundir.evaluated())]
     lineage = _lineage(rundir)
-    moments += [Moment(Kind.CHANGE, change.step, str(change).partition(": ")[2]) for change in lineage]
+    moments += [StoryMoment(MomentKind.CHANGE, change.step, str(change).partition(": ")[2]) for change in lineage]
     turned_back = {change.step for change in lineage if change.kind == BACK}
     moments += [_rollback(line) for line in lines(rundir)]
     events = run_events.read(rundir)
@@ -118,16 +118,16 @@ def moments_of(rundir: RunDirectory, entries: Iterable[Entry], curve: Curve) -> 
     return sorted(dict.fromkeys(moments), key=lambda moment: moment.step)
 
 
-def _of_checkpoint(entry: Entry) -> list[Moment]:
-    if Mark.QUARANTINED in entry.marks or Mark.DAMAGED in entry.marks:
+def _of_checkpoint(entry: TimelineEntry) -> list[StoryMoment]:
+    if CheckpointMark.QUARANTINED in entry.marks or CheckpointMark.DAMAGED in entry.marks:
         return []
-    found = [Moment(Kind.CHECKPOINT, entry.step, entry.reason)]
+    found = [StoryMoment(MomentKind.CHECKPOINT, entry.step, entry.reason)]
     if entry.minimum is not None:
-        found.append(Moment(Kind.MINIMUM, entry.step, f"loss {entry.minimum:.4g}"))
-    if Mark.BEST in entry.marks:
-        found.append(Moment(Kind.BEST, entry.step))
+        found.append(StoryMoment(MomentKind.MINIMUM, entry.step, f"loss {entry.minimum:.4g}"))
+    if CheckpointMark.BEST in entry.marks:
+        found.append(StoryMoment(MomentKind.BEST, entry.step))
     if entry.reason == "pause":
-        found.append(Moment(Kind.PAUSE, entry.step))  # of a run that noted no events
+        found.append(StoryMoment(MomentKind.PAUSE, entry.step))  # of a run that noted no events
     return found
 
 
@@ -137,29 +137,29 @@ def _lineage(rundir: RunDirectory) -> Sequence[Change]:
     return newest.lineage if newest is not None else ()
 
 
-def _rollback(line: Line) -> Moment:
+def _rollback(line: Line) -> StoryMoment:
     step = line.began_at if line.target is None else line.target
     onto = f" of line {line.target_line}" if line.target_line is not None else ""
-    return Moment(Kind.ROLLBACK, step, f"from step {line.ended_at} to step {step}{onto}")
+    return StoryMoment(MomentKind.ROLLBACK, step, f"from step {line.ended_at} to step {step}{onto}")
 
 
-def _of_events(events: Sequence[Event]) -> list[Moment]:
+def _of_events(events: Sequence[Event]) -> list[StoryMoment]:
     """The pauses, and where the run went on after each crash, of steps that it has not gone back from since."""
-    found: list[Moment] = []
+    found: list[StoryMoment] = []
     crash: Event | None = None
     for event in events:
         step = event.step or 0
-        if event.kind is run_events.Kind.PAUSE:
-            found.append(Moment(Kind.PAUSE, step))
+        if event.kind is run_events.EventKind.PAUSE:
+            found.append(StoryMoment(MomentKind.PAUSE, step))
         elif event.kind in _CRASHES:
             crash = event
-        elif event.kind is run_events.Kind.RESUME and crash is not None:
+        elif event.kind is run_events.EventKind.RESUME and crash is not None:
             found.append(_crashed(step, crash.step or 0))
             crash = None
-        elif event.kind is run_events.Kind.ROLLBACK:
+        elif event.kind is run_events.EventKind.ROLLBACK:
             found = [moment for moment in found if moment.step <= step]
-    return found if crash is None else [*found, Moment(Kind.CRASH, crash.step or 0, crash.said)]
+    return found if crash is None else [*found, StoryMoment(MomentKind.CRASH, crash.step or 0, crash.said)]
 
 
-def _crashed(resumed: int, passed: int) -> Moment:
-    return Moment(Kind.CRASH, resumed, f"lost: {counted(max(0, passed - resumed), 'step')}")
+def _crashed(resumed: int, passed: int) -> StoryMoment:
+    return StoryMoment(MomentKind.CRASH, resumed, f"lost: {counted(max(0, passed - resumed), 'step')}")

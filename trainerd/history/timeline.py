@@ -20,7 +20,7 @@ from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 
 
-class Mark(StrEnum):
+class CheckpointMark(StrEnum):
     """What a checkpoint is, beside being one."""
 
     LATEST = "latest"
@@ -35,11 +35,15 @@ class Mark(StrEnum):
     DAMAGED = "damaged"
 
 
-_OF_LINES = {Mark.MINIMUM, Mark.PINNED, Mark.DAMAGED}  # what a checkpoint of an earlier line still is
+_OF_LINES = {
+    CheckpointMark.MINIMUM,
+    CheckpointMark.PINNED,
+    CheckpointMark.DAMAGED,
+}  # what a checkpoint of an earlier line still is
 
 
 @dataclass(frozen=True)
-class Entry:
+class TimelineEntry:
     """One checkpoint.
 
     Attributes:
@@ -60,7 +64,7 @@ class Entry:
     reason: str
     bytes: int
     metrics: Mapping[str, float]
-    marks: tuple[Mark, ...]
+    marks: tuple[CheckpointMark, ...]
     line: int | None = None
     minimum: float | None = None
 
@@ -70,7 +74,7 @@ class Entry:
         return {**vars(self), "path": str(self.path), "metrics": metrics, "marks": list(map(str, self.marks))}
 
 
-def timeline(rundir: RunDirectory) -> list[Entry]:
+def timeline(rundir: RunDirectory) -> list[TimelineEntry]:
     """All checkpoints of a run by their steps, those of earlier lines and those in quarantine too.
 
     The files of the checkpoints are not verified, nor the checksums of the manifests: 10,000 take a second.
@@ -82,12 +86,12 @@ def timeline(rundir: RunDirectory) -> list[Entry]:
     return sorted([*_present(rundir), *_of_lines(rundir), *_quarantined(rundir)], key=lambda entry: entry.step)
 
 
-def present_line(rundir: RunDirectory) -> list[Entry]:
+def present_line(rundir: RunDirectory) -> list[TimelineEntry]:
     """The checkpoints from which the run can go on; see `timeline`."""
     return sorted(_present(rundir), key=lambda entry: entry.step)
 
 
-def best_of(entries: Iterable[Entry], goal: Best) -> Entry | None:
+def best_of(entries: Iterable[TimelineEntry], goal: Best) -> TimelineEntry | None:
     """The checkpoint that is best by a goal; of equals the oldest. None if none has a number for its metric."""
     ranked = [(badness, each.step, each) for each in entries if (badness := goal.badness(each.metrics)) is not None]
     return min(ranked, key=lambda one: one[:2])[2] if ranked else None
@@ -102,7 +106,7 @@ def configured_best(rundir: RunDirectory) -> Best | None:
         return None
 
 
-def _present(rundir: RunDirectory) -> list[Entry]:
+def _present(rundir: RunDirectory) -> list[TimelineEntry]:
     catalogue, pinned, evaluated = Catalogue.read(rundir), rundir.pinned(), rundir.evaluated()
     read = {step: _read(rundir.manifest(step)) for step in catalogue.steps}
     sound = {step: manifest for step, manifest in read.items() if manifest is not None}
@@ -116,14 +120,14 @@ def _present(rundir: RunDirectory) -> list[Entry]:
     found = []
     for step, manifest in read.items():
         is_mark = {
-            Mark.LATEST: step == latest,
-            Mark.BEST: step in best,
-            Mark.MINIMUM: step in minima,
-            Mark.LOWEST: step == lowest,
-            Mark.PINNED: step in pinned,
-            Mark.RESUMES_HERE: step == resumes_at,
-            Mark.LEFT_BEHIND: resumes_at is not None and step > resumes_at and manifest is not None,
-            Mark.DAMAGED: manifest is None,
+            CheckpointMark.LATEST: step == latest,
+            CheckpointMark.BEST: step in best,
+            CheckpointMark.MINIMUM: step in minima,
+            CheckpointMark.LOWEST: step == lowest,
+            CheckpointMark.PINNED: step in pinned,
+            CheckpointMark.RESUMES_HERE: step == resumes_at,
+            CheckpointMark.LEFT_BEHIND: resumes_at is not None and step > resumes_at and manifest is not None,
+            CheckpointMark.DAMAGED: manifest is None,
         }
         marks = tuple(mark for mark, holds in is_mark.items() if holds)
         found.append(_entry(step, rundir.prefix(step), manifest, marks, metrics.get(step), minima.get(step)))
@@ -142,14 +146,14 @@ def _entry(
     step: int,
     path: Path,
     manifest: Manifest | None,
-    marks: tuple[Mark, ...],
+    marks: tuple[CheckpointMark, ...],
     metrics: Mapping[str, float] | None = None,
     minimum: float | None = None,
-) -> Entry:
+) -> TimelineEntry:
     if manifest is None:
-        return Entry(step, path, None, "", 0, {}, marks)
+        return TimelineEntry(step, path, None, "", 0, {}, marks)
     shown = manifest.metrics if metrics is None else metrics
-    return Entry(step, path, manifest.at, manifest.reason, manifest.size, shown, marks, minimum=minimum)
+    return TimelineEntry(step, path, manifest.at, manifest.reason, manifest.size, shown, marks, minimum=minimum)
 
 
 def _best(found: Mapping[int, Manifest], metrics: Mapping[int, Mapping[str, float]]) -> list[int]:
@@ -210,23 +214,23 @@ def _lowest_so_far(found: Iterable[Manifest], minima: Collection[int]) -> int | 
     return next((step for step in lowest if step not in minima), None)
 
 
-def _of_lines(rundir: RunDirectory) -> list[Entry]:
+def _of_lines(rundir: RunDirectory) -> list[TimelineEntry]:
     """The checkpoints of the earlier lines."""
     return [
-        replace(entry, line=line.number, marks=(*(set(entry.marks) & _OF_LINES), Mark.EARLIER_LINE))
+        replace(entry, line=line.number, marks=(*(set(entry.marks) & _OF_LINES), CheckpointMark.EARLIER_LINE))
         for line in lines(rundir)
         for entry in _present(checkpoints_of(rundir, line.number))
     ]
 
 
-def _quarantined(rundir: RunDirectory) -> list[Entry]:
+def _quarantined(rundir: RunDirectory) -> list[TimelineEntry]:
     """The checkpoints in quarantine; in `quarantine/2` and so on are those whose names were taken."""
     with storage(f"look into {rundir.quarantine}", missing_ok=True):
         within = [rundir.quarantine / name for name in safe_paths.names(rundir.quarantine) if name.isdecimal()]
         folders = [folder for folder in (rundir.quarantine, *within) if safe_paths.is_folder(folder)]
         inside = [RunDirectory(folder, rundir.basename) for folder in folders]
         return [
-            _entry(step, each.prefix(step), _read(each.manifest(step)), (Mark.QUARANTINED,))
+            _entry(step, each.prefix(step), _read(each.manifest(step)), (CheckpointMark.QUARANTINED,))
             for each in inside
             for step in each.steps()
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainerd.loop.schedule import Mark
+from trainerd.loop.schedule import ScheduleMark
 
 FIRST_SECS = 10.0  # before anything was measured
 MIN_SECS = 1.0
@@ -28,19 +28,19 @@ class Cadence:
     """
 
     max_overhead: float
-    quiet_since: Mark
+    quiet_since: ScheduleMark
     cost: float | None = None
-    _began: Mark | None = None
+    _began: ScheduleMark | None = None
     _per_step: float | None = None
 
-    def begins(self, mark: Mark) -> None:
+    def begins(self, mark: ScheduleMark) -> None:
         """A save begins at this boundary."""
         steps = mark.step - self.quiet_since.step
         if steps > 0 and mark.now > self.quiet_since.now:
             self._per_step = (mark.now - self.quiet_since.now) / steps
         self._began = mark
 
-    def ended(self, mark: Mark) -> None:
+    def ended(self, mark: ScheduleMark) -> None:
         """This is the first boundary after the save that began last was over."""
         began, self._began, self.quiet_since = self._began, None, mark
         if began is None or self._per_step is None:
@@ -48,7 +48,7 @@ class Cadence:
         lost = max(0.0, mark.now - began.now - (mark.step - began.step) * self._per_step)
         self.cost = lost if self.cost is None else (1 - _WEIGHT) * self.cost + _WEIGHT * lost
 
-    def failed(self, mark: Mark) -> None:
+    def failed(self, mark: ScheduleMark) -> None:
         """The save that began last was over without having been made: it tells nothing of what one costs."""
         self._began, self.quiet_since = None, mark
 

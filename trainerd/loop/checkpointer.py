@@ -23,12 +23,12 @@ from trainerd.loop.flag import Flag, Request
 from trainerd.loop.minima.candidate import Candidate
 from trainerd.loop.minima.minima import Minima
 from trainerd.loop.save import Save
-from trainerd.loop.schedule import Mark
+from trainerd.loop.schedule import ScheduleMark
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import LastCheckpoint, Phase
 from trainerd.system.backoff import Backoff
 from trainerd.system.threads import Background
@@ -83,7 +83,7 @@ class Checkpointer:
         self.answers = Answers(reporter)
         self.hang_secs = 300.0
         self.retry_at = math.inf
-        self.cadence = Cadence(0.01, Mark(0, timer()))
+        self.cadence = Cadence(0.01, ScheduleMark(0, timer()))
         self.fingerprint: Fingerprint = {}
         self.lineage: tuple[Change, ...] = ()
         self.minima = Minima(CheckpointConfig(), timer=timer)
@@ -144,9 +144,9 @@ class Checkpointer:
         self.lineage = tuple(lineage)
         self._changes = _OTHER
 
-    def begin(self, mark: Mark) -> None:
+    def begin(self, mark: ScheduleMark) -> None:
         """Training begins at this boundary."""
-        self.cadence.quiet_since = Mark(mark.step, self._training_time())
+        self.cadence.quiet_since = ScheduleMark(mark.step, self._training_time())
         self._began_at = mark.now
 
     def _training_time(self) -> float:
@@ -194,7 +194,7 @@ class Checkpointer:
         self._left_out = None
         self._look(session, is_saved=True)
         self.before_save(step)
-        mark = Mark(step, self._training_time())
+        mark = ScheduleMark(step, self._training_time())
         changes, snapshot, now = session.changes, session.snapshot(), self._timer()
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(mark)
@@ -273,7 +273,7 @@ class Checkpointer:
           JobError: it was of a state that must not be saved.
         """
         if self.cadence.is_saving and not self.is_busy:
-            mark = Mark(session.step, self._training_time())
+            mark = ScheduleMark(session.step, self._training_time())
             self.cadence.ended(mark) if self._now and self._now.error is None else self.cadence.failed(mark)
         self._require_sound()
         if self._next is not None and not self.is_busy:
@@ -453,7 +453,7 @@ class Checkpointer:
         self.retry_at = self._timer() + self._backoff.failed()
         again = "" if self._is_last else " It is saved as soon as there is." if self._needs else " It is tried again."
         log.error("%s: %s%s", _FAILED, error, again, extra={"event": "save-failed", "step": save.step})
-        run_events.add(self._rundir, Kind.SAVE_FAILED, str(error), step=save.step)
+        run_events.add(self._rundir, EventKind.SAVE_FAILED, str(error), step=save.step)
         self._reporter.unwarn(_FAILED)  # of an earlier step
         self._reporter.warn(f"{_FAILED}: {error}{again}")
         self.answers.give(save.ids, None, str(error))

@@ -14,7 +14,7 @@ from trainerd.loop.contract import Events, Model, Steps
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Recorder:
         self._reporter.update(metrics=self._reporter.state.metrics | figures)
         self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
         log.info("evaluated step %d: %s", session.step, text.figures(figures), extra={"event": "evaluated"})
-        run_events.add(self._rundir, Kind.EVALUATION, text.figures(figures), step=session.step)
+        run_events.add(self._rundir, EventKind.EVALUATION, text.figures(figures), step=session.step)
 
     def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do its own work at this boundary, such as the end of an epoch, and keep its figures."""
@@ -151,7 +151,7 @@ class Recorder:
         self._reporter.update(metrics=self._reporter.state.metrics | dict(figures))
         self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
         if validation := {name: value for name, value in figures.items() if name.startswith(VALIDATION)}:
-            run_events.add(self._rundir, Kind.EVALUATION, text.figures(validation), step=session.step)
+            run_events.add(self._rundir, EventKind.EVALUATION, text.figures(validation), step=session.step)
 
     def summarize(self, session: Model) -> None:
         """Write the summaries."""

@@ -9,7 +9,7 @@ from trainerd.checkpoints import latest
 from trainerd.checkpoints.manifest import Manifest
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
-from trainerd.config.fingerprint import Difference, Fingerprint
+from trainerd.config.fingerprint import Fingerprint, FingerprintDifference
 from trainerd.errors import DataError
 from trainerd.history import rollback
 from trainerd.rundir.paths import RunDirectory
@@ -112,7 +112,7 @@ def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
         )
 
 
-def _tell(step: int, changes: list[Difference], *, exact: bool) -> None:
+def _tell(step: int, changes: list[FingerprintDifference], *, exact: bool) -> None:
     """Log what has changed since a checkpoint was saved."""
     for change in changes:
         log.info("changed since step %d: %s", step, change, extra={"event": "changed"})
@@ -124,7 +124,7 @@ def _tell(step: int, changes: list[Difference], *, exact: bool) -> None:
         log.warning(_OTHER_DATA, step, extra={"event": "changed"})
 
 
-def _refuse_other_optimizer(step: int, changes: list[Difference], rundir: RunDirectory) -> None:
+def _refuse_other_optimizer(step: int, changes: list[FingerprintDifference], rundir: RunDirectory) -> None:
     others = [change for change in changes if change.is_of_optimizer]
     if others:
         raise DataError(
@@ -135,7 +135,7 @@ def _refuse_other_optimizer(step: int, changes: list[Difference], rundir: RunDir
         )
 
 
-def _refuse_other_dataset(step: int, changes: list[Difference], rundir: RunDirectory) -> None:
+def _refuse_other_dataset(step: int, changes: list[FingerprintDifference], rundir: RunDirectory) -> None:
     moved = [change for change in changes if change.moves_position]
     if moved:
         raise DataError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Mark:
+class ScheduleMark:
     """A boundary: its global step, and its time in seconds on a clock that is never set."""
 
     step: int
@@ -31,11 +31,11 @@ class Schedule:
 
     since_last: bool = False
 
-    def next_time(self, last: Mark) -> float:
+    def next_time(self, last: ScheduleMark) -> float:
         """When it is due by the clock; infinity if the clock does not matter."""
         return last.now + self.secs if self.secs > 0 else math.inf
 
-    def next_step(self, last: Mark) -> float:
+    def next_step(self, last: ScheduleMark) -> float:
         """At which step it is due; infinity if steps do not matter."""
         if self.steps <= 0:
             return math.inf
@@ -59,7 +59,7 @@ class Service:
     name: str
     action: Callable[[], None]
     schedule: Schedule
-    last: Mark
+    last: ScheduleMark
     from_step: int = 0
     is_owed: bool = False
     is_programs: bool = False
@@ -74,12 +74,12 @@ class Service:
         """At which step it is due; infinity for none."""
         return self.schedule.next_step(self.last)
 
-    def is_due(self, mark: Mark) -> bool:
+    def is_due(self, mark: ScheduleMark) -> bool:
         """Whether it is due at a boundary."""
         is_time = mark.now >= self.next_time or mark.step >= self.next_step
         return self.is_owed or (mark.step >= self.from_step and is_time)
 
-    def run(self, mark: Mark) -> None:
+    def run(self, mark: ScheduleMark) -> None:
         """Run it."""
         self.action()
         self.last, self.is_owed = mark, False

@@ -23,17 +23,17 @@ from trainerd.loop.contract import Events, Model, Session, Steps
 from trainerd.loop.course.course import Course
 from trainerd.loop.course.trouble import BadTurn, bad_turn
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard.guard import Guard, HeldState
+from trainerd.loop.guard.guard import HeldState, LoopGuard
 from trainerd.loop.guard.holding import Holding
 from trainerd.loop.guard.state_check import StateCheck
 from trainerd.loop.outcome import Outcome
 from trainerd.loop.recorder import BETWEEN, Recorder
-from trainerd.loop.schedule import Mark, Schedule, Service
+from trainerd.loop.schedule import Schedule, ScheduleMark, Service
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import lock, request_files, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase
 from trainerd.system.threads import Background
 from trainerd.text import counted
@@ -112,7 +112,7 @@ class Services:
         self._owed: tuple[str, ...] = ()  # the services that the process before left undone where this one begins
         self._unfinished: tuple[str, ...] = ()  # those that are due where something is done that may take long
 
-    def guarded_by(self, guard: Guard, *, in_services: bool = True) -> None:
+    def guarded_by(self, guard: LoopGuard, *, in_services: bool = True) -> None:
         """Serve pauses and saves at once, also while something takes long.
 
         Args:
@@ -186,7 +186,7 @@ class Services:
         said = f"from the checkpoint of step {found.step}, made for: {found.reason}"
         if (lost := self._reporter.state.goodput.known_until - found.step) > 0:
             said += f"; to train again: {counted(lost, 'step')}"
-        run_events.add(self._rundir, Kind.RESUME, said, step=found.step)
+        run_events.add(self._rundir, EventKind.RESUME, said, step=found.step)
 
     # ------------------------------------------------------------------ a boundary
 
@@ -397,7 +397,7 @@ class Services:
             "progress": recorder.log_progress,
             "checkpoint": self._save_on_schedule,
         }
-        mark = Mark(session.step, self._timer())
+        mark = ScheduleMark(session.step, self._timer())
         self.checkpointer.begin(mark)
         trouble = self.config.trouble
         if self._saves and not self.checkpointer.saved_step and {trouble.on_nan, trouble.on_spike} & _GOING_BACK:
@@ -439,7 +439,7 @@ class Services:
 
     def _run_due(self, step: int, *, is_over: bool) -> None:
         """Run the services that are due at this boundary; at the last one, only those that `finish` does not run."""
-        mark = Mark(step, self._timer())
+        mark = ScheduleMark(step, self._timer())
         due = [each for each in self._services if each.is_due(mark) and (each.is_programs or not is_over)]
         for number, service in enumerate(due):
             self._unfinished = tuple(each.name for each in due[number:])
@@ -457,7 +457,7 @@ class Services:
 
     def _between(self, step: int, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do its own work at this boundary, such as the end of an epoch, before the services run."""
-        mark = Mark(step, self._timer())
+        mark = ScheduleMark(step, self._timer())
         self._unfinished = tuple(service.name for service in self._services if service.is_due(mark))
         self.recorder.between(self._session, then)
         self._unfinished = ()
@@ -465,9 +465,9 @@ class Services:
 
     def add(self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False) -> None:
         """Add a service on a schedule that begins now, or with the next step."""
-        last = Mark(self._session.step, self._timer())
+        last = ScheduleMark(self._session.step, self._timer())
         if at_next_step:
-            last = Mark(last.step + 1 - schedule.steps, last.now - schedule.secs)
+            last = ScheduleMark(last.step + 1 - schedule.steps, last.now - schedule.secs)
         from_step = self._session.step + 1 if at_next_step else 0
         self._services.append(Service(name, action, schedule, last, from_step, is_programs=True))
 

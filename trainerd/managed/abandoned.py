@@ -54,12 +54,12 @@ class AbandonedRun:
         saved. The run is not ended while a `with` statement will end it, while it is in a step or on another thread,
         or while it may train on. If its folder was removed there is nothing to train on.
         """
-        run, step_guard = self._run, self._run.step_guard
+        run, session_link = self._run, self._run.session_link
         if run.loop is not None:
             if not run.loop.was_left(inspect.currentframe()):
                 return
-            step_guard.boundary.thread = threading.get_ident()  # whichever it was on
-        if run.is_within or step_guard.is_within or not step_guard.boundary.is_mine:
+            session_link.boundary.thread = threading.get_ident()  # whichever it was on
+        if run.is_within or session_link.is_within or not session_link.boundary.is_mine:
             return
         if run.rundir is not None and lock.was_removed(run.rundir) and not run.rundir.steps():
             self._drop()
@@ -68,14 +68,14 @@ class AbandonedRun:
             log.warning(_MAKES_WAY, "has failed", run.place, extra=_ABANDONED)
             run.loop.end(open_sessions.left_by_error())
             return
-        is_torn = step_guard.failed_at == run.changes
+        is_torn = session_link.failed_at == run.changes
         if not is_torn and run.outcome is None:
             return
-        if is_torn and is_clean(step_guard.failure):  # an epoch's: its loop may begin another
+        if is_torn and is_clean(session_link.failure):  # an epoch's: its loop may begin another
             return
         log.warning(_MAKES_WAY, "has failed" if is_torn else "was told to stop", run.place, extra=_ABANDONED)
         run.stop(None)
-        run.save_and_leave(step_guard.failure if is_torn else None)
+        run.save_and_leave(session_link.failure if is_torn else None)
 
     def _drop(self) -> None:
         """End it without a save."""
@@ -92,7 +92,7 @@ class AbandonedRun:
     def was_left(self, frame: FrameType | None) -> bool:
         """See `open_sessions.left`."""
         loop = self._run.loop
-        return loop is not None and self._run.step_guard.boundary.is_mine and loop.was_left(frame)
+        return loop is not None and self._run.session_link.boundary.is_mine and loop.was_left(frame)
 
     def end(self, error: BaseException | None) -> None:
         """The program has ended, and has not ended this session: save what is sound, and leave.
@@ -105,11 +105,11 @@ class AbandonedRun:
         Raises:
           StorageError: it could not be saved.
         """
-        run, step_guard = self._run, self._run.step_guard
+        run, session_link = self._run, self._run.session_link
         if run.is_of_parent:
             return
         run.has_outlived = True
-        boundary = step_guard.boundary
+        boundary = session_link.boundary
         boundary.inherit()
         if not boundary.is_mine or (run.rundir is not None and not lock.is_in_place(run.rundir)):
             run.wait()
@@ -126,6 +126,6 @@ class AbandonedRun:
         boundary.lock.release()
         run.stop(None)
         if not has_failed(error, run.outcome):
-            error = step_guard.failure if step_guard.failed_at == run.changes else run.requested_error()
+            error = session_link.failure if session_link.failed_at == run.changes else run.requested_error()
         run.save_and_leave(error)
         run.flush()

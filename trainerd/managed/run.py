@@ -28,7 +28,7 @@ from trainerd.loop import outcome
 from trainerd.loop.contract import Events, Model, Steps
 from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Outcome, Paused
-from trainerd.loop.schedule import Mark, Schedule
+from trainerd.loop.schedule import Schedule, ScheduleMark
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
 from trainerd.managed.abandoned import AbandonedRun, LibraryLoop
@@ -36,11 +36,11 @@ from trainerd.managed.boundary import Boundary
 from trainerd.managed.failures import has_failed, is_clean
 from trainerd.managed.find_checkpoint import Found, find_checkpoint
 from trainerd.managed.host import Host, host_of
+from trainerd.managed.session_link import SessionLink
 from trainerd.managed.settings import KeepSettings, as_config
-from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.state import Evaluations, Phase, State
+from trainerd.rundir.state import EvaluationSummary, Phase, State
 from trainerd.system.stages import Stages
 from trainerd.system.threads import called_every
 
@@ -51,7 +51,7 @@ IDLE_SECS = 0.25
 _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. The next start resumes from %s."
 
 
-class Stage(enum.Enum):
+class RunStage(enum.Enum):
     """What a managed run is in."""
 
     IDLE = "no run directory is held"
@@ -61,10 +61,10 @@ class Stage(enum.Enum):
 
 
 TRANSITIONS = {
-    Stage.IDLE: {Stage.BEGUN},
-    Stage.BEGUN: {Stage.TRAINING, Stage.IDLE},
-    Stage.TRAINING: {Stage.BETWEEN, Stage.IDLE},
-    Stage.BETWEEN: {Stage.TRAINING, Stage.IDLE},
+    RunStage.IDLE: {RunStage.BEGUN},
+    RunStage.BEGUN: {RunStage.TRAINING, RunStage.IDLE},
+    RunStage.TRAINING: {RunStage.BETWEEN, RunStage.IDLE},
+    RunStage.BETWEEN: {RunStage.TRAINING, RunStage.IDLE},
 }
 
 
@@ -130,22 +130,22 @@ class ManagedRun(ABC):
         self._stack = contextlib.ExitStack()
         self._steps = contextlib.ExitStack()  # entered between two boundaries
         self._services: Services | None = None
-        self._step_guard: StepGuard | None = None
+        self._session_link: SessionLink | None = None
         self._found = Found()
-        self._stages = Stages(Stage.IDLE, TRANSITIONS)
+        self._stages = Stages(RunStage.IDLE, TRANSITIONS)
         self._abandoned = AbandonedRun(self)
         self._saves_end = False  # whether the step at which the outcome was decided is saved, or is being saved
         self._pid = os.getpid()
         self._recorded = 0
         self._losses: list[float] = []  # of the runs since the last boundary
-        self._counted: Mark | None = None
+        self._counted: ScheduleMark | None = None
         self._saving: int | None = None
 
     # ------------------------------------------------------------------ what differs between kinds of sessions
 
     @abstractmethod
-    def _make_step_guard(self, boundary: Boundary) -> StepGuard:
-        """Make the step guard that the session gets."""
+    def _make_session_link(self, boundary: Boundary) -> SessionLink:
+        """Make the session link that the session gets."""
 
     @abstractmethod
     def _adopt(self, session: Any) -> None:
@@ -171,8 +171,8 @@ class ManagedRun(ABC):
         self._saves_end = False
         open_sessions.make_way(self.place, self._abandoned)
         boundary = Boundary(self._flag, self._serve)
-        self._step_guard = self._make_step_guard(boundary)
-        self._step_guard.closing = self._closing
+        self._session_link = self._make_session_link(boundary)
+        self._session_link.closing = self._closing
         with contextlib.ExitStack() as stack:
             stack.callback(boundary.retire)
             reporter = stack.enter_context(
@@ -196,7 +196,7 @@ class ManagedRun(ABC):
                 self._services.checkpointer.before_save = lambda step: self.before_save(step)
                 stack.enter_context(self._host.watched(self._services))
                 stack.callback(self._gone)
-                self._stages.enter(Stage.BEGUN)
+                self._stages.enter(RunStage.BEGUN)
             self._stack = stack  # a session that is taken in the block adds to it
             yield
             self._stack = stack.pop_all()
@@ -247,10 +247,10 @@ class ManagedRun(ABC):
 
     def take(self, session: Any) -> Any:
         """Manage this session from now on, in which the model is restored or initialized."""
-        assert self._step_guard is not None
-        with self._step_guard.boundary.lock:
+        assert self._session_link is not None
+        with self._session_link.boundary.lock:
             self._adopt(session)
-            self._step_guard.closing = self._closing
+            self._session_link.closing = self._closing
             if self.outcome is not None:  # decided while there was no session
                 self.stop(None)
             if self._model is None or self._services is None:
@@ -265,7 +265,7 @@ class ManagedRun(ABC):
             if not self._services.are_started:
                 self._services.start()
                 self._stack.enter_context(self._services.ticker)
-            self._stages.enter(Stage.TRAINING)
+            self._stages.enter(RunStage.TRAINING)
         return session
 
     def start_services(self, secs: float, steps: int) -> None:
@@ -274,9 +274,9 @@ class ManagedRun(ABC):
         Args:
           secs, steps: between checkpoints; 0 for none.
         """
-        if self._services is None or self._model is None or self._step_guard is None:
+        if self._services is None or self._model is None or self._session_link is None:
             return
-        with self._step_guard.boundary.lock:
+        with self._session_link.boundary.lock:
             self._steps.close()
             if self._step_name is not None:
                 self._services.recorder.begin(self._model, self._model.step)
@@ -289,8 +289,8 @@ class ManagedRun(ABC):
         self, name: str, action: Callable[[], None], schedule: Schedule, *, at_next_step: bool = False
     ) -> None:
         """Add a service on a schedule. It first runs when it is due, or after the next step."""
-        if self._services is not None and self._step_guard is not None:
-            with self._step_guard.boundary.lock:
+        if self._services is not None and self._session_link is not None:
+            with self._session_link.boundary.lock:
                 self._services.add(name, action, schedule, at_next_step=at_next_step)
             self._flag.raise_for(Request.TICK)  # the schedules are looked at when it is served
 
@@ -301,10 +301,10 @@ class ManagedRun(ABC):
     # ------------------------------------------------------------------ the loop
 
     @property
-    def step_guard(self) -> StepGuard:
-        """The step guard of this run, which has begun."""
-        assert self._step_guard is not None
-        return self._step_guard
+    def session_link(self) -> SessionLink:
+        """The session link of this run, which has begun."""
+        assert self._session_link is not None
+        return self._session_link
 
     @property
     def changes(self) -> int:
@@ -350,22 +350,22 @@ class ManagedRun(ABC):
     @property
     def next_step(self) -> float:
         """The global step at which a service is due; infinity if none is by steps."""
-        return self._step_guard.next_step if self._step_guard is not None else math.inf
+        return self._session_link.next_step if self._session_link is not None else math.inf
 
     @property
     def boundary(self) -> Boundary | None:
         """Where services are run; None before the run has begun."""
-        return self._step_guard.boundary if self._step_guard is not None else None
+        return self._session_link.boundary if self._session_link is not None else None
 
     def _be_back_at(self, step: float) -> None:
         """Have the loop come to a boundary at this global step."""
-        assert self._step_guard is not None
-        self._step_guard.next_step = step
+        assert self._session_link is not None
+        self._session_link.next_step = step
 
     def look(self) -> None:
         """The program asks whether it should stop. On the loop's thread that is a boundary too."""
-        if self._flag.is_raised and self._step_guard is not None and self._step_guard.boundary.is_mine:
-            self._step_guard.boundary.reached()
+        if self._flag.is_raised and self._session_link is not None and self._session_link.boundary.is_mine:
+            self._session_link.boundary.reached()
 
     def summarize(self) -> None:
         """Run the summary op."""
@@ -376,7 +376,7 @@ class ManagedRun(ABC):
         """Write the rate of the steps since the last time."""
         if self._model is None:
             return
-        now = Mark(self._model.step, time.monotonic())
+        now = ScheduleMark(self._model.step, time.monotonic())
         if self._counted is not None and now.now > self._counted.now:
             rate = (now.step - self._counted.step) / (now.now - self._counted.now)
             with contextlib.suppress(StorageError):  # the next summary will say so
@@ -394,7 +394,7 @@ class ManagedRun(ABC):
         with self._reporter.phase(Phase.EVALUATING) if self._services is not None else contextlib.nullcontext():
             yield
 
-    def tell_evaluated(self, evaluations: Evaluations) -> None:
+    def tell_evaluated(self, evaluations: EvaluationSummary) -> None:
         """Show what was evaluated so far."""
         if self._services is not None:
             self._reporter.hold(evaluations=evaluations)
@@ -403,7 +403,7 @@ class ManagedRun(ABC):
         """Do what is due at a boundary. What fails stops the program's loop, which raises it at its end."""
         self._steps.close()
         try:
-            if self._services is None or self._model is None or self._stages.now is not Stage.TRAINING:
+            if self._services is None or self._model is None or self._stages.now is not RunStage.TRAINING:
                 self._serve_without_session(self._flag.take())
                 return
             self._end_with(self._services.at_boundary(self._steps_to(self._model.step)))
@@ -457,8 +457,8 @@ class ManagedRun(ABC):
     def save_now(self, reason: str) -> str:
         """Make a checkpoint of this boundary and wait until it is durable. Returns its prefix."""
         assert self._services is not None and self._model is not None
-        assert self._step_guard is not None and self.rundir is not None
-        with self._step_guard.boundary.lock:
+        assert self._session_link is not None and self.rundir is not None
+        with self._session_link.boundary.lock:
             self._steps.close()
             step = self._model.step
             self._record(step)
@@ -477,15 +477,15 @@ class ManagedRun(ABC):
           StorageError: it could not be saved.
         """
         self._note_pause(error)
-        if self._services is None or self._model is None or self._step_guard is None or self._keep_settings is None:
+        if self._services is None or self._model is None or self._session_link is None or self._keep_settings is None:
             return
         if self.is_of_parent:
             return
-        if self._stages.now is not Stage.TRAINING:  # there was never a session, or it is closed
+        if self._stages.now is not RunStage.TRAINING:  # there was never a session, or it is closed
             return
-        with self._step_guard.boundary.lock:
+        with self._session_link.boundary.lock:
             self._steps.close()
-            is_torn = self._step_guard.failed(error) and self._step_guard.failed_at == self._model.changes
+            is_torn = self._session_link.failed(error) and self._session_link.failed_at == self._model.changes
             if has_failed(error, self.outcome) or (is_torn and not is_clean(error)):
                 with contextlib.suppress(tf.errors.OpError, RuntimeError):  # it must not hide the error itself
                     self._record(self._model.step)
@@ -517,10 +517,10 @@ class ManagedRun(ABC):
     def part(self) -> None:
         """The session is saved and about to be closed. Nothing runs in it any more."""
         self._end_session()
-        if self._step_guard is not None:
-            self._step_guard.closing = lambda error: None
-            if self._step_guard.boundary.thread == threading.get_ident():
-                with self._step_guard.boundary.lock:  # where another thread serves the flag, it has done so now
+        if self._session_link is not None:
+            self._session_link.closing = lambda error: None
+            if self._session_link.boundary.thread == threading.get_ident():
+                with self._session_link.boundary.lock:  # where another thread serves the flag, it has done so now
                     pass
         self.wait()
 
@@ -539,7 +539,7 @@ class ManagedRun(ABC):
         if self.is_of_parent:
             return
         self._note_pause(error)
-        with self._step_guard.boundary.lock if self._step_guard is not None else contextlib.nullcontext():
+        with self._session_link.boundary.lock if self._session_link is not None else contextlib.nullcontext():
             if self._services is not None:
                 self._host.left(
                     self._reporter,
@@ -547,8 +547,8 @@ class ManagedRun(ABC):
                     error if has_failed(error, self.outcome) else None,
                 )
             self._gone()
-            if self._step_guard is not None:
-                self._step_guard.boundary.retire()
+            if self._session_link is not None:
+                self._session_link.boundary.retire()
         self.close()
 
     def _note_pause(self, error: BaseException | None) -> None:
@@ -558,18 +558,18 @@ class ManagedRun(ABC):
 
     def _closing(self, error: BaseException | None) -> None:
         """The program closes the session before its loop has ended."""
-        if threading.get_ident() == (self._step_guard.boundary.thread if self._step_guard is not None else None):
+        if threading.get_ident() == (self._session_link.boundary.thread if self._session_link is not None else None):
             self.save(error)
         self.wait()
         self._end_session()
 
     def _end_session(self) -> None:
-        if self._stages.now is Stage.TRAINING:
-            self._stages.enter(Stage.BETWEEN)
+        if self._stages.now is RunStage.TRAINING:
+            self._stages.enter(RunStage.BETWEEN)
 
     def give_up(self) -> None:
         """The run directory is gone: nothing is saved any more."""
-        with self.step_guard.boundary.lock:
+        with self.session_link.boundary.lock:
             self._gone()
 
     def close(self) -> None:
@@ -584,10 +584,10 @@ class ManagedRun(ABC):
         self._steps.close()
         if self._services is not None:
             self._services.checkpointer.close()
-        if self._step_guard is not None:
-            self._step_guard.closing = lambda error: None
+        if self._session_link is not None:
+            self._session_link.closing = lambda error: None
         self._services = None
-        self._stages.enter(Stage.IDLE)
+        self._stages.enter(RunStage.IDLE)
 
 
 def _reason(ending: Outcome) -> str:

@@ -11,7 +11,7 @@ from trainerd.checkpoints import latest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.config.metric_goals import Best, Target
+from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.errors import ConfigError, DataError, JobError
 from trainerd.loop.contract import Session, Steps
 from trainerd.loop.flag import Flag
@@ -25,7 +25,7 @@ _STEPS = ("first", "second", "third")
 
 
 def rehearse(
-    session: Session, target: Target | None = None, best: Best | None = None, *, refuse: bool = False
+    session: Session, target: MetricTarget | None = None, best: Best | None = None, *, refuse: bool = False
 ) -> Iterator[str]:
     """Run two steps, which are an epoch if the job has epochs, and a step after it; evaluate, save, and restore.
 

@@ -34,7 +34,7 @@ from trainerd.loop.contract import Session
 from trainerd.loop.flag import Flag
 from trainerd.proof.check import at_epoch_end, measured
 from trainerd.proof.folders import mirrored
-from trainerd.proof.plan import Interruption, Kind
+from trainerd.proof.plan import Interruption, InterruptionKind
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
 from trainerd.workers.place import Place, set_place
@@ -98,7 +98,7 @@ def live(config: Config, interruption: Interruption | None) -> int:
         code = in_a_process(work, config.rundir / "output", config.folder)
         for each in others:
             each.result()
-    killed = interruption is not None and interruption.kind is Kind.KILL and code == -signal.SIGKILL
+    killed = interruption is not None and interruption.kind is InterruptionKind.KILL and code == -signal.SIGKILL
     if code < 0 and not killed:
         raise ProofError(f"the run died of {signal.Signals(-code).name}, which was none of the interruptions.")
     return code

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-class Kind(enum.StrEnum):
+class InterruptionKind(enum.StrEnum):
     """How a run is interrupted."""
 
     PAUSE = "pause"
@@ -41,7 +41,7 @@ class Interruption:
     """
 
     step: int
-    kind: Kind
+    kind: InterruptionKind
     delay: float = 0.0
     in_evaluation: bool = False
     latest: int = 0
@@ -69,12 +69,12 @@ def plan(steps: int, count: int, seed: int, marks: Marks = Marks()) -> list[Inte
     at = sorted([*wanted, *rng.sample(others, min(count - len(wanted), len(others)))])
     # A kill goes back to the checkpoint before it, which may be of before the end of the epoch.
     shift = 1 if later in wanted and at.index(later) % 2 else 0
-    kinds = [Kind.PAUSE, Kind.KILL]
+    kinds = [InterruptionKind.PAUSE, InterruptionKind.KILL]
     return [
         Interruption(
             step,
             kind := kinds[(index + shift) % 2],
-            rng.random() * 10 if kind is Kind.KILL else 0.0,
+            rng.random() * 10 if kind is InterruptionKind.KILL else 0.0,
             in_evaluation=step == evaluated,
             latest=steps,
         )

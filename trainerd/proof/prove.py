@@ -19,15 +19,15 @@ from trainerd.config.schema import CheckpointConfig, ClusterConfig, Config, Eval
 from trainerd.errors import ProofError
 from trainerd.proof import trace
 from trainerd.proof.life import begin, in_a_process, live
-from trainerd.proof.plan import Interruption, Kind, Marks, plan
-from trainerd.proof.trace import EPOCH, EVALUATION, INTERRUPTED, Difference
+from trainerd.proof.plan import Interruption, InterruptionKind, Marks, plan
+from trainerd.proof.trace import EPOCH, EVALUATION, INTERRUPTED, TraceDifference
 from trainerd.proof.verdict import Done, Evidence, interruptions, missing, verdict
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
 from trainerd.workers.plan import free_ports
 
 _ATTEMPTS = 3  # to interrupt a run before it is over
-_HOW = {Kind.PAUSE: "paused", Kind.KILL: "killed"}
+_HOW = {InterruptionKind.PAUSE: "paused", InterruptionKind.KILL: "killed"}
 
 
 class Proof:
@@ -157,7 +157,7 @@ class Proof:
 
     def _happened(self, name: str, interruption: Interruption, code: int) -> bool:
         """Whether a run was interrupted, and was not over yet."""
-        if interruption.kind is Kind.KILL:
+        if interruption.kind is InterruptionKind.KILL:
             was = code == -signal.SIGKILL
         else:
             state = read_state(RunDirectory(self._path(name)).state)
@@ -186,7 +186,7 @@ class Proof:
 
     # ------------------------------------------------------------------ comparing
 
-    def _difference(self, one: str, other: str) -> Difference | None:
+    def _difference(self, one: str, other: str) -> TraceDifference | None:
         """Where two runs differ first."""
         names, rows = trace.read(self._trace(one))
         _, others = trace.read(self._trace(other))
@@ -194,10 +194,10 @@ class Proof:
             return found
         steps = self._reached(one), self._reached(other)
         if steps[0] != steps[1]:
-            return Difference(min(steps), "the end", *steps)
+            return TraceDifference(min(steps), "the end", *steps)
         prefixes = [RunDirectory(self._path(name)).prefix(steps[0]) for name in (one, other)]
         self._variables, variable = self._compare(*prefixes)
-        return None if variable is None else Difference(steps[0], f"the variable {variable}", None, None)
+        return None if variable is None else TraceDifference(steps[0], f"the variable {variable}", None, None)
 
     def _compare(self, one: Path, other: Path) -> tuple[int, str | None]:
         """Compare the variables of two checkpoints: how many there are, and the first that differs."""
@@ -206,7 +206,7 @@ class Proof:
         count, name = json.loads(answer.read_text())
         return count, name
 
-    def _evidence(self, difference: Difference) -> Evidence:
+    def _evidence(self, difference: TraceDifference) -> Evidence:
         whole, broken = (self._fingerprint(name) for name in ("whole", "broken"))
         return Evidence(
             difference,

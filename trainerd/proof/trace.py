@@ -87,7 +87,7 @@ def read(path: Path) -> tuple[list[str], Rows]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TraceDifference:
     """The first step that was not the same.
 
     Attributes:
@@ -114,7 +114,7 @@ class Difference:
         return self.name == "the batch"
 
 
-def first_difference(names: list[str], one: Rows, other: Rows) -> Difference | None:
+def first_difference(names: list[str], one: Rows, other: Rows) -> TraceDifference | None:
     """Compare a run with another that may have done some steps twice: both times must equal the first run's.
 
     Values are compared by their bits. Where several things differ in a step the batch is named: it comes first.
@@ -123,16 +123,16 @@ def first_difference(names: list[str], one: Rows, other: Rows) -> Difference | N
     for row in sorted(other, key=lambda row: row[0]):
         expected = by_step.get(int(row[0]))
         if expected is None:
-            return Difference(int(row[0]), "the step", "not done", "done")
+            return TraceDifference(int(row[0]), "the step", "not done", "done")
         if expected.tobytes() != row.tobytes():
             return _what_differs(names, expected, row)
     missing = sorted(by_step.keys() - {int(row[0]) for row in other})
-    return Difference(missing[0], "the step", "done", "not done") if missing else None
+    return TraceDifference(missing[0], "the step", "done", "not done") if missing else None
 
 
-def _what_differs(names: list[str], expected: Rows, row: Rows) -> Difference:
+def _what_differs(names: list[str], expected: Rows, row: Rows) -> TraceDifference:
     differing = [i for i in range(1, len(row)) if expected[i].tobytes() != row[i].tobytes()]
     of_batch = [i for i in differing if names[i - 1].startswith(BATCH)]
     index = (of_batch or differing)[0]
     name = "the batch" if of_batch else names[index - 1]
-    return Difference(int(row[0]), name, float(expected[index]), float(row[index]))
+    return TraceDifference(int(row[0]), name, float(expected[index]), float(row[index]))

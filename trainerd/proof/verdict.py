@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainerd.config.schema import Config
-from trainerd.proof.plan import Kind, Marks
-from trainerd.proof.trace import Difference
+from trainerd.proof.plan import InterruptionKind, Marks
+from trainerd.proof.trace import TraceDifference
 
 _NAMES = ("pause", "kill")  # of the kinds
 _STARTS = (
@@ -27,7 +27,7 @@ class Done:
       in_evaluation: whether it came in an evaluation.
     """
 
-    kind: Kind
+    kind: InterruptionKind
     step: int
     resumes_at: int
     in_evaluation: bool
@@ -39,7 +39,7 @@ class Done:
 
 def interruptions(done: Sequence[Done], marks: Marks) -> str:
     """Return what has happened, in a line."""
-    counts = {kind: sum(each.kind is kind for each in done) for kind in Kind}
+    counts = {kind: sum(each.kind is kind for each in done) for kind in InterruptionKind}
     pauses, kills = (f"{count} {name}{'s' * (count != 1)}" for count, name in zip(counts.values(), _NAMES, strict=True))
     inside, past = sum(each.in_evaluation for each in done), sum(each.is_past_an_epoch(marks) for each in done)
     return f"{pauses} and {kills}; {inside} in an evaluation, {past} past the end of an epoch"
@@ -56,8 +56,8 @@ def missing(done: Sequence[Done], marks: Marks, wanted: int, end: int) -> list[s
     """
     more = "Prove with more --steps or --interruptions"
     found = []
-    for kind, name in zip(Kind, _NAMES, strict=True):
-        if not any(each.kind is kind for each in done) and (wanted > 1 or kind is Kind.PAUSE):
+    for kind, name in zip(InterruptionKind, _NAMES, strict=True):
+        if not any(each.kind is kind for each in done) and (wanted > 1 or kind is InterruptionKind.PAUSE):
             found.append(f"not interrupted by a {name}: the run of {end} steps was over first. {more}.")
     if not any(each.in_evaluation for each in done):
         why = "none was chosen" if marks.evaluations else f"none comes before the last step, {end}"
@@ -81,9 +81,9 @@ class Evidence:
       warnings: the warnings of the job.
     """
 
-    difference: Difference
+    difference: TraceDifference
     interrupted_at: int
-    between_whole_runs: Difference | None
+    between_whole_runs: TraceDifference | None
     builds_otherwise: bool
     pipeline: str
     warnings: Sequence[str]

@@ -15,12 +15,12 @@ import psutil
 
 from trainerd.rundir import lock, registry, request_files, run_events
 from trainerd.rundir.goodput import Goodput, Spent
-from trainerd.rundir.location import Place
+from trainerd.rundir.location import LogdirWatcher
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase, State, read_state
-from trainerd.rundir.state_writer import StateFile
+from trainerd.rundir.state_writer import StateWriter
 from trainerd.system.fork import undone_in_children
 from trainerd.system.threads import called_every
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 FLUSH_SECS = 0.5
-_ENDS = {Phase.PAUSED: Kind.PAUSE, Phase.FINISHED: Kind.FINISH, Phase.FAILED: Kind.FAIL}
+_ENDS = {Phase.PAUSED: EventKind.PAUSE, Phase.FINISHED: EventKind.FINISH, Phase.FAILED: EventKind.FAIL}
 
 
 class Claim:
@@ -71,7 +71,7 @@ class Claim:
         self._tell_how_it_was_left(left)
         holder = held.name_holder(os.getpid())
         registry.remember(rundir, config)
-        self._state_file = StateFile(rundir)
+        self._state_file = StateWriter(rundir)
         goodput = _since(left, time.time())
         first = State(host=socket.gethostname(), **holder.__dict__, logdir=str(rundir.path), job=job, goodput=goodput)
         if left is not None:  # the memory is shown if the run is over; a command may not have read its answer yet
@@ -80,7 +80,7 @@ class Claim:
         self._start = f"{job}, pid {holder.pid}"
         self._started_at: float | None = time.time()  # None once that is noted
         self.reporter = Reporter(state, [self._state_file.observe, self._note, *observers])
-        self._place = Place(rundir, self.reporter)
+        self._place = LogdirWatcher(rundir, self.reporter)
 
     def tell_of_leftovers(self) -> None:
         """Log that a pause from before this start is void."""
@@ -92,17 +92,17 @@ class Claim:
         if left is None or not left.at or not left.is_left(is_running=False):
             return
         said = f"it ended while {left.phase}, after step {left.step} or later, without a save"
-        run_events.add(self._rundir, Kind.KILL, said, step=left.step, at=left.at)
+        run_events.add(self._rundir, EventKind.KILL, said, step=left.step, at=left.at)
         if left.is_of_this_machine and left.at < (booted := psutil.boot_time()):
-            run_events.add(self._rundir, Kind.REBOOT, "the machine was rebooted", step=left.step, at=booted)
+            run_events.add(self._rundir, EventKind.REBOOT, "the machine was rebooted", step=left.step, at=booted)
 
     def _note(self, state: State) -> None:
         """Note that the run has started, and that it is over, each once. A start that finds it finished is no news."""
         kind = _ENDS.get(state.phase)
         if self._started_at is not None:
-            if state.phase in (Phase.GATHERING, Phase.STARTING) or (kind is Kind.FINISH and self._was_finished):
+            if state.phase in (Phase.GATHERING, Phase.STARTING) or (kind is EventKind.FINISH and self._was_finished):
                 return
-            run_events.add(self._rundir, Kind.START, self._start, at=self._started_at)
+            run_events.add(self._rundir, EventKind.START, self._start, at=self._started_at)
             self._started_at = None
         if kind is not None and not self._is_over:
             run_events.add(self._rundir, kind, state.error or state.ended or "", step=state.step)

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 _REMOVED = "the run directory was removed"
 
 
-class Place:
+class LogdirWatcher:
     """Looks a few times a second, on a thread of its own, and warns while the folder is missing.
 
     Args:

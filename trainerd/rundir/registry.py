@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Known:
+class RegisteredRun:
     """A run that was started here.
 
     Attributes:
@@ -40,7 +40,7 @@ def remember(rundir: RunDirectory, config: Path | None = None) -> None:
     """Remember a run that starts. If that cannot be written, the run trains all the same."""
     path = rundir.path.parent.parent if rundir.path.parent.name == WORKERS else rundir.path
     try:
-        _write(Known(path, config))
+        _write(RegisteredRun(path, config))
     except (OSError, RuntimeError) as error:  # there is no home
         log.debug("%s is not remembered: %s", path, error)
 
@@ -59,7 +59,7 @@ def forget(path: Path) -> bool:
     return True
 
 
-def known() -> list[Known]:
+def known() -> list[RegisteredRun]:
     """The runs whose folders are there, by their paths. Those whose folders were removed are forgotten.
 
     A folder counts as removed if the one that it was in is there: otherwise a disk may be late.
@@ -67,7 +67,7 @@ def known() -> list[Known]:
     Raises:
       StorageError: they cannot be read.
     """
-    found: list[Known] = []
+    found: list[RegisteredRun] = []
     with storage(f"read {_folder()}", missing_ok=True):
         for file in _folder().glob("*.json"):
             run = _read(file)
@@ -119,7 +119,7 @@ def _file(path: Path) -> Path:
     return _folder() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
 
 
-def _write(run: Known) -> None:
+def _write(run: RegisteredRun) -> None:
     file = _file(run.path)
     if _read(file) == run:
         return
@@ -128,10 +128,10 @@ def _write(run: Known) -> None:
     write_atomic(file, json.dumps(said).encode())
 
 
-def _read(file: Path) -> Known | None:
+def _read(file: Path) -> RegisteredRun | None:
     """What a file says; None if it is missing or damaged."""
     try:
         said = json.loads(read_regular(file))
-        return Known(Path(said["logdir"]), Path(said["config"]) if said["config"] else None)
+        return RegisteredRun(Path(said["logdir"]), Path(said["config"]) if said["config"] else None)
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None

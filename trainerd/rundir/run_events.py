@@ -33,7 +33,7 @@ _NEWEST = 20  # events that are never dropped
 _LONGEST = 500  # characters that an event says
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What kind of event."""
 
     START = "start"
@@ -52,7 +52,7 @@ class Kind(StrEnum):
     CHANGE = "change"
 
 
-_FREQUENT = (Kind.EVALUATION, Kind.BEST)  # other files have them too
+_FREQUENT = (EventKind.EVALUATION, EventKind.BEST)  # other files have them too
 _MOST_WAITING = 1000  # events that are kept in memory while they cannot be written
 _PATIENCE_SECS = 2.0
 
@@ -69,7 +69,7 @@ class Event:
     """
 
     at: float
-    kind: Kind
+    kind: EventKind
     step: int | None = None
     said: str = ""
 
@@ -82,7 +82,9 @@ _guard = threading.Lock()
 _waiting: dict[Path, list[Event]] = {}  # by run directory: what could not be written yet
 
 
-def add(rundir: RunDirectory, kind: Kind, said: str = "", *, step: int | None = None, at: float | None = None) -> None:
+def add(
+    rundir: RunDirectory, kind: EventKind, said: str = "", *, step: int | None = None, at: float | None = None
+) -> None:
     """Add an event. If it cannot be written, the run continues all the same.
 
     What cannot be written now, as while another process writes the file, waits for the next call or for `flush`.
@@ -148,7 +150,7 @@ def parse(content: bytes) -> tuple[list[Event], int]:
 
 def notable(events: Sequence[Event]) -> list[Event]:
     """Those that are not evaluations, which come so often that they would hide the others."""
-    return [event for event in events if event.kind is not Kind.EVALUATION]
+    return [event for event in events if event.kind is not EventKind.EVALUATION]
 
 
 def _event(line: bytes) -> Event | None:

@@ -106,7 +106,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Evaluations:
+class EvaluationSummary:
     """What an Experiment has evaluated.
 
     Attributes:
@@ -198,7 +198,7 @@ class State:
     failure: Failure | None = None
     logdir: str = ""
     job: str = ""
-    evaluations: Evaluations | None = None
+    evaluations: EvaluationSummary | None = None
     answers: list[Answer] = field(default_factory=list)
     goodput: Goodput = field(default_factory=Goodput)
     workers: list[WorkerState] = field(default_factory=list)

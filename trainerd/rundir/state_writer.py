@@ -19,7 +19,7 @@ MIN_SECS = 0.25
 _MOMENTARY = (Phase.SAVING, Phase.EVALUATING)
 
 
-class StateFile:
+class StateWriter:
     """An observer that keeps state.json.
 
     The next `flush` writes a state that comes too soon after the last one. A failed write is logged once: training does

@@ -10,13 +10,13 @@ import msgspec
 
 from trainerd.rundir.run_events import Event
 from trainerd.watch import rules
-from trainerd.watch.run_reader import Seen
+from trainerd.watch.run_reader import RunView
 
 _KEPT = 50  # lines by which the last one that was read is found again when the file was shortened
 _NOTE_SECS = 60.0
 
 
-class Followed:
+class RunMemory:
     """One run.
 
     Args:
@@ -36,7 +36,7 @@ class Followed:
         self._position: object = None
         self._moved_at = 0.0
 
-    def is_left(self, seen: Seen, begun_at: float) -> bool:
+    def is_left(self, seen: RunView, begun_at: float) -> bool:
         """Whether its process has gone, and could not say so.
 
         A process names itself in the lock before it writes a state: two looks in a row must say so.
@@ -52,7 +52,7 @@ class Followed:
         self.is_doubtful = seems_left and not before
         return seems_left and before
 
-    def stands_for(self, seen: Seen, now: float) -> float:
+    def stands_for(self, seen: RunView, now: float) -> float:
         """For how many seconds the run trains and has made no step; 0 if it does not train.
 
         Args:

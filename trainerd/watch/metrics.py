@@ -18,11 +18,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from trainerd.rundir.goodput import Spent
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import KILLED, Phase, State
 from trainerd.text import printable
 from trainerd.version import __version__
-from trainerd.watch.run_reader import Seen
+from trainerd.watch.run_reader import RunView
 
 MOST_METRICS = 100  # of one run: each is a series, and Prometheus keeps every series that it has ever seen
 _LONGEST = 200  # characters of a label
@@ -49,7 +49,7 @@ _OF_STATE: dict[str, tuple[str, Callable[[State], float | None]]] = {
 }
 
 
-def registry(runs: Callable[[], Sequence[Seen]], clock: Callable[[], float] = time.time) -> CollectorRegistry:
+def registry(runs: Callable[[], Sequence[RunView]], clock: Callable[[], float] = time.time) -> CollectorRegistry:
     """A registry of its own with the metrics of all runs.
 
     Args:
@@ -66,7 +66,7 @@ class _Labelled:
     """A run that has a state: its label, and what is known of it."""
 
     label: str
-    run: Seen
+    run: RunView
     state: State
 
     @property
@@ -78,7 +78,7 @@ class _Labelled:
 class _Runs(Collector):
     """Collects the metrics at each scrape."""
 
-    def __init__(self, runs: Callable[[], Sequence[Seen]], clock: Callable[[], float]) -> None:
+    def __init__(self, runs: Callable[[], Sequence[RunView]], clock: Callable[[], float]) -> None:
         self._runs, self._clock = runs, clock
 
     def collect(self) -> Iterator[Metric]:
@@ -162,15 +162,15 @@ def _spent(ones: Sequence[_Labelled]) -> CounterMetricFamily:
     return family
 
 
-def _events(runs: Mapping[str, Seen]) -> CounterMetricFamily:
+def _events(runs: Mapping[str, RunView]) -> CounterMetricFamily:
     family = CounterMetricFamily("trainerd_events", "What happened to the run, by kind.", labels=["run", "kind"])
     for label, run in runs.items():
-        for kind in Kind:
+        for kind in EventKind:
             family.add_metric([label, kind], run.event_counts.get(kind, 0))
     return family
 
 
-def _disks(runs: Mapping[str, Seen]) -> Iterator[GaugeMetricFamily]:
+def _disks(runs: Mapping[str, RunView]) -> Iterator[GaugeMetricFamily]:
     found = {}
     for label, run in runs.items():
         with contextlib.suppress(OSError):  # it may not be looked at, or is gone

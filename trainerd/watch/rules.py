@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import re
 
-from trainerd.rundir.run_events import Event, Kind
+from trainerd.rundir.run_events import Event, EventKind
 from trainerd.rundir.state import Phase, State
 from trainerd.text import printable, seconds
 from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.settings import NoticeKind
 
-_KINDS: dict[Kind, tuple[NoticeKind, str]] = {
-    Kind.START: ("started", "started"),
-    Kind.RESUME: ("resumed", "goes on"),
-    Kind.PAUSE: ("paused", "paused"),
-    Kind.FINISH: ("finished", "finished"),
-    Kind.FAIL: ("failed", "failed"),
-    Kind.KILL: ("killed", "was killed"),
-    Kind.REBOOT: ("reboot", "the machine was rebooted"),
-    Kind.HANG: ("hang", "hangs"),
-    Kind.SAVE_FAILED: ("save failed", "a save failed"),
-    Kind.QUARANTINE: ("quarantine", "a checkpoint does not verify"),
-    Kind.ROLLBACK: ("rollback", "went back"),
-    Kind.CHANGE: ("change", "was changed"),
-    Kind.EVALUATION: ("evaluation", "was evaluated"),
-    Kind.BEST: ("best", "has a new best"),
+_KINDS: dict[EventKind, tuple[NoticeKind, str]] = {
+    EventKind.START: ("started", "started"),
+    EventKind.RESUME: ("resumed", "goes on"),
+    EventKind.PAUSE: ("paused", "paused"),
+    EventKind.FINISH: ("finished", "finished"),
+    EventKind.FAIL: ("failed", "failed"),
+    EventKind.KILL: ("killed", "was killed"),
+    EventKind.REBOOT: ("reboot", "the machine was rebooted"),
+    EventKind.HANG: ("hang", "hangs"),
+    EventKind.SAVE_FAILED: ("save failed", "a save failed"),
+    EventKind.QUARANTINE: ("quarantine", "a checkpoint does not verify"),
+    EventKind.ROLLBACK: ("rollback", "went back"),
+    EventKind.CHANGE: ("change", "was changed"),
+    EventKind.EVALUATION: ("evaluation", "was evaluated"),
+    EventKind.BEST: ("best", "has a new best"),
 }
 _NO_NUMBER = re.compile(r"\bthe loss became (nan|-?inf)\b|\bholds a NaN\b")
 
@@ -38,15 +38,15 @@ def of_event(run: str, event: Event, state: State | None) -> Notice:
       state: the run's state now, for its figures; None if there is none.
     """
     kind, words = _KINDS[event.kind]
-    if event.kind is Kind.FINISH and event.said.startswith("the target "):
+    if event.kind is EventKind.FINISH and event.said.startswith("the target "):
         kind, words = "target", "has reached its target"
-    if event.kind in (Kind.FAIL, Kind.ROLLBACK) and _NO_NUMBER.search(event.said):
+    if event.kind in (EventKind.FAIL, EventKind.ROLLBACK) and _NO_NUMBER.search(event.said):
         kind, words = "nan", f"{words}, since it came to NaN or infinity,"
     is_of_now = state is not None and state.step == event.step  # a notice may be late
     # All runs of a machine are told of a reboot at the same moment. The key of a kill is that of `of_kill`.
-    key = f"{event.kind} {event.at} {event.step}" + (f" {run}" if event.kind is Kind.REBOOT else "")
+    key = f"{event.kind} {event.at} {event.step}" + (f" {run}" if event.kind is EventKind.REBOOT else "")
     step = f" at step {event.step:,}" if event.step is not None else ""
-    body = [event.said, _figures(state) if is_of_now and event.kind in (Kind.FINISH, Kind.PAUSE) else ""]
+    body = [event.said, _figures(state) if is_of_now and event.kind in (EventKind.FINISH, EventKind.PAUSE) else ""]
     return _notice(kind, run, key, event.at, f"{words}{step}", *body)
 
 
@@ -64,7 +64,7 @@ def of_kill(run: str, state: State, booted_at: float) -> Notice:
     why = "The machine was rebooted meanwhile. " if state.is_of_this_machine and state.at < booted_at else ""
     said = f"{why}It ended while {state.phase}, without a save. The next start resumes from {resume}."
     title = f"was killed at step {state.step:,} or later"
-    return _notice("killed", run, f"{Kind.KILL} {state.at} {state.step}", state.at, title, said)
+    return _notice("killed", run, f"{EventKind.KILL} {state.at} {state.step}", state.at, title, said)
 
 
 def of_no_progress(run: str, state: State, secs: float, now: float) -> Notice:

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 from trainerd.errors import TrainerdError
 from trainerd.history.curve_follower import CurveFollower
 from trainerd.history.curves import Curve
-from trainerd.history.story import Moment, moments_of
-from trainerd.history.timeline import Entry, present_line
+from trainerd.history.story import StoryMoment, moments_of
+from trainerd.history.timeline import TimelineEntry, present_line
 from trainerd.rundir import registry
 from trainerd.rundir.all_runs import readable_paths
 from trainerd.rundir.lock import Holder, read_holder
@@ -35,7 +35,7 @@ Stamp = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunView:
     """One run at one moment.
 
     Attributes:
@@ -59,7 +59,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Detail:
+class RunDetail:
     """The curve of a run, and what is marked on it.
 
     Attributes:
@@ -74,9 +74,9 @@ class Detail:
     tag: str
     curve: Curve
     is_complete: bool
-    checkpoints: Sequence[Entry]
+    checkpoints: Sequence[TimelineEntry]
     checkpoint_count: int
-    moments: Sequence[Moment]
+    moments: Sequence[StoryMoment]
 
 
 class Cached(Generic[T]):
@@ -126,13 +126,13 @@ class RunReader:
         self._state: Cached[State | None] = Cached()
         self._holder: Cached[Holder | None] = Cached()
         self._events = EventReader(self.rundir)
-        self._entries: Cached[tuple[int, list[Entry]]] = Cached()
-        self._moments: Cached[list[Moment]] = Cached()
+        self._entries: Cached[tuple[int, list[TimelineEntry]]] = Cached()
+        self._moments: Cached[list[StoryMoment]] = Cached()
         self._metrics: Mapping[str, float] = {}  # at the last look
         self._follower: tuple[str, CurveFollower] | None = None
-        self.known = Detail(_LOSS, Curve(), False, (), 0, ())
+        self.known = RunDetail(_LOSS, Curve(), False, (), 0, ())
 
-    def look(self) -> Seen:
+    def look(self) -> RunView:
         """Look what has become of it."""
         rundir, state, is_here, unread = self.rundir, None, False, ""
         try:
@@ -150,9 +150,9 @@ class RunReader:
             unread = unread or str(error)
         self._metrics = state.metrics if state is not None else {}
         running = is_running(state, is_here=is_here, now=time.time())
-        return Seen(self.name, rundir, state, running, self._events.events, dict(self._events.counts), unread)
+        return RunView(self.name, rundir, state, running, self._events.events, dict(self._events.counts), unread)
 
-    def detail(self) -> Detail:
+    def detail(self) -> RunDetail:
         """Read its curve on, and its checkpoints; after a look. One thread at a time.
 
         Raises:
@@ -168,11 +168,11 @@ class RunReader:
         marks = (stamps, _stamp(self.rundir.events), list(curve.begins), len(curve.evaluated))
         moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve)[-_MOST:])
         shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next look changes it
-        self.known = Detail(tag, shown, self._follower[1].is_complete, entries, count, moments)
+        self.known = RunDetail(tag, shown, self._follower[1].is_complete, entries, count, moments)
         return self.known
 
 
-def _newest(entries: list[Entry]) -> tuple[int, list[Entry]]:
+def _newest(entries: list[TimelineEntry]) -> tuple[int, list[TimelineEntry]]:
     """How many checkpoints there are, and the newest of them: ten thousand that are pinned would fill the memory."""
     return len(entries), entries[-_MOST:]
 
@@ -200,11 +200,11 @@ class Runs:
         self._paths, self._timer = paths, timer
         self._readers: dict[str, RunReader] = {}
         self._listed_at = self._looked_at = -math.inf
-        self._seen: list[Seen] = []
+        self._seen: list[RunView] = []
         self._lock = threading.Lock()
         self._reads = threading.Lock()  # a detail; it may take long, and keeps no look waiting
 
-    def look(self) -> list[Seen]:
+    def look(self) -> list[RunView]:
         """Look at all of them; by name.
 
         Raises:
@@ -217,7 +217,7 @@ class Runs:
             self._looked_at = self._timer()
             return self._seen
 
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[RunView]:
         """What the last look has found, if that was within two seconds; else look.
 
         Raises:
@@ -225,7 +225,7 @@ class Runs:
         """
         return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.look()
 
-    def detail(self, name: str) -> Detail | None:
+    def detail(self, name: str) -> RunDetail | None:
         """The curve and the checkpoints of one run that was looked at; None if there is none of this name.
 
         While another thread reads a detail for long, it is what was read last, and is not complete.

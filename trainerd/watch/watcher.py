@@ -18,9 +18,9 @@ from trainerd.watch import rules
 from trainerd.watch.delivery.notes import Notes
 from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.delivery.senders import Senders
-from trainerd.watch.followed import Followed
+from trainerd.watch.followed import RunMemory
 from trainerd.watch.resources import SAMPLE_SECS, Disks, Memory
-from trainerd.watch.run_reader import Runs, Seen
+from trainerd.watch.run_reader import Runs, RunView
 from trainerd.watch.settings import WatchConfig
 from trainerd.watch.summary import DAY, Day, due_since, summary
 
@@ -56,7 +56,7 @@ class Watcher:
     ) -> None:
         self._config, self._notes, self._senders, self._runs = config, notes, senders, runs
         self._clock, self._timer = clock, timer
-        self._followed: dict[Path, Followed] = {}
+        self._followed: dict[Path, RunMemory] = {}
         self._booted_at = psutil.boot_time()
         self._disks = Disks(config.disk_hours, free_bytes, lambda path: os.stat(path).st_dev)  # noqa: PTH116
         self._memory = Memory(config.memory_hours, lambda: psutil.virtual_memory().available)
@@ -91,10 +91,10 @@ class Watcher:
         self._trouble, self._well_at = "", self._timer()
         return _SOON_SECS if any(run.is_doubtful for run in self._followed.values()) else LOOK_SECS
 
-    def _follow(self, path: Path) -> Followed:
-        return self._followed.get(path) or Followed(self._notes.lines_read(str(path)))
+    def _follow(self, path: Path) -> RunMemory:
+        return self._followed.get(path) or RunMemory(self._notes.lines_read(str(path)))
 
-    def _look_at(self, seen: Seen) -> None:
+    def _look_at(self, seen: RunView) -> None:
         run, state = self._followed[seen.rundir.path], seen.state
         events, lines = run.new_events(seen.events, self._notes.begun_at)
         notices = [rules.of_event(seen.name, event, state) for event in events]
@@ -111,7 +111,7 @@ class Watcher:
         run.took(seen.events, lines)
         run.told |= {notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG}
 
-    def _is_followed(self, seen: Seen) -> bool:
+    def _is_followed(self, seen: RunView) -> bool:
         names = self._config.runs
         return not names or any(registry.is_called(seen.rundir.path, name) for name in names)
 
@@ -122,7 +122,7 @@ class Watcher:
         for notice in self._notes.take(path, lines, notices, self._senders.names, self._clock()):
             log.info("%s", notice.title, extra={"event": "told"})
 
-    def _sample(self, runs: Sequence[Seen]) -> None:
+    def _sample(self, runs: Sequence[RunView]) -> None:
         """Look at disks and memory, now and then."""
         timer, now = self._timer(), self._clock()
         if timer - self._sampled_at < SAMPLE_SECS:
@@ -138,7 +138,7 @@ class Watcher:
         for notice in self._wanted(found):
             self._tell([notice])
 
-    def _sum_up(self, runs: Sequence[Seen]) -> None:
+    def _sum_up(self, runs: Sequence[RunView]) -> None:
         """Send the summary of the day, if it is due."""
         if self._config.summary_at is None:
             return
@@ -151,7 +151,7 @@ class Watcher:
         self._summed_up = due
 
 
-def _day(seen: Seen, now: float) -> Day | None:
+def _day(seen: RunView, now: float) -> Day | None:
     """A run's last day; None if it did not run then."""
     if seen.state is None or not (seen.is_running or now - seen.state.at < DAY):
         return None

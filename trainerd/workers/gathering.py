@@ -21,7 +21,7 @@ from trainerd.errors import ConfigError, PeerLostError
 from trainerd.workers import token as tokens
 from trainerd.workers.about import difference
 from trainerd.workers.peer import Peer
-from trainerd.workers.plan import Address, ClusterPlan
+from trainerd.workers.plan import ClusterPlan, WorkerAddress
 from trainerd.workers.wire import PROOF_SECS, Arrival, Gone, Reception, Wire
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def _listening(plan: ClusterPlan) -> Any:
         yield listener
 
 
-def _require_free(address: Address) -> None:
+def _require_free(address: WorkerAddress) -> None:
     """See that TensorFlow will be able to listen at an address of this machine.
 
     Raises:
@@ -129,7 +129,7 @@ def _require_free(address: Address) -> None:
         _bind(tried, address)
 
 
-def _bind(listener: socket.socket, address: Address) -> None:
+def _bind(listener: socket.socket, address: WorkerAddress) -> None:
     try:
         listener.bind((address.host, address.port))
     except OSError as error:

@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{
 
 
 @dataclass(frozen=True)
-class Address:
+class WorkerAddress:
     """Where a worker listens.
 
     Attributes:
@@ -31,7 +31,7 @@ class Address:
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> WorkerAddress:
         """Read "host:port".
 
         Raises:
@@ -56,7 +56,7 @@ class ClusterPlan:
       rank: this process's.
     """
 
-    workers: tuple[Address, ...]
+    workers: tuple[WorkerAddress, ...]
     rank: int
 
     @property
@@ -70,9 +70,9 @@ class ClusterPlan:
         return self.rank == 0
 
     @property
-    def meeting_place(self) -> Address:
+    def meeting_place(self) -> WorkerAddress:
         """Where the chief listens for the other workers."""
-        return Address(self.workers[0].host, self.workers[0].port + 1)
+        return WorkerAddress(self.workers[0].host, self.workers[0].port + 1)
 
     @property
     def local_rank(self) -> int:
@@ -116,13 +116,13 @@ def make_plan(
 
 def _checked(workers: Sequence[str], rank: str | None) -> ClusterPlan:
     try:
-        addresses = tuple(map(Address.parse, workers))
+        addresses = tuple(map(WorkerAddress.parse, workers))
     except ValueError as error:
         raise ConfigError(f"cluster.workers: {error}") from None
     if len({*addresses}) < len(addresses):
         twice = next(each for each in addresses if addresses.count(each) > 1)
         raise ConfigError(f"cluster.workers: {twice} is there twice. Each worker has an address of its own.")
-    if len(addresses) > 1 and Address(addresses[0].host, addresses[0].port + 1) in addresses:
+    if len(addresses) > 1 and WorkerAddress(addresses[0].host, addresses[0].port + 1) in addresses:
         raise ConfigError(
             f"cluster.workers: the chief listens at port {addresses[0].port + 1} too, the one after its own. Give the "
             "other worker on its host another port."

@@ -17,12 +17,12 @@ from trainerd.rundir.goodput import Goodput, Spent
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, Phase
 from trainerd.watch.metrics import registry
-from trainerd.watch.run_reader import Runs, Seen
+from trainerd.watch.run_reader import Runs, RunView
 
 Samples = dict[tuple[str, str], float]
 
 
-def scraped(runs: Runs | Sequence[Seen], now: float = 1000.0) -> Samples:
+def scraped(runs: Runs | Sequence[RunView], now: float = 1000.0) -> Samples:
     """What a scrape gives: each sample by its name and its labels, of which none is there twice."""
     look = runs.look if isinstance(runs, Runs) else lambda: runs
     text = generate_latest(registry(look, lambda: now)).decode()  # type: ignore[no-untyped-call]
@@ -37,7 +37,7 @@ def scraped(runs: Runs | Sequence[Seen], now: float = 1000.0) -> Samples:
 
 
 def test_a_run_that_trains(trained: RunDirectory, runs: Runs) -> None:
-    run_events.add(trained, run_events.Kind.START)
+    run_events.add(trained, run_events.EventKind.START)
     found = scraped(runs)
     wanted = {
         ("trainerd_runs", ""): 1,
@@ -83,7 +83,8 @@ def test_a_hostile_state_spoils_no_scrape(make_run: MakeRun, runs: Runs, kind: s
 
 def test_names_that_are_shown_alike_are_one_series(make_run: MakeRun) -> None:
     seen = [
-        Seen(name, make_run(f"{number}"), None, False) for number, name in enumerate(["a b", "a\nb", '"\\', "x" * 500])
+        RunView(name, make_run(f"{number}"), None, False)
+        for number, name in enumerate(["a b", "a\nb", '"\\', "x" * 500])
     ]
     found = scraped(seen)
     assert [labels for name, labels in found if name == "trainerd_running"] == ["a b", '"\\', "x" * 200]

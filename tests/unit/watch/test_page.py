@@ -30,8 +30,8 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.watch.ask import ask
 from trainerd.watch.page.app import App
 from trainerd.watch.page.as_json import MOST_RUNS
-from trainerd.watch.page.guard import Guard
-from trainerd.watch.page.listen import Address
+from trainerd.watch.page.guard import RequestGuard
+from trainerd.watch.page.listen import ListenAddress
 from trainerd.watch.page.server import MOST_CONNECTIONS, Page
 from trainerd.watch.run_reader import Runs
 
@@ -42,7 +42,7 @@ PATHS = ["/", "/runs.json", "/run/trained.json", "/metrics", "/healthz", "/login
 
 
 def client(runs: Runs, listen: str = "127.0.0.1:9780", token: str | None = None) -> Client:
-    return Client(App(runs, Guard(Address.parse(listen), token), clock=lambda: 1000.0))
+    return Client(App(runs, RequestGuard(ListenAddress.parse(listen), token), clock=lambda: 1000.0))
 
 
 def said(answer: TestResponse) -> Any:
@@ -64,7 +64,7 @@ def test_the_runs_that_train_come_first_and_one_can_be_found(
     for name, at in (("early", 10.0), ("late", 20.0)):
         rundir = make_run(name)
         rundir.state.write_text(json.dumps(json.loads(rundir.state.read_text()) | {"at": at}))
-    run_events.add(trained, run_events.Kind.START, "x:y")
+    run_events.add(trained, run_events.EventKind.START, "x:y")
     page = client(runs)
     found = get(page, "/runs.json")
     assert [run["name"] for run in found["runs"]] == ["trained", "late", "early"]
@@ -404,7 +404,7 @@ def test_what_is_no_request_ends_that_connection_alone(make_run: MakeRun, runs: 
             assert answer.read() == b"ok\n"
 
 
-def partial(address: Address, source: str = "127.0.0.1") -> socket.socket:
+def partial(address: ListenAddress, source: str = "127.0.0.1") -> socket.socket:
     """A connection that has sent a part of a request."""
     found = socket.create_connection((address.host, address.port), timeout=20, source_address=(source, 0))
     found.sendall(b"GET /healthz HTTP/1.0\r\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainerd.rundir.run_events import Event, Kind
+from trainerd.rundir.run_events import Event, EventKind
 from trainerd.rundir.state import LastCheckpoint, Phase, State
 from trainerd.watch.delivery.notice import Notice
 from trainerd.watch.resources import SAMPLE_SECS, Disks, Memory
@@ -108,7 +108,7 @@ def test_when_the_summary_is_due(now: datetime, due: datetime) -> None:
 def test_the_summary_tells_of_each_run() -> None:
     saved = LastCheckpoint(90, "", "schedule", 1.0, 1, 100.0)
     state = State(Phase.TRAINING, step=100, metrics={"loss": 0.5}, last_checkpoint=saved)
-    events = [Event(1, Kind.SAVE_FAILED)] * 2
+    events = [Event(1, EventKind.SAVE_FAILED)] * 2
     days = [Day(f"run\x1b{number}", f"/r/{number}", state, True, events) for number in range(40)]
     found = summary(days, datetime(2026, 3, 2, 8, 0), now=160.0)
     assert "40 of 40 runs are training" in found.title and found.key == "summary 2026-03-02"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainerd.rundir.run_events import Event, Kind
+from trainerd.rundir.run_events import Event, EventKind
 from trainerd.rundir.state import LastCheckpoint, Phase, State
 from trainerd.watch import rules
 from trainerd.watch.delivery.channel import _without, service
@@ -15,27 +15,31 @@ STATE = State(Phase.TRAINING, step=40, at=1000.0, create_time=5.0, last_checkpoi
 @pytest.mark.parametrize(
     ("event", "kind", "title"),
     [
-        (Event(1, Kind.FINISH, 9, "max_steps = 9 is reached"), "finished", "a: finished at step 9"),
-        (Event(1, Kind.FINISH, 9, "the target loss <= 1 is reached"), "target", "a: has reached its target at step 9"),
-        (Event(1, Kind.PAUSE, 1200, "paused on request"), "paused", "a: paused at step 1,200"),
-        (Event(1, Kind.FAIL, 3, "my own mistake"), "failed", "a: failed at step 3"),
+        (Event(1, EventKind.FINISH, 9, "max_steps = 9 is reached"), "finished", "a: finished at step 9"),
         (
-            Event(1, Kind.FAIL, 3, "the loss became nan in step 3, and"),
+            Event(1, EventKind.FINISH, 9, "the target loss <= 1 is reached"),
+            "target",
+            "a: has reached its target at step 9",
+        ),
+        (Event(1, EventKind.PAUSE, 1200, "paused on request"), "paused", "a: paused at step 1,200"),
+        (Event(1, EventKind.FAIL, 3, "my own mistake"), "failed", "a: failed at step 3"),
+        (
+            Event(1, EventKind.FAIL, 3, "the loss became nan in step 3, and"),
             "nan",
             "a: failed, since it came to NaN or infinity, at step 3",
         ),
         (
-            Event(1, Kind.FAIL, 3, "the variable 'w' holds a NaN"),
+            Event(1, EventKind.FAIL, 3, "the variable 'w' holds a NaN"),
             "nan",
             "a: failed, since it came to NaN or infinity, at step 3",
         ),
         (
-            Event(1, Kind.ROLLBACK, 3, "the loss became inf in step 3: back"),
+            Event(1, EventKind.ROLLBACK, 3, "the loss became inf in step 3: back"),
             "nan",
             "a: went back, since it came to NaN or infinity, at step 3",
         ),
-        (Event(1, Kind.ROLLBACK, 3, "the loss jumped to 3"), "rollback", "a: went back at step 3"),
-        (Event(1, Kind.REBOOT, None, ""), "reboot", "a: the machine was rebooted"),
+        (Event(1, EventKind.ROLLBACK, 3, "the loss jumped to 3"), "rollback", "a: went back at step 3"),
+        (Event(1, EventKind.REBOOT, None, ""), "reboot", "a: the machine was rebooted"),
     ],
 )
 def test_events(event: Event, kind: str, title: str) -> None:
@@ -44,24 +48,24 @@ def test_events(event: Event, kind: str, title: str) -> None:
 
 
 def test_every_kind_of_event_can_be_told() -> None:
-    for kind in Kind:
+    for kind in EventKind:
         assert rules.of_event("a", Event(1, kind), None).title
 
 
 def test_a_kill_that_was_seen_is_the_one_that_the_next_start_notes() -> None:
     seen = rules.of_kill("a", STATE, booted_at=900.0)
-    noted = rules.of_event("renamed", Event(STATE.at, Kind.KILL, STATE.step, "it ended while training"), None)
+    noted = rules.of_event("renamed", Event(STATE.at, EventKind.KILL, STATE.step, "it ended while training"), None)
     assert seen.key == noted.key and "resumes from step 30" in seen.body and "anew" not in seen.body
     assert "rebooted" in rules.of_kill("a", STATE, booted_at=1100.0).body
 
 
 def test_two_events_of_the_same_moment_are_two() -> None:
-    kinds = {rules.of_event("a", Event(1.0, kind, step), None).key for kind in Kind for step in (None, 1, 2)}
-    assert len(kinds) == 3 * len(Kind)
+    kinds = {rules.of_event("a", Event(1.0, kind, step), None).key for kind in EventKind for step in (None, 1, 2)}
+    assert len(kinds) == 3 * len(EventKind)
 
 
 def test_nothing_reaches_a_terminal_unescaped() -> None:
-    notice = rules.of_event("a\x1b[2J\nb", Event(1, Kind.FAIL, 1, "\x1b]0;title\x07 said"), None)
+    notice = rules.of_event("a\x1b[2J\nb", Event(1, EventKind.FAIL, 1, "\x1b]0;title\x07 said"), None)
     assert "\x1b" not in notice.title + notice.body and "\n" not in notice.title
 
 

@@ -23,13 +23,13 @@ from tests.unit.watch.conftest import MakeRun
 from trainerd.history.curve_follower import CurveFollower
 from trainerd.history.curves import read_curve
 from trainerd.history.lines import Line
-from trainerd.history.story import Kind
-from trainerd.history.timeline import Entry, present_line
+from trainerd.history.story import MomentKind
+from trainerd.history.timeline import TimelineEntry, present_line
 from trainerd.rundir import run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
 from trainerd.system.regular_files import MIB, open_to_read, read_regular
-from trainerd.watch.run_reader import Detail, Runs
+from trainerd.watch.run_reader import RunDetail, Runs
 
 
 def point(step: int, value: float, padding: int = 0, at: float = 0.0) -> bytes:
@@ -68,7 +68,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(
         reads.append(path)
         return open_to_read(path)
 
-    run_events.add(rundir, run_events.Kind.PAUSE)
+    run_events.add(rundir, run_events.EventKind.PAUSE)
     monkeypatch.setattr("trainerd.rundir.state.read_regular", noting)
     monkeypatch.setattr("trainerd.watch.event_reader.open_to_read", opening)
     for _ in range(3):
@@ -112,12 +112,12 @@ def test_a_run_runs_while_its_process_is_there(trained: RunDirectory, runs: Runs
 def test_counts_of_events_never_fall(make_run: MakeRun, runs: Runs) -> None:
     rundir = make_run()
     for _ in range(2):
-        run_events.add(rundir, run_events.Kind.START, at=1.0)
-    run_events.add(rundir, run_events.Kind.KILL, at=3.0)
+        run_events.add(rundir, run_events.EventKind.START, at=1.0)
+    run_events.add(rundir, run_events.EventKind.KILL, at=3.0)
     assert runs.look()[0].event_counts == {"start": 2, "killed": 1}
     lines = rundir.events.read_bytes().splitlines()
     rundir.events.write_bytes(lines[-1])  # its older half was dropped
-    run_events.add(rundir, run_events.Kind.START, at=2.0)
+    run_events.add(rundir, run_events.EventKind.START, at=2.0)
     [run] = runs.look()
     assert run.event_counts == {"start": 3, "killed": 1} and len(run.events) == 2
 
@@ -199,13 +199,16 @@ def test_pictures_are_passed_over(rundir: RunDirectory) -> None:
 def test_a_detail_has_checkpoints_and_what_happened(make_run: MakeRun, runs: Runs) -> None:
     rundir = make_run(metrics={"mse": 1.0})
     write(rundir, 20)
-    run_events.add(rundir, run_events.Kind.KILL, "it ended", step=25)
+    run_events.add(rundir, run_events.EventKind.KILL, "it ended", step=25)
     append(rundir, record(Event(step=20, summary=Summary(value=[Summary.Value(tag="mse", simple_value=2.0)]))))
     runs.look()
     detail = runs.detail("one")
     assert detail is not None and detail.tag == "mse" and detail.curve.steps == [20] and detail.is_complete
     assert [entry.step for entry in detail.checkpoints] == [20]
-    assert [(moment.kind, moment.step) for moment in detail.moments] == [(Kind.CHECKPOINT, 20), (Kind.CRASH, 25)]
+    assert [(moment.kind, moment.step) for moment in detail.moments] == [
+        (MomentKind.CHECKPOINT, 20),
+        (MomentKind.CRASH, 25),
+    ]
     write(rundir, 30)
     detail = runs.detail("one")
     assert detail is not None and [entry.step for entry in detail.checkpoints] == [20, 30]
@@ -219,9 +222,9 @@ def test_a_detail_that_takes_long_keeps_no_look_and_no_other_detail_waiting(
 ) -> None:
     write(make_run(metrics={"loss": 1.0}), 20)
     runs.look()
-    found: list[Detail | None] = []
+    found: list[RunDetail | None] = []
 
-    def take_long(rundir: RunDirectory) -> list[Entry]:
+    def take_long(rundir: RunDirectory) -> list[TimelineEntry]:
         looking = threading.Thread(target=runs.look, daemon=True)
         looking.start()
         looking.join(10)

@@ -16,7 +16,7 @@ from trainerd.errors import StorageError
 from trainerd.rundir import run_events
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.run_events import Kind, add
+from trainerd.rundir.run_events import EventKind, add
 from trainerd.rundir.state import Phase, State
 from trainerd.watch.delivery.notes import Notes
 from trainerd.watch.delivery.notice import Notice
@@ -96,11 +96,11 @@ def world(tmp_path: Path) -> World:
 def test_what_was_before_the_first_watcher_is_not_told(tmp_path: Path) -> None:
     rundir = RunDirectory(tmp_path / "a")
     rundir.create()
-    add(rundir, Kind.PAUSE, step=1, at=time.time() - 60)
+    add(rundir, EventKind.PAUSE, step=1, at=time.time() - 60)
     world = World(tmp_path)
     world.paths = [rundir.path]
     world.look()
-    add(rundir, Kind.PAUSE, step=2)
+    add(rundir, EventKind.PAUSE, step=2)
     world.look()
     assert world.told() == ["a: paused at step 2"]
 
@@ -110,7 +110,7 @@ def test_each_event_is_told_once_in_order_to_each_channel_over_restarts(world: W
     world.start()
     rundir, expected = world.run("a"), []
     for step in range(60):
-        add(rundir, Kind.PAUSE if step % 2 else Kind.SAVE_FAILED, step=step)
+        add(rundir, EventKind.PAUSE if step % 2 else EventKind.SAVE_FAILED, step=step)
         expected.append(f"a: {'paused' if step % 2 else 'a save failed'} at step {step}")
         if step % 7 == 0:
             world.start()
@@ -127,7 +127,7 @@ def test_a_file_that_was_shortened_tells_nothing_twice(world: World, monkeypatch
     monkeypatch.setattr(run_events, "LIMIT_BYTES", 3000)
     rundir, told = world.run("a"), []
     for step in range(200):
-        add(rundir, Kind.EVALUATION if step % 3 else Kind.PAUSE, "x" * 40, step=step)
+        add(rundir, EventKind.EVALUATION if step % 3 else EventKind.PAUSE, "x" * 40, step=step)
         world.look()
         told += world.told()
     assert told == [f"a: paused at step {step}" for step in range(0, 200, 3)]
@@ -143,10 +143,10 @@ def test_evaluations_that_are_not_told_are_noted_once_a_minute(world: World, mon
 
     monkeypatch.setattr(world.notes, "take", counting)
     for step in range(30):
-        add(rundir, Kind.EVALUATION, step=step)
+        add(rundir, EventKind.EVALUATION, step=step)
         world.look(secs=5)
     assert noted == [1, 13, 25]
-    add(rundir, Kind.PAUSE, step=30)
+    add(rundir, EventKind.PAUSE, step=30)
     world.look()
     assert world.told() == ["a: paused at step 30"] and noted == [1, 13, 25, 31]
     world.config = replace(world.config, events=(*world.config.events, "evaluation"))
@@ -242,19 +242,19 @@ def test_only_what_is_wanted_is_told(world: World) -> None:
     world.start()
     for name in ("a", "b", "other/b"):
         rundir = world.run(name)
-        add(rundir, Kind.PAUSE, step=1)
-        add(rundir, Kind.FINISH, step=2)
+        add(rundir, EventKind.PAUSE, step=1)
+        add(rundir, EventKind.FINISH, step=2)
     world.look()
     assert sorted(world.told()) == [f"{world.folder}/{name}: paused at step 1" for name in ("b", "other/b")]
 
 
 def test_a_run_that_was_moved_tells_nothing_twice(world: World) -> None:
     rundir = world.run("a")
-    add(rundir, Kind.PAUSE, step=1)
+    add(rundir, EventKind.PAUSE, step=1)
     world.look(2)
     shutil.move(rundir.path, world.folder / "b")
     world.paths = [world.folder / "b"]
-    add(RunDirectory(world.folder / "b"), Kind.PAUSE, step=2)
+    add(RunDirectory(world.folder / "b"), EventKind.PAUSE, step=2)
     world.look(2)
     assert world.told() == ["a: paused at step 1", "b: paused at step 2"]
 
@@ -267,7 +267,7 @@ def test_a_full_disk_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch
         raise StorageError("database or disk is full")
 
     monkeypatch.setattr(Notes, "take", full)
-    add(rundir, Kind.PAUSE, step=1)
+    add(rundir, EventKind.PAUSE, step=1)
     world.look(3)
     monkeypatch.setattr(Notes, "take", take)
     world.look()
@@ -283,22 +283,22 @@ def test_what_others_have_broken_disturbs_nothing(world: World) -> None:
     fifo.events.symlink_to("/dev/zero")
     fifo.state.symlink_to("/dev/zero")
     world.paths = [*world.paths, world.folder / "not there"]
-    add(world.run("a"), Kind.PAUSE, step=1)
+    add(world.run("a"), EventKind.PAUSE, step=1)
     world.look(3)
     assert world.told() == ["a: paused at step 1"]
 
 
 def test_a_clock_that_jumps_spoils_nothing(world: World) -> None:
     rundir = world.run("a")
-    add(rundir, Kind.PAUSE, step=1, at=world.now + 1e6)
+    add(rundir, EventKind.PAUSE, step=1, at=world.now + 1e6)
     world.look()
-    add(rundir, Kind.PAUSE, step=2, at=world.now - 1e6)
+    add(rundir, EventKind.PAUSE, step=2, at=world.now - 1e6)
     world.look()
     assert world.told() == ["a: paused at step 1", "a: paused at step 2"]
 
 
 def test_channels_that_the_settings_no_longer_have_are_forgotten(world: World) -> None:
-    add(world.run("a"), Kind.PAUSE, step=1)
+    add(world.run("a"), EventKind.PAUSE, step=1)
     world.look()
     world.notes.drop_others(["two"])
     assert world.notes.waiting() == {}

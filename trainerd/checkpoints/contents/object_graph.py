@@ -26,7 +26,7 @@ _VALUED = (  # what has a value, beside variables; iterators have positions, and
 
 
 @dataclass(frozen=True)
-class Entry:
+class GraphEntry:
     """One tensor of a checkpoint.
 
     Attributes:
@@ -42,7 +42,7 @@ class Entry:
     owner: Any
 
 
-def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[Entry], bytes]:
+def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[GraphEntry], bytes]:
     """Every tensor of a checkpoint, and the object graph that `tf.train.Checkpoint.read` follows, serialized.
 
     If called while a `tf.function` is traced, the tensors are those of its graph.
@@ -135,12 +135,12 @@ def handles_of(objects: Iterable[Any]) -> set[int]:
     return set(map(id, handles))
 
 
-def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[Entry]:
+def _of_one(owner: Any, values: dict[str, Any]) -> Iterator[GraphEntry]:
     if isinstance(owner, saveable_object_util.SaveableCompatibilityConverter):
         owner = owner.obj
     for key, value in values.items():
         for slices, part in (value if isinstance(value, dict) else {"": value}).items():
             if isinstance(part, saveable_object.SaveSpec):
-                yield Entry(key, part.slice_spec or "", part.tensor, owner)
+                yield GraphEntry(key, part.slice_spec or "", part.tensor, owner)
             else:
-                yield Entry(key, slices, part, owner)
+                yield GraphEntry(key, slices, part, owner)

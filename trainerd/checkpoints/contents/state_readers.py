@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from trainerd.checkpoints.contents.object_graph import Entry, entries, position, tracked_objects, variables_among
+from trainerd.checkpoints.contents.object_graph import GraphEntry, entries, position, tracked_objects, variables_among
 from trainerd.checkpoints.contents.tensor_values import owned
 
 # Tensors. At 10,000 both ways take 7 microseconds a tensor, and the function takes 30 s to trace and to optimize at the
@@ -69,7 +69,7 @@ class TracedReader:
     def __init__(self, checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) -> None:
         self._checkpoint = checkpoint
         self._hidden = dict(hidden)
-        self._entries: list[Entry] = []
+        self._entries: list[GraphEntry] = []
         self.object_graph = b""
         self._read = tf.function(self._all_values, autograph=False).get_concrete_function()
         self._python_states = [(n, each.owner) for n, each in enumerate(self._entries) if _is_python_state(each.owner)]
@@ -106,7 +106,7 @@ class EachReader:
 
     def __init__(
         self,
-        found: Sequence[Entry],
+        found: Sequence[GraphEntry],
         object_graph: bytes,
         hidden: Mapping[str, Any],
         readers: Sequence[Callable[[], tf.Tensor]],
@@ -124,7 +124,7 @@ class EachReader:
         return [reader() for reader in self._readers]
 
 
-def _one_reader(entry: Entry) -> Callable[[], tf.Tensor] | None:
+def _one_reader(entry: GraphEntry) -> Callable[[], tf.Tensor] | None:
     """What reads this tensor again; None if only a traced function does."""
     owner = entry.owner
     if _is_python_state(owner):
@@ -148,7 +148,7 @@ def _is_python_state(owner: Any) -> bool:
     return isinstance(owner, tf.train.experimental.PythonState)
 
 
-def _shape(entry: Entry) -> Any:
+def _shape(entry: GraphEntry) -> Any:
     """The shape as a traced function knows it: a position has another one at each read, and so may a variable have."""
     if isinstance(entry.owner, tf.data.Iterator):
         return tf.TensorShape([None])

@@ -26,7 +26,7 @@ def interval_from_environment() -> float:
 
 
 @dataclass
-class Progress:
+class WatchdogProgress:
     """Whether a value changes, and when it last did."""
 
     value: object = None
@@ -71,8 +71,8 @@ class Watchdog:
         self._interval = interval
         self._phase = Phase.STARTING
         self._phase_since = now
-        self._steps = Progress(at=now)
-        self._save = Progress(at=now)
+        self._steps = WatchdogProgress(at=now)
+        self._save = WatchdogProgress(at=now)
         self._alive_at = now
         self._hung, self._is_hung = hung, False
         self._extended_at = -EXTEND_EVERY_SECS

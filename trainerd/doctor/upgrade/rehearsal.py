@@ -34,7 +34,7 @@ _STAY = "stay with the versions that are installed here"
 
 
 @dataclass(frozen=True)
-class Difference:
+class TrialDifference:
     """How far two trials ended from each other.
 
     Attributes:
@@ -127,7 +127,7 @@ class _Rehearsal:
             return well(SUBJECT, f"{told} are those of this Python, bit for bit: {far.count} variables and the metrics")
         return self._judge(told, far)
 
-    def _judge(self, told: str, far: Difference) -> Finding:
+    def _judge(self, told: str, far: TrialDifference) -> Finding:
         """What a difference means: two trials with this Python may differ too."""
         self._copy(self._copied, "again")
         try:
@@ -169,34 +169,34 @@ class _Rehearsal:
         rundir = RunDirectory(self._folder / name, self._facts.rundir.basename)
         return manifests.read(rundir.manifest(rundir.steps()[0]))
 
-    def _compare(self, one: str, other: str) -> Difference:
+    def _compare(self, one: str, other: str) -> TrialDifference:
         ends = [self._end(name) for name in (one, other)]
         rundirs = [RunDirectory(self._folder / name, self._facts.rundir.basename) for name in (one, other)]
         prefixes = [rundir.prefix(end.step) for rundir, end in zip(rundirs, ends, strict=True)]
         found = self._here.compare(prefixes[0], prefixes[1], self._folder, self._left())
         relative = math.inf if found["relative"] is None else float(found["relative"])
-        of_variables = Difference(relative, str(found["name"]), int(found["count"]))
+        of_variables = TrialDifference(relative, str(found["name"]), int(found["count"]))
         return max(of_variables, furthest_metric(ends[0].metrics, ends[1].metrics, of_variables.count), key=_distance)
 
 
-def _distance(far: Difference) -> tuple[float, bool]:
+def _distance(far: TrialDifference) -> tuple[float, bool]:
     return far.relative, bool(far.where)
 
 
-def furthest_metric(one: Mapping[str, float], other: Mapping[str, float], count: int) -> Difference:
+def furthest_metric(one: Mapping[str, float], other: Mapping[str, float], count: int) -> TrialDifference:
     """The metric in which two trials differ most. Those of an evaluation are left out: it comes by the clock."""
-    found = Difference(0.0, "", count)
+    found = TrialDifference(0.0, "", count)
     for name in sorted(name for name in {*one, *other} if not name.startswith(_EVALUATION)):
         ours, theirs = one.get(name, math.nan), other.get(name, math.nan)
         if ours == theirs or (name in one and name in other and ours != ours and theirs != theirs):
             continue
         relative = abs(ours - theirs) / max(abs(ours), abs(theirs))  # one of them is not 0
-        far = Difference(relative if math.isfinite(relative) else math.inf, f"the metric {name}", count)
+        far = TrialDifference(relative if math.isfinite(relative) else math.inf, f"the metric {name}", count)
         found = max(found, far, key=_distance)
     return found
 
 
-def judge(told: str, far: Difference, own: Difference | None) -> Finding:
+def judge(told: str, far: TrialDifference, own: TrialDifference | None) -> Finding:
     """What it means that two trials differ.
 
     Args:

@@ -23,7 +23,7 @@ from trainerd.loop.outcome import Outcome
 from trainerd.rundir import run_events, set_requests
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
-from trainerd.rundir.run_events import Kind
+from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.set_requests import SetRequest
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Course:
         self._checkpointer.answers.give(ids, request.target.step, None)
         return None
 
-    def _served_before(self, request: rollback.Request) -> Outcome | None:
+    def _served_before(self, request: rollback.RollbackRequest) -> Outcome | None:
         """A request has come twice: its command saw no answer. Returns as `go_back` does."""
         if self._session is None:
             return outcome.going_back(str(request.target))
@@ -174,7 +174,7 @@ class Course:
         now, step = self._session.numbers()[name], self._session.step
         said = f"{name} is {now:.7g}; it was {there[name]:.7g}"  # as exact as float32 is
         log.info("after step %d %s", step, said, extra={"event": "set", "step": step})
-        run_events.add(self._rundir, Kind.CHANGE, said, step=step)
+        run_events.add(self._rundir, EventKind.CHANGE, said, step=step)
         return Change(SET, step, value, name)
 
     def _refuse(self, what: str, ids: list[str], error: TrainerdError) -> None:
@@ -225,7 +225,7 @@ class Course:
             why = f", after the run had gone back to step {found.step} {tried} times. To try from an earlier one: "
             raise _stopped(bad, f"{why}`trainerd rollback STEP`")
         log.warning("%s; going back to step %d", bad.what, found.step, extra={"event": "trouble", "step": bad.last})
-        run_events.add(self._rundir, Kind.ROLLBACK, f"{bad.what}: back to step {found.step}", step=found.step)
+        run_events.add(self._rundir, EventKind.ROLLBACK, f"{bad.what}: back to step {found.step}", step=found.step)
         self._go_on_from(found)
         lineage = [*found.lineage, Change(BACK, found.step, bad.first, why=bad.what)]
         if bad.action == "skip":

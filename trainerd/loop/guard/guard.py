@@ -90,7 +90,7 @@ class Server(Protocol):
         ...
 
 
-class Guard:
+class LoopGuard:
     """Serves the requests that come while the loop's thread holds a state.
 
     Args:
@@ -121,7 +121,7 @@ class Guard:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trainerd-guard", daemon=True)
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> LoopGuard:
         self._thread.start()
         return self
 

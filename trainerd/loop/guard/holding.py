@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from trainerd.loop.contract import Model
-from trainerd.loop.guard.guard import Guard, HeldState
+from trainerd.loop.guard.guard import HeldState, LoopGuard
 from trainerd.loop.guard.state_check import StateCheck
 from trainerd.loop.recorder import EVALUATION, SUMMARIES
 
@@ -30,7 +30,7 @@ class Holding:
     """
 
     def __init__(
-        self, session: Model, guard: Guard, check: StateCheck, *, timer: Callable[[], float] = time.monotonic
+        self, session: Model, guard: LoopGuard, check: StateCheck, *, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._session = session
         self._guard = guard

@@ -15,7 +15,7 @@ from types import FrameType
 
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.signals import open_sessions
-from trainerd.loop.signals.handlers import STOP, SignalThread, die_of, handled, terminal_check
+from trainerd.loop.signals.handlers import STOP, SignalThread, exit_by_signal, handled, terminal_check
 from trainerd.system.fork import undone_in_children
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class _Listeners:
             self.was_told_to_pause = True  # first: who is added from now on looks at it
         flags = self.flags
         if request is Request.PAUSE and not flags:
-            die_of(signal.SIGTERM)
+            exit_by_signal(signal.SIGTERM)
         for flag in flags:
             flag.raise_for(request, by)
 

@@ -33,7 +33,7 @@ _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 
 
-def die_of(number: int) -> None:
+def exit_by_signal(number: int) -> None:
     """End this process at once, as the signal does without a handler. Nothing is saved."""
     ctypes.CDLL(None).signal(number, None)  # signal.signal() is for the main thread alone, which is in the graph
     os.kill(os.getpid(), number)
@@ -63,7 +63,7 @@ class SignalThread:
         flag: Raised,
         *,
         terminal_is_gone: Callable[[], bool] = lambda: False,
-        exit_now: Callable[[int], None] = die_of,
+        exit_now: Callable[[int], None] = exit_by_signal,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flag = flag

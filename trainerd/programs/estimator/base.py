@@ -22,7 +22,7 @@ from trainerd.programs.estimator.evaluation.curves import EvaluationWriter
 from trainerd.programs.estimator.hooks import CheckpointHook, checked_hooks, checked_listeners
 from trainerd.programs.estimator.run_config import RunConfig, TaskType
 from trainerd.programs.estimator.training import Extras, Training
-from trainerd.rundir.state import Evaluations, Phase
+from trainerd.rundir.state import EvaluationSummary, Phase
 
 tf1 = tf.compat.v1
 
@@ -247,7 +247,7 @@ class BaseEstimator(ABC):
             return self._training.session.evaluating()
         return hosted_phase(Phase.EVALUATING)
 
-    def tell_evaluated(self, evaluated: Evaluations) -> None:
+    def tell_evaluated(self, evaluated: EvaluationSummary) -> None:
         """Show in `trainerd status` what was evaluated so far."""
         if self._training is not None and self._training.is_open:
             self._training.session.tell_evaluated(evaluated)

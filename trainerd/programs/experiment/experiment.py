@@ -24,7 +24,7 @@ from trainerd.programs.experiment.new_checkpoints import NewCheckpointHook, NewC
 from trainerd.programs.experiment.once import OncePerCheckpoint
 from trainerd.programs.experiment.records import Records, Summary
 from trainerd.programs.experiment.schedules import default_schedule
-from trainerd.rundir.state import Evaluations
+from trainerd.rundir.state import EvaluationSummary
 
 tf1 = tf.compat.v1
 
@@ -478,7 +478,7 @@ class Experiment(Scheduled):
 
     def _tell(self, summary: Summary) -> None:
         if self._core_estimator_used:
-            self._estimator.tell_evaluated(Evaluations(summary.count, summary.best_step, summary.best))
+            self._estimator.tell_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
 
     def _evaluated(self, prefix: str | None, name: str | None, input_fn: Any) -> Any:
         return self._call_evaluate(

@@ -19,7 +19,7 @@ from trainerd.programs.experiment.new_checkpoints import NewCheckpointListener, 
 from trainerd.programs.experiment.once import OncePerCheckpoint
 from trainerd.programs.experiment.records import Records, Summary
 from trainerd.programs.experiment.specs import EvalSpec, TrainSpec
-from trainerd.rundir.state import Evaluations
+from trainerd.rundir.state import EvaluationSummary
 
 tf1 = tf.compat.v1
 
@@ -191,4 +191,4 @@ class TrainAndEvaluate(Scheduled):
         return made
 
     def _tell(self, summary: Summary) -> None:
-        self._estimator.tell_evaluated(Evaluations(summary.count, summary.best_step, summary.best))
+        self._estimator.tell_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))

@@ -10,7 +10,7 @@ from trainerd.managed.failures import is_clean
 from trainerd.managed.run import ManagedRun
 from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.step_context import CLOSED
-from trainerd.rundir.state import Evaluations
+from trainerd.rundir.state import EvaluationSummary
 
 
 class Lifecycle(ABC):
@@ -46,7 +46,7 @@ class Lifecycle(ABC):
         """Show that the loop waits for an evaluation while the block runs."""
         return self._managed.evaluating()
 
-    def tell_evaluated(self, evaluations: Evaluations) -> None:
+    def tell_evaluated(self, evaluations: EvaluationSummary) -> None:
         """Show what was evaluated so far."""
         self._managed.tell_evaluated(evaluations)
 

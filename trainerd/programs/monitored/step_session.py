@@ -101,7 +101,7 @@ class MonitoredStepSession(Lifecycle):
         self._tell_listeners()
         self._listeners.resumed(self._for_hooks, self._managed)
         if any(getattr(hook, "by_clock", False) for hook in self._hooks):
-            flag = self._session.step_guard.boundary.flag
+            flag = self._session.session_link.boundary.flag
             self._stack.enter_context(called_every(CLOCK_SECS, lambda: flag.raise_for(Request.TICK), name="hooks"))
 
     # ------------------------------------------------------------------ what a program calls
@@ -142,7 +142,7 @@ class MonitoredStepSession(Lifecycle):
             raise RuntimeError(STOPPED)
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
-        boundary, result, before = self._session.step_guard.boundary, None, self.step
+        boundary, result, before = self._session.session_link.boundary, None, self.step
         end = before + (steps or 1)
         with boundary.lock:
             while self.step < end and (self.step == before or not self._is_over()):
@@ -153,7 +153,7 @@ class MonitoredStepSession(Lifecycle):
                 finally:
                     boundary.is_held = False
                 result = last if last is not None else result
-                if boundary.flag.is_raised or self.step >= self._session.step_guard.next_step:
+                if boundary.flag.is_raised or self.step >= self._session.session_link.next_step:
                     boundary.reached()
                     self._tell_listeners()
                 if steps is None:
@@ -177,7 +177,7 @@ class MonitoredStepSession(Lifecycle):
 
     def _is_to_end(self) -> bool:
         """Whether the loop is to end, or will be at the next boundary: for a hook that waits in the middle of a run."""
-        return self._is_over() or self._session.step_guard.boundary.flag.wants(Request.PAUSE)
+        return self._is_over() or self._session.session_link.boundary.flag.wants(Request.PAUSE)
 
     def _some(self, step_fn: Step, feeds: Mapping[str, Any] | None, end: int | None) -> Any:
         """Steps up to the next one that a hook or a service wants; one step where there is no end.
@@ -186,7 +186,7 @@ class MonitoredStepSession(Lifecycle):
           What the last one returned; None if the flag was raised before the first.
         """
         before = self.step
-        limit = before + 1 if end is None else min(end, self._session.step_guard.next_step, self._next_due(before))
+        limit = before + 1 if end is None else min(end, self._session.session_link.next_step, self._next_due(before))
         asked = [hook for hook in self._hooks if _due(hook, before) <= limit]
         context = tf1.train.SessionRunContext(
             original_args=tf1.train.SessionRunArgs(step_fn, feeds), session=self._for_hooks
@@ -217,10 +217,10 @@ class MonitoredStepSession(Lifecycle):
         session = self._session
         if feeds or limit is None:
             last = session.run_step(step_fn, feeds)
-            session.step_guard.ran(as_steps(self.step, last))
+            session.session_link.ran(as_steps(self.step, last))
             return last
         steps, last = session.run_steps(step_fn, limit, self._checked)
-        session.step_guard.ran(steps)
+        session.session_link.ran(steps)
         return last
 
     def _next_due(self, step: int) -> float:

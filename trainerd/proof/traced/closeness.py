@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trainerd.proof.traced.variables import Comparison, Difference
+from trainerd.proof.traced.variables import Comparison, VariableDifference
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def measure(one: Path, other: Path) -> Closeness:
     )
 
 
-def _distance(difference: Difference) -> float:
+def _distance(difference: VariableDifference) -> float:
     return math.inf if difference.relative is None else difference.relative
 
 

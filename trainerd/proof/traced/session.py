@@ -19,7 +19,7 @@ from trainerd.config.schema import Config
 from trainerd.job.definition import Job, Program
 from trainerd.loop.contract import Session, Steps, StopFlag
 from trainerd.loop.flag import Flag, Request
-from trainerd.proof.plan import Interruption, Kind
+from trainerd.proof.plan import Interruption, InterruptionKind
 from trainerd.proof.trace import BATCH, EPOCH, EVALUATION, INTERRUPTED, Trace
 from trainerd.sessions.tf2.metrics import as_dict
 
@@ -121,7 +121,7 @@ class TracedSession:
         if due is None or not due.in_evaluation or self._session.step != due.step:
             return evaluate()
         self._trace.mark(INTERRUPTED, self._session.step)
-        if due.kind is Kind.PAUSE:
+        if due.kind is InterruptionKind.PAUSE:
             self._interrupt(due)
             return evaluate()
         evaluate()
@@ -130,7 +130,7 @@ class TracedSession:
 
     def _interrupt(self, due: Interruption) -> None:
         self._interruption = None
-        if due.kind is Kind.PAUSE:
+        if due.kind is InterruptionKind.PAUSE:
             os.kill(os.getpid(), signal.SIGTERM)
             deadline = time.monotonic() + _HEARD_SECS
             while self._flag is not None and not self._flag.wants(Request.PAUSE) and time.monotonic() < deadline:

@@ -20,7 +20,7 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @dataclass(frozen=True)
-class Difference:
+class VariableDifference:
     """A variable that differs between two checkpoints.
 
     Attributes:
@@ -64,16 +64,16 @@ class Comparison:
         self.count = len(self._names[0] | self._names[1])
         self.opaque = sorted((names[0] | names[1]) & opaque)
 
-    def differences(self) -> Iterator[Difference]:
+    def differences(self) -> Iterator[VariableDifference]:
         """The variables that differ, by their names."""
         for name in sorted(self._names[0] | self._names[1]):
             where = [name in names for names in self._names]
             if not all(where):
-                yield Difference(name, f"only in the {'first' if where[0] else 'second'}")
+                yield VariableDifference(name, f"only in the {'first' if where[0] else 'second'}")
                 continue
             one, other = (_value(reader, name) for reader in self._readers)
             if why := _difference(one, other):
-                yield Difference(name, why, _relative(one, other))
+                yield VariableDifference(name, why, _relative(one, other))
 
 
 def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
@@ -115,7 +115,7 @@ def _difference(one: NDArray[Any], other: NDArray[Any]) -> str:
 
 
 def _relative(one: NDArray[Any], other: NDArray[Any]) -> float | None:
-    """How far two values differ, as a share of the largest element; see `Difference`."""
+    """How far two values differ, as a share of the largest element; see `VariableDifference`."""
     if one.dtype != other.dtype or one.shape != other.shape or not _is_real(one):
         return None
     scale = max(float(np.nanmax(np.abs(each.astype(np.float64)), initial=0.0)) for each in (one, other))

@@ -47,7 +47,7 @@ _STAYS = (
 
 
 @dataclass(frozen=True)
-class Moment:
+class CallbackMoment:
     """The callbacks at one moment.
 
     Attributes:

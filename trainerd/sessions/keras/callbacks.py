@@ -13,7 +13,15 @@ import numpy as np
 
 from trainerd.errors import EntryError
 from trainerd.job.user_code import called_at_boundary
-from trainerd.sessions.keras.callback_memory import Forgotten, Moment, changed_in, give_back, memory_of, plain, taken
+from trainerd.sessions.keras.callback_memory import (
+    CallbackMoment,
+    Forgotten,
+    changed_in,
+    give_back,
+    memory_of,
+    plain,
+    taken,
+)
 from trainerd.sessions.keras.csv_rows import keep_rows_before, read_rows
 
 log = logging.getLogger(__name__)
@@ -170,11 +178,11 @@ class Callbacks:
             give_back(each, remembered)
         return added, [name for name, _ in left]
 
-    def moment(self) -> Moment:
+    def moment(self) -> CallbackMoment:
         """Their present state."""
-        return Moment(self.memory(), [(taken(each, memory_of(each)), {*vars(each)}) for each in self._own])
+        return CallbackMoment(self.memory(), [(taken(each, memory_of(each)), {*vars(each)}) for each in self._own])
 
-    def go_back(self, moment: Moment) -> None:
+    def go_back(self, moment: CallbackMoment) -> None:
         """Put each back to its state at a moment, except what cannot be saved."""
         for each, (values, names) in zip(self._own, moment.states, strict=True):
             for name in memory_of(each).keys() - names:

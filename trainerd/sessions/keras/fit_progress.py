@@ -7,7 +7,7 @@ from typing import Any
 
 from trainerd.checkpoints.contents.python_state import is_plain, packed
 from trainerd.checkpoints.contents.tensor_values import Values
-from trainerd.sessions.keras.callback_memory import Moment
+from trainerd.sessions.keras.callback_memory import CallbackMoment
 from trainerd.sessions.keras.callbacks import Callbacks
 from trainerd.sessions.keras.fit_data import FitData
 
@@ -23,7 +23,7 @@ class KeptBoundary:
       values: the values of the model's variables.
     """
 
-    moment: Moment
+    moment: CallbackMoment
     values: Values
 
     def put_back(self, memory: Callbacks) -> None:

@@ -34,7 +34,7 @@ from trainerd.sessions.keras.fit_stage import TRANSITIONS, FitStage
 from trainerd.sessions.keras.fit_step import FitSteps, NotedStep
 from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.run import FunctionRun
-from trainerd.sessions.tf2.session import FunctionStepGuard, as_steps
+from trainerd.sessions.tf2.session import FunctionSessionLink, as_steps
 from trainerd.system.stages import Stages
 
 log = logging.getLogger(__name__)
@@ -140,9 +140,9 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._error: BaseException | None = None
         with managed.begun():
             managed.find()
-        self._step_guard = _Fitted()
+        self._session_link = _Fitted()
         try:
-            managed.take(self._step_guard)
+            managed.take(self._session_link)
         except BaseException as error:
             managed.leave(error)
             raise
@@ -293,7 +293,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     @property
     def _boundary(self) -> Boundary:
-        return self._step_guard.step_guard.boundary
+        return self._session_link.session_link.boundary
 
     def _keep_boundary(self) -> None:
         assert self._managed is not None
@@ -359,7 +359,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._global_step.assign(self.step)
         if done:
             managed.model.runs += done
-            self._step_guard.step_guard.ran(as_steps(self.step, self._progress.logs or {}))
+            self._session_link.session_link.ran(as_steps(self.step, self._progress.logs or {}))
 
     def _resume(self, model: CheckpointModel) -> None:
         progress = self._progress
@@ -423,7 +423,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._go_back_to_boundary()
         self._count(managed)
         if self._stages.now in (FitStage.STEP, FitStage.TOLD_AGAIN):
-            self._step_guard.step_guard.fail(error, managed.model.changes)
+            self._session_link.session_link.fail(error, managed.model.changes)
         managed.save(error)
 
     def _leave_open(self, error: BaseException | None) -> None:
@@ -469,4 +469,4 @@ class _Break:
 class _Fitted:
     """The session of a managed run, for `fit`."""
 
-    step_guard: FunctionStepGuard
+    session_link: FunctionSessionLink

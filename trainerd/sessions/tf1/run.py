@@ -11,16 +11,16 @@ import tensorflow as tf
 from trainerd.managed.boundary import Boundary
 from trainerd.managed.host import Host
 from trainerd.managed.run import ManagedRun
+from trainerd.managed.session_link import SessionLink
 from trainerd.managed.settings import KeepSettings
-from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, State
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.model import GraphModel
 from trainerd.sessions.tf1.saver import Saver
 from trainerd.sessions.tf1.session import adopt
+from trainerd.sessions.tf1.session_link import GraphSessionLink
 from trainerd.sessions.tf1.state import GraphState
-from trainerd.sessions.tf1.step_guard import GraphStepGuard
 
 
 class GraphRun(ManagedRun):
@@ -73,8 +73,8 @@ class GraphRun(ManagedRun):
             keep = KeepSettings(saver.saver_def.max_to_keep, saver.saver_def.keep_checkpoint_every_n_hours)
         super().__init__(rundir, self.model, keep, name, events, stop, saving, host)
 
-    def _make_step_guard(self, boundary: Boundary) -> StepGuard:
-        guard = GraphStepGuard(boundary, state=self.state, model=self.model)
+    def _make_session_link(self, boundary: Boundary) -> SessionLink:
+        guard = GraphSessionLink(boundary, state=self.state, model=self.model)
         if self.rundir is not None and self._saver is not None:
             guard.save_path, guard.save = (
                 self.rundir.path / self.rundir.basename,
@@ -83,15 +83,15 @@ class GraphRun(ManagedRun):
         return guard
 
     def _adopt(self, session: Any) -> None:
-        assert isinstance(self._step_guard, GraphStepGuard)
+        assert isinstance(self._session_link, GraphSessionLink)
         if isinstance(session, tf.compat.v1.Session):
-            adopt(session, self._step_guard)
+            adopt(session, self._session_link)
 
     def leave(self, error: BaseException | None) -> None:
         """See `ManagedRun`. What a program saves from then on, its Saver writes as TensorFlow does."""
         super().leave(error)
-        if isinstance(self._step_guard, GraphStepGuard):
-            self._step_guard.save = None
+        if isinstance(self._session_link, GraphSessionLink):
+            self._session_link.save = None
 
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         assert self.model is not None
@@ -100,9 +100,9 @@ class GraphRun(ManagedRun):
     def _be_back_at(self, step: float) -> None:
         """A run may be no step, or several: after as many runs as there are steps left it is looked at again."""
         super()._be_back_at(step)
-        assert isinstance(self._step_guard, GraphStepGuard) and self.model is not None
+        assert isinstance(self._session_link, GraphSessionLink) and self.model is not None
         if self._services is not None and self._services.config.max_steps is not None:
-            self._step_guard.runs_limit = self.model.runs + max(1, self._services.config.max_steps - self.model.step)
+            self._session_link.runs_limit = self.model.runs + max(1, self._services.config.max_steps - self.model.step)
 
     def _saved(self, state: State) -> None:
         """Tell TensorBoard, and the Supervisor's Saver which checkpoints there are: programs ask it for them.

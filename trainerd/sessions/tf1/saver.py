@@ -34,7 +34,7 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
         Raises:
           StorageError: it cannot be written.
         """
-        guard = getattr(sess, "step_guard", None)
+        guard = getattr(sess, "session_link", None)
         is_plain = global_step is not None and not args and not options
         if is_plain and guard is not None and guard.save is not None and absolute(Path(save_path)) == guard.save_path:
             # Not `tf.compat.v1.train.global_step`: on a service's thread it takes the graph's tensor for an eager one.

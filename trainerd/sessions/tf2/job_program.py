@@ -82,11 +82,11 @@ class _JobSteps(StepSession):
 
     def run_steps(self, step_fn: Step, limit: int, stops_at: tuple[str, ...] = ()) -> tuple[Steps, Any]:
         """Steps up to this one; see `StepSession.run_steps`."""
-        self._job.bind(self.step_guard.boundary.flag)
+        self._job.bind(self.session_link.boundary.flag)
         try:
             steps = self._job.run_until(limit)
         except JobError as error:
-            self.step_guard.fail(error, self._job.changes if not error.sound else -1)
+            self.session_link.fail(error, self._job.changes if not error.sound else -1)
             raise
         if steps.ended and not len(steps.rows):
             raise tf.errors.OutOfRangeError(None, None, "the input has ended")

@@ -14,10 +14,10 @@ from trainerd.managed.boundary import Boundary
 from trainerd.managed.defaults import NO_WRITER
 from trainerd.managed.host import Host
 from trainerd.managed.run import ManagedRun
+from trainerd.managed.session_link import SessionLink
 from trainerd.managed.settings import KeepSettings
-from trainerd.managed.step_guard import StepGuard
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions.tf2.session import FunctionStepGuard, StepSession
+from trainerd.sessions.tf2.session import FunctionSessionLink, StepSession
 
 
 class FunctionRun(ManagedRun):
@@ -86,12 +86,12 @@ class FunctionRun(ManagedRun):
             self._services.recorder.close()
         super().leave(error)
 
-    def _make_step_guard(self, boundary: Boundary) -> StepGuard:
-        return FunctionStepGuard(boundary, ran=self._ran, should_stop=self._should_stop)
+    def _make_session_link(self, boundary: Boundary) -> SessionLink:
+        return FunctionSessionLink(boundary, ran=self._ran, should_stop=self._should_stop)
 
     def _adopt(self, session: StepSession) -> None:
-        assert isinstance(self._step_guard, FunctionStepGuard)
-        session.step_guard = self._step_guard
+        assert isinstance(self._session_link, FunctionSessionLink)
+        session.session_link = self._session_link
 
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         if prefix is None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.contents.random_ops import calls_python
 from trainerd.loop.contract import Steps
-from trainerd.managed.step_guard import StepGuard
+from trainerd.managed.session_link import SessionLink
 from trainerd.sessions.tf1.callables import LIMIT
 from trainerd.sessions.tf2.metrics import as_dict
 from trainerd.sessions.tf2.model import CheckpointModel
@@ -22,8 +22,8 @@ Step = Callable[..., Any]
 
 
 @dataclass
-class FunctionStepGuard(StepGuard):
-    """The step guard of a managed session of functions.
+class FunctionSessionLink(SessionLink):
+    """The session link of a managed session of functions.
 
     Attributes:
       ran: told of the steps that were run, at each boundary.
@@ -52,7 +52,7 @@ class StepSession:
       counts: whether the session counts them; False if the functions do it themselves.
     """
 
-    step_guard: FunctionStepGuard
+    session_link: FunctionSessionLink
 
     def __init__(self, model: CheckpointModel, global_step: tf.Variable, *, counts: bool) -> None:
         self._model = model
@@ -87,7 +87,7 @@ class StepSession:
             raise ValueError(
                 f"steps must be a whole number, 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}."
             )
-        boundary = self.step_guard.boundary
+        boundary = self.session_link.boundary
         if not boundary.is_mine:
             if steps is not None:
                 raise RuntimeError("steps is for the loop of the thread that asked for the session; run one step here.")
@@ -97,8 +97,8 @@ class StepSession:
             if steps is not None:
                 return self._run_until(step_fn, self.step + steps)
             result = self.run_step(step_fn, feed_dict)
-            self.step_guard.ran(as_steps(self.step, result))
-            if boundary.flag.is_raised or self.step >= self.step_guard.next_step:
+            self.session_link.ran(as_steps(self.step, result))
+            if boundary.flag.is_raised or self.step >= self.session_link.next_step:
                 boundary.reached()
         return result
 
@@ -112,7 +112,7 @@ class StepSession:
             if self._counts:
                 self._global_step.assign_add(1, read_value=False)
         except BaseException as error:
-            self.step_guard.fail(error, self._model.changes)
+            self.session_link.fail(error, self._model.changes)
             raise
         self._model.runs += 1
         return as_numpy(result)
@@ -131,7 +131,7 @@ class StepSession:
         before = self.step
         try:
             loop, structure = self._loop(step_fn, stops_at)
-            self.step_guard.boundary.flag.bind(loop.set_raised)
+            self.session_link.boundary.flag.bind(loop.set_raised)
             ran = loop.run(limit - before)
             if ran is not None and self.step != before + ran:
                 raise RuntimeError(
@@ -142,7 +142,7 @@ class StepSession:
             if self.step == before:
                 raise  # there is no batch any more; what was run before that is a run of its own
         except BaseException as error:
-            self.step_guard.fail(error, self._model.changes)
+            self.session_link.fail(error, self._model.changes)
             raise
         done = self.step - before
         self._model.runs += done
@@ -151,21 +151,21 @@ class StepSession:
 
     def close(self) -> None:
         """Save the last step. No step follows."""
-        self.step_guard.close(None)
+        self.session_link.close(None)
 
     def _run_until(self, step_fn: Step, end: int) -> Any:
-        boundary, result, before = self.step_guard.boundary, None, self.step
+        boundary, result, before = self.session_link.boundary, None, self.step
         while self.step < end:
             if boundary.flag.is_raised:
                 boundary.reached()
-            if self.step_guard.should_stop():
+            if self.session_link.should_stop():
                 if self.step > before:
                     break
                 end = before + 1  # as a run of one step, which is made in any case
-            steps, last = self.run_steps(step_fn, int(min(end, self.step_guard.next_step)))
+            steps, last = self.run_steps(step_fn, int(min(end, self.session_link.next_step)))
             result = last if last is not None else result
-            self.step_guard.ran(steps)
-            if boundary.flag.is_raised or self.step >= self.step_guard.next_step:
+            self.session_link.ran(steps)
+            if boundary.flag.is_raised or self.step >= self.session_link.next_step:
                 boundary.reached()
         return result
 

@@ -20,8 +20,8 @@ from trainerd.watch.ask import ask
 from trainerd.watch.metrics import registry
 from trainerd.watch.page.as_json import detail_as_json, harmless, path_of, runs_as_json
 from trainerd.watch.page.document import document
-from trainerd.watch.page.guard import COOKIE, Guard
-from trainerd.watch.run_reader import Runs, Seen
+from trainerd.watch.page.guard import COOKIE, RequestGuard
+from trainerd.watch.run_reader import Runs, RunView
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -73,7 +73,7 @@ class App:
       clock: seconds since 1970 (UTC).
     """
 
-    def __init__(self, runs: Runs, guard: Guard, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, runs: Runs, guard: RequestGuard, clock: Callable[[], float] = time.time) -> None:
         self._runs, self._guard, self._clock = runs, guard, clock
         self._registry = registry(runs.seen, clock)
         self._handlers: dict[str, Callable[..., Response]] = {
@@ -136,7 +136,7 @@ class App:
         log.info("asked process %d, which trains %s, to %s", asked.pid, run.rundir.path, what)
         return _json({"said": f"asked process {asked.pid} to {what}", "id": asked.id})
 
-    def _find(self, name: str) -> Seen:
+    def _find(self, name: str) -> RunView:
         for run in self._runs.seen():
             if path_of(run.name) == path_of(name):
                 return run

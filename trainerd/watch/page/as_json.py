@@ -7,11 +7,11 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainerd.history.timeline import Entry
+from trainerd.history.timeline import TimelineEntry
 from trainerd.rundir.run_events import Event, notable
 from trainerd.rundir.state import State
 from trainerd.text import printable
-from trainerd.watch.run_reader import Detail, Seen
+from trainerd.watch.run_reader import RunDetail, RunView
 
 MOST_RUNS = 200  # that are shown at once
 _METRICS, _EVENTS, _WARNINGS, _CHECKPOINTS = 12, 10, 5, 8  # of one run
@@ -41,7 +41,7 @@ def path_of(name: str) -> str:
     return "run/" + urllib.parse.quote(name.encode(errors="replace"), safe="")
 
 
-def runs_as_json(runs: Sequence[Seen], now: float) -> dict[str, Any]:
+def runs_as_json(runs: Sequence[RunView], now: float) -> dict[str, Any]:
     """What `/runs.json` gives: the runs that train first, then those that ended last.
 
     Args:
@@ -53,11 +53,11 @@ def runs_as_json(runs: Sequence[Seen], now: float) -> dict[str, Any]:
     return {"now": now, "count": len(runs), "running": running, "runs": [_run(run) for run in first[:MOST_RUNS]]}
 
 
-def _ended_at(run: Seen) -> float:
+def _ended_at(run: RunView) -> float:
     return run.state.at if run.state is not None and math.isfinite(run.state.at) else 0.0
 
 
-def _run(run: Seen) -> dict[str, Any]:
+def _run(run: RunView) -> dict[str, Any]:
     about = {"name": run.name, "path": path_of(run.name), "logdir": str(run.rundir.path), "running": run.is_running}
     about["unread"] = run.unread
     if run.state is None:
@@ -85,7 +85,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
     }
 
 
-def detail_as_json(detail: Detail, events: Sequence[Event]) -> dict[str, Any]:
+def detail_as_json(detail: RunDetail, events: Sequence[Event]) -> dict[str, Any]:
     """What `/run/NAME.json` gives: the curve with what happened on it, and the newest checkpoints and events first."""
     curve = detail.curve
     smoothed = curve.smoothed(max(1.0, len(curve.steps) / _SMOOTHED))
@@ -100,6 +100,6 @@ def detail_as_json(detail: Detail, events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def _checkpoint(entry: Entry) -> dict[str, Any]:
+def _checkpoint(entry: TimelineEntry) -> dict[str, Any]:
     about = {"step": entry.step, "at": entry.at, "reason": entry.reason, "bytes": entry.bytes, "marks": entry.marks}
     return about | {"metrics": dict(list(entry.metrics.items())[:_METRICS])}

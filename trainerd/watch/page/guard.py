@@ -12,13 +12,13 @@ from werkzeug.exceptions import Forbidden, MisdirectedRequest, Unauthorized, Uns
 from werkzeug.wrappers import Request
 
 from trainerd.errors import ConfigError
-from trainerd.watch.page.listen import Address, is_loopback
+from trainerd.watch.page.listen import ListenAddress, is_loopback
 
 COOKIE = "trainerd"
 HEADER = "X-Trainerd"  # no page of another site can send it: a browser asks first, and is told nothing
 
 
-class Guard:
+class RequestGuard:
     """Looks at each request before anything is done.
 
     Args:
@@ -29,7 +29,7 @@ class Guard:
       ConfigError: others can reach this address, and there is no token.
     """
 
-    def __init__(self, address: Address, token: str | None) -> None:
+    def __init__(self, address: ListenAddress, token: str | None) -> None:
         if token is None and not address.is_of_this_machine_only:
             raise ConfigError(
                 f"{address} can be reached from other machines, and whoever reaches it could pause every run: give a "

@@ -17,7 +17,7 @@ _MODE = 0o660  # of a unix socket: the owner and the group
 
 
 @dataclass(frozen=True)
-class Address:
+class ListenAddress:
     """An address as a person gives it: "127.0.0.1:9780", "[::1]:9780", "localhost:9780" or "unix:/run/trainerd.sock".
 
     Attributes:
@@ -30,7 +30,7 @@ class Address:
     path: Path | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> ListenAddress:
         """Read it.
 
         Raises:
@@ -69,7 +69,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bound(address: Address) -> socket.socket:
+def bound(address: ListenAddress) -> socket.socket:
     """A socket that is bound to an address, and does not listen yet.
 
     Raises:
@@ -78,7 +78,7 @@ def bound(address: Address) -> socket.socket:
     return _bound_path(address.path) if address.path is not None else _bound_port(address)
 
 
-def _bound_port(address: Address) -> socket.socket:
+def _bound_port(address: ListenAddress) -> socket.socket:
     with _as_config_error(address):
         family, kind, protocol, _, where = socket.getaddrinfo(
             "127.0.0.1" if address.host.lower() == "localhost" else address.host,
@@ -99,7 +99,7 @@ def _bound_port(address: Address) -> socket.socket:
 def _bound_path(path: Path) -> socket.socket:
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _as_config_error(Address(path=path)):
+        with _as_config_error(ListenAddress(path=path)):
             _remove_stale(path)
             found.bind(str(path))
             path.chmod(_MODE)  # nobody can connect before it listens
@@ -126,7 +126,7 @@ def _remove_stale(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _as_config_error(address: Address) -> Iterator[None]:
+def _as_config_error(address: ListenAddress) -> Iterator[None]:
     """Say of an OSError what could not be listened on."""
     try:
         yield

@@ -13,8 +13,8 @@ from waitress import wasyncore
 from waitress.channel import HTTPChannel
 
 from trainerd.watch.page.app import App
-from trainerd.watch.page.guard import Guard
-from trainerd.watch.page.listen import Address, bound, remove
+from trainerd.watch.page.guard import RequestGuard
+from trainerd.watch.page.listen import ListenAddress, bound, remove
 from trainerd.watch.run_reader import Runs
 
 _THREADS = 3  # answers are made of what is read already
@@ -65,10 +65,12 @@ class Page:
     """
 
     def __init__(self, listen: str, runs: Runs, token: str | None = None) -> None:
-        address = Address.parse(listen)
-        app = App(runs, Guard(address, token))
+        address = ListenAddress.parse(listen)
+        app = App(runs, RequestGuard(address, token))
         self._socket = bound(address)
-        self.address = address if address.path is not None else Address(address.host, self._socket.getsockname()[1])
+        self.address = (
+            address if address.path is not None else ListenAddress(address.host, self._socket.getsockname()[1])
+        )
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that a request waits for another is no news
         self._connections: dict[int, Any] = {}  # by descriptor: waitress keeps them in it
         server: Any = waitress.server.create_server(  # what it gives depends on the socket

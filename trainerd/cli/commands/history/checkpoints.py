@@ -18,7 +18,7 @@ from trainerd.cli.columns import GAP, lines, width
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.history import rollback
-from trainerd.history.timeline import Entry, Mark, timeline
+from trainerd.history.timeline import CheckpointMark, TimelineEntry, timeline
 from trainerd.rundir.lock import read_holder
 from trainerd.text import figure, size
 
@@ -49,7 +49,7 @@ def command(config_path: Path | None, logdir: Path | None, as_json: bool) -> Non
         raise NotRunningError(f"there are no checkpoints in {rundir.path} yet. {run} writes some.")
 
 
-def table(entries: Sequence[Entry], room: int | None) -> str:
+def table(entries: Sequence[TimelineEntry], room: int | None) -> str:
     """The entries as a table, with as many metrics as fit.
 
     Args:
@@ -73,15 +73,15 @@ def table(entries: Sequence[Entry], room: int | None) -> str:
     return "\n".join(found)
 
 
-def _left(entry: Entry) -> tuple[str, str, str, str]:
+def _left(entry: TimelineEntry) -> tuple[str, str, str, str]:
     when = "" if entry.at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
     return f"{entry.step:,}", when, size(entry.bytes) if entry.at is not None else "", entry.reason
 
 
-def _marks(entry: Entry) -> list[str]:
+def _marks(entry: TimelineEntry) -> list[str]:
     """Its marks; an earlier line by its number."""
-    return [f"line {entry.line}" if mark is Mark.EARLIER_LINE else str(mark) for mark in entry.marks]
+    return [f"line {entry.line}" if mark is CheckpointMark.EARLIER_LINE else str(mark) for mark in entry.marks]
 
 
-def _metric(entry: Entry, name: str) -> str:
+def _metric(entry: TimelineEntry, name: str) -> str:
     return figure(entry.metrics[name]) if name in entry.metrics else ""

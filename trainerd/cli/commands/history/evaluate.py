@@ -18,7 +18,7 @@ from trainerd.config.schema import Config
 from trainerd.daemon import tensorflow_import
 from trainerd.errors import JobError, NotRunningError, UsageError
 from trainerd.history.rollback import nearest
-from trainerd.history.timeline import Entry, Mark, present_line
+from trainerd.history.timeline import CheckpointMark, TimelineEntry, present_line
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.text import figure
@@ -83,7 +83,7 @@ def _chosen(rundir: RunDirectory, steps: tuple[int, ...], *, every: bool, minima
     Raises:
       UsageError: one that is named does not exist.
     """
-    entries = [each for each in present_line(rundir) if Mark.DAMAGED not in each.marks]
+    entries = [each for each in present_line(rundir) if CheckpointMark.DAMAGED not in each.marks]
     there = [each.step for each in entries]
     for step in steps:
         if step not in there:
@@ -93,9 +93,11 @@ def _chosen(rundir: RunDirectory, steps: tuple[int, ...], *, every: bool, minima
     return [each.step for each in entries if _is_chosen(each, entries, every=every, minima=minima, since=since)]
 
 
-def _is_chosen(entry: Entry, entries: list[Entry], *, every: bool, minima: bool, since: int | None) -> bool:
+def _is_chosen(
+    entry: TimelineEntry, entries: list[TimelineEntry], *, every: bool, minima: bool, since: int | None
+) -> bool:
     if minima:
-        return Mark.MINIMUM in entry.marks
+        return CheckpointMark.MINIMUM in entry.marks
     if since is not None:
         return entry.step >= since
     return every or entry is entries[-1]

@@ -18,7 +18,7 @@ from trainerd.config import parse as configs
 from trainerd.errors import UsageError
 from trainerd.history.choice import choose
 from trainerd.history.fork import fork
-from trainerd.history.rollback import Target
+from trainerd.history.rollback import RollbackTarget
 from trainerd.history.run_job import is_program, job_of
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage, write_atomic
@@ -48,7 +48,7 @@ def command(
     """
     rundir, folder = options.run_to_change(config_path, logdir), folder.absolute()
     changes = edit.read_changes(said)
-    target = Target(choose(rundir, where, metric, line), line)
+    target = RollbackTarget(choose(rundir, where, metric, line), line)
     require_free(folder)
     if not changes:
         fork(rundir, target, folder, changes)

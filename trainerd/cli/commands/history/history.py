@@ -15,7 +15,7 @@ from trainerd.cli import completion, options
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.history import plots
-from trainerd.history.story import Kind, Story, story_of
+from trainerd.history.story import MomentKind, Story, story_of
 
 _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 
@@ -66,7 +66,7 @@ def command(
     width, height = (size.columns, max(12, min(size.lines - 8, 40))) if is_terminal else (_WIDTH, _HEIGHT)
     say(plots.in_terminal(story, width, height, log=log))
     for moment in story.moments:
-        if moment.kind not in (Kind.CHECKPOINT, Kind.EVALUATION):
+        if moment.kind not in (MomentKind.CHECKPOINT, MomentKind.EVALUATION):
             sign = plots.LOOKS[moment.kind][0]
             say(f"{sign} step {moment.step:,}: {moment.kind}" + (f", {moment.said}" if moment.said else ""))
 

@@ -17,7 +17,7 @@ from trainerd.cli.say import say
 from trainerd.errors import InUseError, NotRunningError, UsageError
 from trainerd.history import rollback
 from trainerd.history.choice import choose
-from trainerd.history.rollback import Request, Target
+from trainerd.history.rollback import RollbackRequest, RollbackTarget
 from trainerd.rundir import lock, request_files, run_events
 from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
@@ -46,7 +46,7 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
     finished = None
     if holder is None and rollback.is_under_way(asked) and _is_ours(asked):
         finished = _finish(asked)
-    target = Target(choose(rundir, where, metric, line), line)
+    target = RollbackTarget(choose(rundir, where, metric, line), line)
     if finished == target:  # the same command again
         say(f"went back to {target}. {start} resumes from there.")
         return
@@ -61,7 +61,7 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
     if request_files.is_asked(asked.rollback):
         raise InUseError(f"another rollback is asked for: {asked.rollback} is there. Try again when it is gone.")
     if holder is None:  # what is moved must stay the trainer's own
-        Request(target).write(asked)
+        RollbackRequest(target).write(asked)
         say(f"the next start goes back to {target}.")
         return
     _ask(asked, target, holder)
@@ -76,7 +76,7 @@ def _is_ours(rundir: RunDirectory) -> bool:
     return rundir.path.stat().st_uid == os.geteuid()
 
 
-def _finish(rundir: RunDirectory) -> Target | None:
+def _finish(rundir: RunDirectory) -> RollbackTarget | None:
     """Finish a rollback that was cut short. Return where the run has gone back to."""
     with lock.hold(rundir):
         store = CheckpointStore(rundir)
@@ -90,12 +90,12 @@ def _finish(rundir: RunDirectory) -> Target | None:
     return left.target
 
 
-def _go_back(rundir: RunDirectory, target: Target) -> None:
+def _go_back(rundir: RunDirectory, target: RollbackTarget) -> None:
     """Go back in a run directory in which nothing trains. An earlier request for a rollback is void then."""
     with lock.hold(rundir):
         store = CheckpointStore(rundir)
         store.clean()
-        rollback.go_back(rundir, store, Request(target), time.time())
+        rollback.go_back(rundir, store, RollbackRequest(target), time.time())
         run_events.flush(rundir)
         rollback.withdraw(rundir)
         _tell_status(rundir)
@@ -110,14 +110,14 @@ def _tell_status(rundir: RunDirectory) -> None:
         state.at_checkpoint(at, found.metrics, phase).write(rundir.state)
 
 
-def _ask(rundir: RunDirectory, target: Target, holder: Holder) -> None:
+def _ask(rundir: RunDirectory, target: RollbackTarget, holder: Holder) -> None:
     """Ask the process that trains to go back, and wait until it has.
 
     Raises:
       UsageError: the process has refused it.
       NotRunningError: the process ended before it went back; the next start does not go back either.
     """
-    request = Request(target, uuid.uuid4().hex)
+    request = RollbackRequest(target, uuid.uuid4().hex)
     try:
         answer = requests.ask(rundir, holder, request.id, lambda: request.write(rundir), rundir.rollback, "went back")
     except NotRunningError as error:

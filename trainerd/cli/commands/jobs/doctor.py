@@ -17,7 +17,7 @@ from trainerd.doctor import facts as known
 from trainerd.doctor import systemd
 from trainerd.doctor.examine import examine
 from trainerd.doctor.facts import Facts
-from trainerd.doctor.finding import Finding, Kind, in_order
+from trainerd.doctor.finding import Finding, FindingKind, in_order
 from trainerd.errors import DiagnosisError
 from trainerd.text import counted
 
@@ -50,7 +50,7 @@ def command(config_path: Path | None, logdir: Path | None, python: Path | None, 
         say(table(findings))
         if facts.state is None and facts.newest is None:
             say(f"Nothing has been trained in {rundir.path} yet.")
-    count = sum(finding.kind is Kind.PROBLEM for finding in findings)
+    count = sum(finding.kind is FindingKind.PROBLEM for finding in findings)
     if count:
         raise DiagnosisError(f"{counted(count, 'problem')} found in {rundir.path}.")
 
@@ -83,6 +83,6 @@ def _in_a_line(said: str) -> str:
 
 
 def _verdict(findings: Sequence[Finding]) -> str:
-    counts = {kind: sum(each.kind is kind for each in findings) for kind in (Kind.PROBLEM, Kind.WARNING)}
+    counts = {kind: sum(each.kind is kind for each in findings) for kind in (FindingKind.PROBLEM, FindingKind.WARNING)}
     told = [counted(count, str(kind)) for kind, count in counts.items() if count]
     return f"{', '.join(told)}." if told else "All is well."

@@ -16,7 +16,7 @@ from trainerd.cli.columns import lines
 from trainerd.cli.say import say
 from trainerd.errors import NotRunningError
 from trainerd.rundir import run_events
-from trainerd.rundir.run_events import Event, Kind
+from trainerd.rundir.run_events import Event, EventKind
 from trainerd.text import counted
 
 _SHOWN = 50
@@ -40,7 +40,9 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 @options.config_option
 @options.logdir_option
 @options.run_argument
-@click.option("--kind", "kinds", type=click.Choice([*map(str, Kind)]), multiple=True, help="Of this kind; repeatable.")
+@click.option(
+    "--kind", "kinds", type=click.Choice([*map(str, EventKind)]), multiple=True, help="Of this kind; repeatable."
+)
 @click.option("--since", type=_Span(), metavar="SPAN", help="Those of the last 90s, 30m, 12h or 2d.")
 @click.option(
     "-n", "--lines", "count", type=click.IntRange(min=1), help="The last so many. Default: 50; with --json all."

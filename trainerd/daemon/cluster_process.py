@@ -31,7 +31,7 @@ from trainerd.workers.gathering import PausedWhileGathering, Terms
 from trainerd.workers.lockstep import ChiefSession, ReplicatedSession, WorkerCommands
 from trainerd.workers.peer import Message, Peer
 from trainerd.workers.place import Place, set_place
-from trainerd.workers.plan import Address, ClusterPlan
+from trainerd.workers.plan import ClusterPlan, WorkerAddress
 from trainerd.workers.step_watch import StepWatch
 from trainerd.workers.trouble import Trouble
 from trainerd.workers.worker import Worker
@@ -44,7 +44,7 @@ FORM_SECS = 120  # for TensorFlow to connect workers that are all there
 ABORT_SECS = 10.0  # until a process ends that is busy with something else when another worker is gone
 
 
-class Stage(enum.Enum):
+class ClusterStage(enum.Enum):
     """How far a member has come."""
 
     GATHERING = "gathering"  # in Python, where all can be watched and stopped
@@ -52,7 +52,7 @@ class Stage(enum.Enum):
     FORMED = "formed"
 
 
-class Member:
+class ClusterProcess:
     """One worker of a cluster.
 
     One class, since its methods are the stages of one life, which any thread may have to end.
@@ -77,13 +77,13 @@ class Member:
         reporter: Reporter,
         give_up: Callable[[BaseException], NoReturn],
     ) -> None:
-        self.plan = ClusterPlan(tuple(map(Address.parse, config.addresses)), config.rank)
+        self.plan = ClusterPlan(tuple(map(WorkerAddress.parse, config.addresses)), config.rank)
         self._config = config
         self._rundir = rundir
         self._flag = flag
         self._reporter = reporter
         self._give_up = give_up
-        self._stage = Stage.GATHERING
+        self._stage = ClusterStage.GATHERING
         self._engine: Any = None
         self._building: threading.Timer | None = None
         self._peers: dict[int, Peer] = {}
@@ -203,7 +203,7 @@ class Member:
             self._chief.call("form")
         if self._worker is not None:
             self._worker.serve({"form": lambda message: {}}, until="form")
-        self._stage = Stage.FORMING
+        self._stage = ClusterStage.FORMING
         self.raise_trouble()
         cluster = self._config.cluster
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -222,7 +222,7 @@ class Member:
         finally:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, before)
-        self._stage = Stage.FORMED
+        self._stage = ClusterStage.FORMED
         self.raise_trouble()
         self._building = self._late(
             self._config.watchdog.first_step_secs,
@@ -232,9 +232,9 @@ class Member:
 
     def _abort(self, error: TrainerdError) -> None:
         """Another worker is gone, or has failed: end what is done together, and after a while this process."""
-        if self._stage is Stage.FORMING:
+        if self._stage is ClusterStage.FORMING:
             self._give_up(error)
-        if self._stage is Stage.FORMED:
+        if self._stage is ClusterStage.FORMED:
             from trainerd.workers.engine.engine import abort
 
             abort(str(error))

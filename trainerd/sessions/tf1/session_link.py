@@ -1,4 +1,4 @@
-"""The step guard of a managed session of a graph."""
+"""The session link of a managed session of a graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 import xxhash
 
 from trainerd.loop.flag import Request
-from trainerd.managed.step_guard import StepGuard
+from trainerd.managed.session_link import SessionLink
 from trainerd.sessions.tf1.callables import Callables, Remembered, op_of
 from trainerd.sessions.tf1.effects import Effects
 from trainerd.sessions.tf1.model import GraphModel
@@ -21,8 +21,8 @@ from trainerd.sessions.tf1.state import GraphState
 
 
 @dataclass
-class GraphStepGuard(StepGuard):
-    """The step guard of a managed session of a graph.
+class GraphSessionLink(SessionLink):
+    """The session link of a managed session of a graph.
 
     Attributes:
       state: the state of the graph that is saved; None if nothing is.
@@ -46,7 +46,7 @@ class GraphStepGuard(StepGuard):
         return self.model.changes if self.model is not None else 0
 
     def close(self, error: BaseException | None) -> None:
-        """See `StepGuard.close`."""
+        """See `SessionLink.close`."""
         super().close(error)
         self.callables = None
 

@@ -10,7 +10,7 @@ from trainerd.managed.boundary import Boundary
 
 
 @dataclass
-class StepGuard:
+class SessionLink:
     """What a session that a program runs tells its managed run, and asks of it.
 
     Attributes:

@@ -21,7 +21,7 @@ from trainerd.system.safe_paths import require_no_link
 log = logging.getLogger(__name__)
 
 
-class Deleter:
+class CheckpointFiles:
     """Deletes checkpoints of one run directory, for the store.
 
     Args:
