@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -14,6 +15,7 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.noting import CLUSTER, Fitted, as_task, experiment
 from trainerd.programs.estimator.run_config import RunConfig
+from trainerd.programs.experiment.schedules import default_schedule
 
 tf1 = tf.compat.v1
 
@@ -87,6 +89,12 @@ def test_the_task_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task:
     with mock.patch.object(trainerd.Experiment, schedule) as run:
         trainerd.run_experiment(lambda output_dir: made, "o")
     run.assert_called_once_with()
+
+
+@pytest.mark.parametrize("cluster", [{}, {"foo": ["localhost:1"]}])
+def test_one_task_alone_trains_and_evaluates(cluster: dict[str, list[str]]) -> None:
+    config = SimpleNamespace(cluster_spec=tf.train.ClusterSpec(cluster), task_type=None)
+    assert default_schedule(config) == "train_and_evaluate"
 
 
 # ---------------------------------------------------------------------- TF_CONFIG

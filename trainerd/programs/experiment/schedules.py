@@ -16,14 +16,15 @@ _SCHEDULES = {
 
 
 def default_schedule(config: Any) -> str:
-    """The schedule of the task that these settings name.
+    """The schedule of the task that these settings name. Without a second task in the cluster, one does all.
 
     Raises:
       ValueError: they name none that there is.
     """
-    if not getattr(config, "cluster_spec", None) and getattr(config, "task_type", None) != TaskType.EVALUATOR:
+    task, cluster = getattr(config, "task_type", None), getattr(config, "cluster_spec", None)
+    count = sum(len(cluster.job_tasks(job)) for job in cluster.jobs) if cluster else 0
+    if count <= 1 and task != TaskType.EVALUATOR:
         return "train_and_evaluate"
-    task = getattr(config, "task_type", None)
     if not task:
         raise ValueError("Must specify a schedule")
     if task not in _SCHEDULES:
