@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.distribute import distribute_coordinator
 
 import trainerd
 
@@ -44,39 +43,6 @@ def own_loop(how: str) -> None:
     print(f"ended at {now}")
 
 
-def collective() -> None:
-    """A program of a strategy whose workers train and save together, under TensorFlow's coordinator."""
-    strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy()
-
-    def worker(strategy: Any) -> None:
-        with tf.Graph().as_default(), strategy.scope():
-            step = tf.train.get_or_create_global_step()
-            weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
-
-            def minimize() -> Any:
-                return tf.train.GradientDescentOptimizer(0.001).minimize(tf.square(weight - 3.0), global_step=step)
-
-            train = strategy.experimental_local_results(strategy.extended.call_for_each_replica(minimize))
-            hooks = [tf.train.StopAtStepHook(last_step=LAST)]
-            with trainerd.MonitoredTrainingSession(
-                checkpoint_dir="run", hooks=hooks, chief_only_hooks=[Told()], save_checkpoint_steps=100
-            ) as session:
-                print(f"begins after {session.run(step)}")
-                while not session.should_stop():
-                    session.run(train)
-
-    distribute_coordinator.run_distribute_coordinator(
-        worker, strategy, mode=distribute_coordinator.CoordinatorMode.INDEPENDENT_WORKER
-    )
-
-
-class Told(tf.train.SessionRunHook):  # type: ignore[misc]
-    """Says that it is called."""
-
-    def end(self, session: Any) -> None:
-        print("the chief's hook has ended")
-
-
 def model_fn(features: Any, labels: Any, mode: str) -> trainerd.EstimatorSpec:
     weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
     loss = tf.reduce_mean(tf.square(weight * features - labels))
@@ -97,7 +63,5 @@ if __name__ == "__main__":
     tf.disable_v2_behavior()
     if sys.argv[1] == "experiment":
         print(trainerd.run_experiment(experiment, run_config=trainerd.RunConfig(model_dir="run"), hparams=None))
-    elif sys.argv[1] == "collective":
-        collective()
     else:
         own_loop(sys.argv[1])

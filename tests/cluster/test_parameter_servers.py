@@ -89,16 +89,3 @@ def test_an_experiment_of_several_tasks(tasks: Tasks) -> None:
     rundir = RunDirectory(tasks.folder / "run")
     assert saved(rundir)[0] >= 3000
     assert list((tasks.folder / "run" / "eval").glob("events*")), tasks.said()
-
-
-@pytest.mark.parametrize("tasks", [("collective", {"worker": 2})], indirect=True, ids=str)
-def test_workers_of_a_strategy_save_together_and_the_chief_for_all(tasks: Tasks) -> None:
-    """The other one saves into a folder of its own, at the same steps, and goes on from what the chief has saved."""
-    folder = tasks.folder / "run"
-    for last in (250, 400):
-        started = [tasks.start("worker", index, last) for index in (0, 1)]
-        assert [end(each, tasks) for each in started] == [0, 0], tasks.said()
-    assert saved(RunDirectory(folder)) == saved(RunDirectory(folder / "tmp_worker_1")) == [400, 300, 250, 200, 100]
-    said = [(tasks.folder / f"worker-{index}.log").read_text() for index in (0, 1)]
-    assert all("begins after 250" in each for each in said), tasks.said()
-    assert ["the chief's hook" in each for each in said] == [True, False], tasks.said()
