@@ -43,7 +43,8 @@ def pages() -> dict[PurePosixPath, str]:
     reference = _Reference(package)
     rooms: dict[str, list[tuple[str, str]]] = {room: [] for room in ROOMS}
     for name, target in _exported(package):
-        rooms[target.split(".")[1]].append((f"trainerd.{name}", target))
+        room = target.removeprefix("trainerd.").removeprefix("programs.").split(".")[0]
+        rooms[room].append((f"trainerd.{name}", target))
     for room, names in rooms.items():
         reference.add(room, ROOMS[room], names)
     for title in MODULES:
