@@ -47,4 +47,5 @@ def test_what_an_index_shows_of_it(wheel: Path) -> None:
     assert shown["Requires-Python"] == ">=3.11" and shown["Summary"] and shown["Keywords"]
     assert shown.get_payload() == (CHECKOUT / "README.md").read_text(encoding="utf-8")
     changes = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert changes.split("\n## ")[1].startswith(f"[{__version__}] - "), "the changes of this version come first"
+    released = [each for each in changes.split("\n## ")[1:] if not each.startswith("[Unreleased]")]
+    assert released[0].startswith(f"[{__version__}] - "), "of what is released the changes of this version come first"
