@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import tensorflow as tf
 
 CLOCKS = {"trainerd-ticker", "trainerd-idle", "trainerd-hooks"}
 
@@ -19,6 +20,12 @@ def no_clock_of_ours_goes_on() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name in CLOCKS]
+
+
+@pytest.fixture(autouse=True)
+def no_seed_is_left_of_another_test() -> None:
+    """With a global seed each dataset that is made has another seed than the one before."""
+    tf.random.set_seed(None)
 
 
 @pytest.fixture(autouse=True)

@@ -237,7 +237,6 @@ def test_random_numbers_that_are_others_in_each_epoch_are_told_of(caplog: pytest
 def test_a_shuffle_without_a_seed_is_told_of(
     dataset: Callable[[], tf.data.Dataset], level: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tf.random.set_seed(None)  # another test may have set one
     with caplog.at_level(logging.INFO):
         require_seeds(dataset(), refuse=False)
     assert [record.levelno for record in caplog.records] == ([level] if level else [])
@@ -294,7 +293,6 @@ NOISE, GENERATOR = keras.layers.GaussianNoise(1.0, seed=3), tf.random.Generator.
     ],
 )
 def test_validation_data_that_can_differ_after_a_resume_is_named(data: Callable[[], Any], words: str) -> None:
-    tf.random.set_seed(None)  # another test may have set one
     with pytest.raises(EntryError, match=rf"the validation data can differ after a resume: it has .*{words}"):
         ValidationData(data(), Dataset.range(3), refuse=True)
 

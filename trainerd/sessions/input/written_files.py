@@ -46,10 +46,8 @@ def _remove(began: float) -> None:
             continue
         # An iterator writes a snapshot in the background. It does not find the folder again once that is moved.
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=path.parent, prefix=".trainerd-") as folder:
-            for each in files:
+            for each in files if kind == "Cache" else [path]:
                 each.rename(Path(folder) / each.name)
-            if kind == "Snapshot":
-                path.rmdir()
 
 
 def _is_newer(path: Path, began: float) -> bool:
