@@ -108,7 +108,7 @@ def test_a_run_that_was_removed_and_another_never_train_in_one_place(project: Pa
             assert second.returncode in (0, 75), second.stderr
             if second.returncode == 0:
                 _, text = first.communicate(timeout=60)
-                assert first.returncode == 74 and "is another run's now" in text, text
+                assert first.returncode == 74 and "belongs to another run now" in text, text
             else:
                 holder = read_holder(rundir)
                 assert holder is not None and holder.pid == first.pid

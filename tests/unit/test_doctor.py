@@ -477,7 +477,7 @@ def test_a_damaged_checkpoint_is_named_and_left_where_it_is(rundir: RunDirectory
     data.write_bytes(bytes(reversed(data.read_bytes())))
     found = only(checkpoints.verified(rundir), FindingKind.PROBLEM)
     assert (
-        "goes on from step 5: step 6: model.ckpt-6.data-00000-of-00001: its content is not what was written"
+        "resumes from step 5: step 6: model.ckpt-6.data-00000-of-00001: its content is not what was written"
         in found.said
     )
     rundir.manifest(5).write_text("{")

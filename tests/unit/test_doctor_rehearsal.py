@@ -132,7 +132,7 @@ def test_the_error_of_a_python_that_cannot_go_on(facts: Facts, tmp_path: Path, m
     broken = program(tmp_path / "broken", "echo first; echo No module named trainerd >&2; exit 3")
     monkeypatch.setattr(sys, "executable", str(broken))
     found = only(rehearse(facts, HERE))
-    assert found.kind is FindingKind.PROBLEM and found.said.endswith("goes on from step 5: No module named trainerd")
+    assert found.kind is FindingKind.PROBLEM and found.said.endswith("resumes from step 5: No module named trainerd")
 
 
 def test_what_takes_too_long_is_ended_with_all_that_it_started(rundir: RunDirectory, tmp_path: Path) -> None:

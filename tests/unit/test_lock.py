@@ -113,7 +113,7 @@ def test_who_was_removed_writes_nothing_into_what_has_taken_its_place(rundir: Ru
             assert lock.is_in_place(rundir) and lock.is_there(rundir) == rundir.path.exists()
         rundir.lock.write_text(json.dumps({"pid": 1, "create_time": 0.0, "uptime_at_start": 0.0}))
         rundir.pause.touch()
-        with pytest.raises(StorageError, match="is another run's now"):
+        with pytest.raises(StorageError, match="belongs to another run now"):
             store.publish(FakeSnapshot(1, 1.0), About("request"))
         state_file.observe(State())
         ticker.poll()

@@ -48,7 +48,7 @@ def verified(rundir: RunDirectory) -> Iterator[Finding]:
     elif damaged and found is not None:
         yield problem(
             SUBJECT,
-            f"a start goes on from step {found.step:,}: {_why(damaged)}",
+            f"a start resumes from step {found.step:,}: {_why(damaged)}",
             "look at the disk (`dmesg`, `smartctl -a`); bring the later one back from a backup, if there is one.",
         )
     elif found is not None:

@@ -106,7 +106,7 @@ def _new(events: Sequence[Event], lines: Sequence[str], lines_read: Sequence[str
     """The events after the last one that was read."""
     known = set(lines_read)
     last = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] in known), None)
-    if last is None:  # none was ever read, or the folder is another run's now
+    if last is None:  # none was ever read, or the folder belongs to another run now
         return [event for event in events if event.at >= begun_at]
     return list(events[last + 1 :])
 

@@ -12,7 +12,7 @@ from trainerd.watch.settings import NoticeKind
 
 _KINDS: dict[EventKind, tuple[NoticeKind, str]] = {
     EventKind.START: ("started", "started"),
-    EventKind.RESUME: ("resumed", "goes on"),
+    EventKind.RESUME: ("resumed", "resumed"),
     EventKind.PAUSE: ("paused", "paused"),
     EventKind.FINISH: ("finished", "finished"),
     EventKind.FAIL: ("failed", "failed"),
