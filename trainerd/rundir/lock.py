@@ -223,8 +223,8 @@ def require_in_place(rundir: RunDirectory) -> None:
         )
     if not is_in_place(rundir):
         raise StorageError(
-            f"{rundir.path} belongs to another run now: its lock names another process. Somebody removed or replaced it "
-            "while this process trained in it. Nothing is written into it any more. Pause a run before you do that."
+            f"{rundir.path} belongs to another run now: its lock names another process. Somebody removed or replaced "
+            "it while this process trained in it. Nothing is written into it any more. Pause a run before you do that."
         )
 
 
