@@ -14,6 +14,7 @@ import pytest
 
 from trainerd.daemon import logs
 from trainerd.daemon.log_handlers import LogFile
+from trainerd.daemon.tensorflow_import import stderr_to
 from trainerd.errors import StorageError
 from trainerd.rundir.state import State
 
@@ -88,6 +89,17 @@ def test_a_job_that_logs_to_the_terminal_too_has_each_line_there_once(
                 root.removeHandler(handler)
     assert capfd.readouterr().err.splitlines().count("ours") == 1
     assert kept.getvalue().splitlines() == ["ours", "the job's"]
+
+
+def test_a_person_sees_each_record_also_while_tensorflow_speaks_to_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log"
+    with logs.logging_to(path, level="info", state=State, capture=False), stderr_to(path):
+        logging.getLogger("trainerd.unit").error("worker 1 is gone")
+        os.write(2, b"of C++\n")
+    assert capfd.readouterr().err.endswith("worker 1 is gone\n")
+    assert [line.split()[-1] for line in path.read_text().splitlines()] == ["gone", "C++"]
 
 
 def test_a_log_that_was_moved_or_removed_is_begun_anew(tmp_path: Path) -> None:

@@ -302,6 +302,31 @@ def wires() -> tuple[Wire, Wire]:
     return Wire(one, patience=1.0), Wire(other, patience=1.0)
 
 
+def test_what_the_other_says_at_last_is_read_before_it_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a worker that says why it fails may be told of as a broken pipe."""
+    monkeypatch.setattr("trainerd.workers.peer.LAST_WORDS_SECS", SECS)
+    one, other = wires()
+    peer = Peer(one, "worker 7", heartbeat_secs=SECS)
+    said: list[str] = []
+    is_slow, may_read = threading.Event(), threading.Event()
+
+    def hear(kind: str, message: Any) -> None:
+        is_slow.set()
+        assert may_read.wait(SECS)
+        said.append(kind)
+
+    peer.listen(hear, said.append)
+    for kind in ("state", "failed"):
+        other.send({"kind": kind})
+    assert is_slow.wait(SECS)
+    other.close()
+    sender = Call(lambda: peer.send("state"))
+    may_read.set()
+    with pytest.raises(PeerLostError, match="the connection was closed"):
+        sender.end()
+    assert said == ["state", "failed", "worker 7 is gone: the connection was closed"]
+
+
 def test_silence_counts_as_gone() -> None:
     one, other = wires()
     peer = Peer(one, "worker 7", heartbeat_secs=0.4)

@@ -255,6 +255,16 @@ def test_a_worker_that_is_gone_is_everybodys(pair: Callable[..., Pair]) -> None:
     assert PeerLostError.exit_code == 76
 
 
+def test_what_comes_after_the_end_of_this_process_aborts_nothing(pair: Callable[..., Pair]) -> None:
+    """The others end for the same reason, and may do so first."""
+    two = pair()
+    assert two.chief.trouble.close() is None
+    two.to_chief.close()
+    two.to_worker.wait_until_gone(SECS)
+    two.chief.observe(State(phase=Phase.FAILED))
+    assert two.to_worker.is_gone and two.chief.trouble.error is None and "worker 1" not in str(two.aborted)
+
+
 def test_a_chief_that_is_gone_is_too(pair: Callable[..., Pair]) -> None:
     two = pair()
     two.to_worker.close()

@@ -346,12 +346,9 @@ class ClusterProcess:
         return self._worker.heard if self._worker is not None else 0.0
 
     def cause_of(self, error: TrainerdError) -> TrainerdError:
-        """What has ended this process: another worker, if that was first."""
-        try:
-            self.raise_trouble()
-        except TrainerdError as trouble:
-            return trouble
-        return error
+        """What has ended this process: another worker, if that was first. What others do from now on is not kept."""
+        found = [side.trouble.close() for side in (self._chief, self._worker) if side is not None]
+        return next(filter(None, found), error)
 
     def end(self, how: Outcome | BaseException) -> None:
         """This process ends: the others hear why."""

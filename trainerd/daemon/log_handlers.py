@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TextIO
 
 from logging_journald import JournaldTransport
 
@@ -29,6 +31,27 @@ _FORMAT = "%(asctime)s %(levelname)-7s %(worker)s%(message)s"
 
 
 _PRIORITY = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+
+
+class Terminal(logging.StreamHandler[TextIO]):
+    """Writes to a person's terminal, also while standard error is redirected for TensorFlow's own messages.
+
+    Args:
+      stream: standard error.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._own: TextIO | None = None
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # what replaces it may have no descriptor
+            self._own = os.fdopen(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors="backslashreplace")
+        super().__init__(self._own or stream)
+        self.setFormatter(make_formatter())
+
+    def close(self) -> None:
+        """Close what was opened here."""
+        super().close()
+        if self._own is not None:
+            self._own.close()
 
 
 class LogFile(RotatingFileHandler):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from logging_journald import check_journal_stream
 
-from trainerd.daemon.log_handlers import OURS, AddFields, JournalHandler, LogFile, Others, make_formatter
+from trainerd.daemon.log_handlers import OURS, AddFields, JournalHandler, LogFile, Others, Terminal
 from trainerd.rundir.state import State
 from trainerd.system.durable_files import storage
 
@@ -22,9 +22,7 @@ def _terminal_handler() -> logging.Handler:
     if check_journal_stream():
         with contextlib.suppress(OSError):
             return JournalHandler()
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(make_formatter())
-    return handler
+    return Terminal(sys.stderr)
 
 
 @contextlib.contextmanager

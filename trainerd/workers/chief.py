@@ -118,18 +118,14 @@ class Chief:
                 self._states[rank] = WorkerState(rank=rank, **message["state"])
                 self._seen([state for _, state in sorted(self._states.items())])
             elif kind == "failed":
-                self._found(PeerFailedError(f"worker {rank}: {message['why']}", int(message["code"])))
+                self.trouble.found(PeerFailedError(f"worker {rank}: {message['why']}", int(message["code"])))
             else:
                 self._asked(kind, message)
 
         return heard
 
     def _lost(self, why: str) -> None:
-        self._found(PeerLostError(why))
-
-    def _found(self, error: TrainerdError) -> None:
-        if not self._is_over:
-            self.trouble.found(error)
+        self.trouble.found(PeerLostError(why))
 
     # ------------------------------------------------------------------ what others are told
 
@@ -153,6 +149,7 @@ class Chief:
         if self._is_over:
             return
         self._is_over = True
+        self.trouble.close()
         if isinstance(outcome, Outcome):
             last: dict[str, Any] = {"phase": str(outcome.phase), "why": outcome.why}
         else:

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 Message = Mapping[str, Any]
 BEATS = 4  # at least so many before silence counts as the end
 BEAT_SECS = 1.0  # and not further apart than this, so that silence is noticed as soon as it has lasted too long
+LAST_WORDS_SECS = 0.5  # in which what it has said at last is read: that tells more than a connection that has ended
 _KIND = "kind"
 _BEAT = "beat"
 
@@ -93,6 +94,7 @@ class Peer:
         try:
             self._wire.send({_KIND: kind, **fields})
         except Gone as error:
+            self._gone.wait(LAST_WORDS_SECS)
             self._end(str(error))
             raise PeerLostError(self._last_words()) from None
 

@@ -21,6 +21,7 @@ class Trouble:
         self._abort = abort
         self._error: TrainerdError | None = None
         self._is_there = threading.Event()
+        self._is_closed = False
         self._lock = threading.Lock()
 
     @property
@@ -31,11 +32,17 @@ class Trouble:
     def found(self, error: TrainerdError) -> None:
         """Something has become of another worker. What comes later is its consequence, and is not kept."""
         with self._lock:
-            if self._error is not None:
+            if self._error is not None or self._is_closed:
                 return
             self._error = error
         self._is_there.set()
         self._abort(error)
+
+    def close(self) -> TrainerdError | None:
+        """This process ends: what becomes of the others from now on is no trouble. Returns the trouble, if any."""
+        with self._lock:
+            self._is_closed = True
+            return self._error
 
     def check(self) -> None:
         """Raise it, if there is one.

@@ -134,6 +134,7 @@ class Worker:
             self.trouble.found(PeerFailedError(f"the run ends on all workers: {message['why']}", int(message["code"])))
         elif kind == "end":
             self._outcome = Outcome(Phase(message["phase"]), message["why"])
+            self.trouble.close()
             if self._is_busy:  # the chief has abandoned what all are in the midst of
                 self._abort(PeerLostError("the run has ended"))
         else:
@@ -147,8 +148,7 @@ class Worker:
             self.trouble.found(error)
 
     def _lost(self, why: str) -> None:
-        if self._outcome is None:
-            self.trouble.found(PeerLostError(why))
+        self.trouble.found(PeerLostError(why))
 
     def _show(self, state: Message) -> None:
         """Show the run as the chief sees it."""
