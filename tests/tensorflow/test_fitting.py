@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -344,7 +345,9 @@ class InTest(keras.callbacks.Callback):  # type: ignore[misc]
         assert not (self.left < 0 and self.number == signal.SIGTERM), "the validation goes on after a pause"
 
 
-def validated(folder: Path, *before: Any, epochs: int = 4) -> tuple[keras.Model, list[float]]:
+def validated(
+    folder: Path, *before: Any, epochs: int = 4, held_out: Callable[[], Any] = lambda: (X, Y)
+) -> tuple[keras.Model, list[float]]:
     """A model whose rate follows a validation of six batches with averaged weights; and each validation's figure."""
     seen: list[float] = []
     model = a_model()
@@ -356,7 +359,7 @@ def validated(folder: Path, *before: Any, epochs: int = 4) -> tuple[keras.Model,
     data = supervise.data(reshuffled())
     callbacks = [plateau, swap, notes, *before, supervise]
     options: dict[str, Any] = {"validation_batch_size": 10, "verbose": 0, "shuffle": False}
-    model.fit(data, epochs=epochs, validation_data=(X, Y), callbacks=callbacks, **options)
+    model.fit(data, epochs=epochs, validation_data=held_out(), callbacks=callbacks, **options)
     return model, seen
 
 
@@ -370,6 +373,25 @@ def test_a_pause_waits_for_no_validation_which_is_made_again(tmp_path: Path, bat
     parts, seen = validated(tmp_path / "parts")
     assert_same(whole, parts)
     assert seen == expected[epoch:]
+
+
+def test_a_validation_that_shuffles_reads_the_same_after_a_pause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it reads of a shuffle is another part of the data in another order."""
+    without_seed = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(60).batch(10)  # `a_model` sets one for all
+
+    def two_batches() -> tf.data.Dataset:
+        return reshuffled().take(2)
+
+    whole, expected = validated(tmp_path / "whole", held_out=two_batches)
+    with pytest.raises(trainerd.keras.Paused):
+        validated(tmp_path / "parts", At(8, terminate), held_out=two_batches)
+    parts, seen = validated(tmp_path / "parts", held_out=two_batches)
+    assert_same(whole, parts)
+    assert seen == expected[-len(seen) :] and "validation data" not in caplog.text
+    validated(tmp_path / "another", epochs=1, held_out=lambda: without_seed)
+    assert "the validation data can differ after a resume: it has a shuffle without a seed" in caplog.text
 
 
 def test_a_save_in_a_validation_is_of_the_step_before_it_and_changes_nothing(tmp_path: Path) -> None:

@@ -23,8 +23,11 @@ class FitCall:
     @property
     def callbacks(self) -> list[Any]:
         """The callbacks of the `fit`; none if a program calls them itself."""
-        found = self._frame.f_locals.get("callbacks") if self._frame is not None else None
-        return list(getattr(found, "callbacks", ()))
+        return list(getattr(self.argument("callbacks"), "callbacks", ()))
+
+    def argument(self, name: str) -> Any:
+        """An argument of the `fit`; None if it has none of that name, or if a program calls the callbacks itself."""
+        return self._frame.f_locals.get(name) if self._frame is not None else None
 
     @property
     def is_on_this_thread(self) -> bool:

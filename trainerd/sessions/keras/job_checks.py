@@ -75,9 +75,9 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
     return dataset, None, job.steps_per_epoch or size
 
 
-def validation_inputs(job: KerasJob) -> Any:
+def validation_inputs(validation_data: Any) -> Any:
     """What a validation reads: a dataset, or the arrays of the inputs; None if there is no validation."""
-    return None if job.validation_data is None else keras.utils.unpack_x_y_sample_weight(job.validation_data)[0]
+    return None if validation_data is None else keras.utils.unpack_x_y_sample_weight(validation_data)[0]
 
 
 def epochs_of(job: KerasJob, epoch_steps: int | None, max_steps: int | None) -> int:

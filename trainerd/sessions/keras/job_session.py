@@ -94,7 +94,8 @@ class KerasJobSession(FunctionSession):
         if options.get("engine") is not None:  # whose steps must not have functions in functions
             step = tf.autograph.experimental.do_not_convert(step.python_function)
         super().__init__(wrap(Job(step, dataset=self._data, state=state)), **options)
-        self._validation = ValidationData(validation_inputs(job), self._data, refuse=bool(options.get("repeats")))
+        read = validation_inputs(job.validation_data)
+        self._validation = ValidationData(read, self._data, refuse=bool(options.get("repeats")))
         self._trains: Any = trained_variables(job.model)  # by the step; None once that has been compared
 
     # ------------------------------------------------------------------ the contract

@@ -25,6 +25,7 @@ from trainerd.managed.handoff_lock import HandoffLock
 from trainerd.managed.settings import KeepSettings
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.rundir.state import Phase
+from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.keras.callbacks import Callbacks, as_numbers
 from trainerd.sessions.keras.fit_checks import all_of_the_data, other_data, require_position, traced_step
 from trainerd.sessions.keras.fit_data import MANY, FitData
@@ -32,6 +33,7 @@ from trainerd.sessions.keras.fit_frame import FitCall
 from trainerd.sessions.keras.fit_progress import EpochReset, FitProgress, KeptBoundary, learning_rate_of
 from trainerd.sessions.keras.fit_stage import TRANSITIONS, FitStage
 from trainerd.sessions.keras.fit_step import FitSteps, NotedStep
+from trainerd.sessions.keras.job_checks import validation_inputs
 from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.run import FunctionRun
 from trainerd.sessions.tf2.session import FunctionSessionLink, as_steps
@@ -77,6 +79,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._stages = Stages(FitStage.IDLE, TRANSITIONS)
         self._call: FitCall | None = None
         self._steps: FitSteps | None = None
+        self._validation: ValidationData | None = None
 
     @property
     def step(self) -> int:
@@ -149,6 +152,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._managed = managed
         self._call, self._optimizer = FitCall(), self.model.optimizer
         self._memory.warn_of_forgotten([each for each in self._call.callbacks if each is not self])
+        self._validation = _validation_of(self._call)
         self._stages.enter(FitStage.BOUNDARY)
         managed.loop = LibraryLoop(self._was_left, self._leave_open)
         self._boundary.lock.acquire()  # fit is in a step, but where it calls us
@@ -203,6 +207,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         """An epoch is at its end. If that is not completed, it is done again."""
         if self._stages.now is FitStage.BOUNDARY:  # the epoch's end was not known: others have begun what follows it
             self._stages.enter(FitStage.STEP)
+        if self._validation is not None:
+            self._validation.begin()
         self._serve_in_validation()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -457,6 +463,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         if self._was_left():
             self._leave(left_by_error())
         return self._managed is None
+
+
+def _validation_of(call: FitCall) -> ValidationData:
+    training = call.argument("x")
+    if not isinstance(training, tf.data.Dataset):
+        training = tf.data.Dataset.range(0)  # which shares no stage with the validation
+    return ValidationData(validation_inputs(call.argument("validation_data")), training, refuse=False)
 
 
 class _Break:
