@@ -312,19 +312,14 @@ def test_metrics_of_an_epoch_that_begins_anew_do_too(tmp_path: Path) -> None:
     assert losses(tmp_path / "parts", 1) == whole[:1] and losses(tmp_path / "parts", 3) == whole[1:]
 
 
-def test_a_model_of_several_replicas_is_refused_with_supervised_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Two:
-        num_replicas_in_sync = 2
-
-    model = a_model()
-    monkeypatch.setattr(type(model), "distribute_strategy", Two())
-    with pytest.raises(UsageError, match=r"tf\.distribute strategy of several replicas"):
-        supervise = trainerd.keras.Supervise(str(tmp_path))
-        supervise.set_model(model)
-        supervise.data(shuffled())
-        supervise.on_train_begin()
+@pytest.mark.parametrize("strategy", [tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy])
+def test_a_model_of_a_strategy_is_refused_with_supervised_data(tmp_path: Path, strategy: Any) -> None:
+    """One of a single device too: it has an iterator of its own."""
+    with strategy("CPU:0" if strategy is tf.distribute.OneDeviceStrategy else ["CPU:0"]).scope():
+        model = a_model()
+    supervise = trainerd.keras.Supervise(str(tmp_path))
+    with pytest.raises(UsageError, match=r"made under a tf\.distribute strategy"):
+        model.fit(supervise.data(shuffled()), verbose=0, shuffle=False, callbacks=[supervise])
 
 
 # ---------------------------------------------------------------------- while it is validated

@@ -22,10 +22,10 @@ def require_position(data: FitData, model: Any, params: Mapping[str, Any]) -> No
     Raises:
       UsageError: it cannot.
     """
-    if model.distribute_strategy.num_replicas_in_sync > 1:
+    if model.distribute_strategy.experimental_distribute_dataset(data.kept) is not data.kept:
         raise UsageError(
-            "the model was made under a tf.distribute strategy of several replicas, which read iterators of their "
-            "own: give fit the dataset itself, and an epoch that was interrupted begins anew."
+            "the model was made under a tf.distribute strategy, which reads iterators of its own: give fit the dataset "
+            "itself, and an epoch that was interrupted begins anew."
         )
     if 0 <= data.size != params.get("steps"):
         raise UsageError(
