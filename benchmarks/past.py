@@ -41,10 +41,9 @@ def listing(plan: Plan) -> list[Figure]:
         files = {name: FileRecord(1000, "0" * 32) for name in names}
         made_with = of_config(parse({"entry": "job:job", "logdir": "run"}))
         for step in range(plan.manifests):
-            about = Manifest(
-                step, 1e9 + step, "schedule", {"loss": 1 / (step + 1), "accuracy": 0.5}, 0.0, made_with, files
-            )
-            rundir.manifest(step).write_bytes(about.to_bytes())
+            metrics = {"loss": 1 / (step + 1), "accuracy": 0.5}
+            made = Manifest("schedule", metrics, 0.0, made_with, step=step, at=1e9 + step, files=files)
+            rundir.manifest(step).write_bytes(made.to_bytes())
         rundir.checkpoint_state.write_bytes(StateFile(plan.manifests - 1, ()).to_bytes(rundir.basename))
         times = [_command("checkpoints", "--logdir", str(folder)) for _ in range(3)]
     what = f"trainerd checkpoints of {plan.manifests:,}"

@@ -122,7 +122,7 @@ def test_what_a_killed_save_left_is_cleaned_and_nothing_else(rundir: RunDirector
     staging.mkdir()
     # Killed after the data was renamed and before the manifest was.
     record = manifest.FileRecord(1, "x")
-    staged = manifest.Manifest(6, 0.0, "r", {}, 0.0, {}, {"model.ckpt-6.index": record})
+    staged = manifest.Manifest("r", step=6, at=0.0, files={"model.ckpt-6.index": record})
     (staging / "model.ckpt-6.json").write_bytes(staged.to_bytes())
     (rundir.path / "model.ckpt-6.index").write_text("half")
     (rundir.path / "mine.txt").write_text("keep")
@@ -285,7 +285,7 @@ def test_a_graph_that_was_deleted_is_missed_by_no_restore(
     path.write_bytes(b"graph")
     record = FileRecord.of(path)
     path.unlink()
-    found = Manifest(3, 0.0, "request", {}, 0.0, {}, {path.name: record})
+    found = Manifest("request", step=3, at=0.0, files={path.name: record})
     manifest.verify(found, rundir.path)
     assert "model.ckpt-3.meta is gone" in caplog.text
     path.write_bytes(b"grapg")
@@ -327,7 +327,7 @@ def test_an_empty_run_directory_is_a_new_run(rundir: RunDirectory) -> None:
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/b"])
 def test_a_manifest_never_names_a_file_outside(rundir: RunDirectory, name: str) -> None:
-    bad = manifest.Manifest(3, 0.0, "r", {}, 0.0, {}, {name: manifest.FileRecord(1, "x")})
+    bad = manifest.Manifest("r", step=3, at=0.0, files={name: manifest.FileRecord(1, "x")})
     rundir.manifest(3).write_bytes(bad.to_bytes())
     with pytest.raises(DamagedError, match="outside"):
         manifest.read(rundir.manifest(3))

@@ -26,7 +26,7 @@ def add(rundir: RunDirectory, step: int, fingerprint: Mapping[str, str] | None =
     """A checkpoint's manifest; its files are not looked at."""
     rundir.path.mkdir(parents=True, exist_ok=True)
     files = {f"model.ckpt-{step}.index": FileRecord(1000 + step, "0" * 32)}
-    made = Manifest(step, 1e9 + step, "schedule", metrics, 0.0, dict(fingerprint or {}), files)
+    made = Manifest("schedule", metrics, 0.0, dict(fingerprint or {}), step=step, at=1e9 + step, files=files)
     rundir.manifest(step).write_bytes(made.to_bytes())
     return made
 

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,50 +59,45 @@ class Minimum:
 
 @dataclass(frozen=True)
 class About:
-    """The fields of a manifest that do not come from the files; see `Manifest`."""
-
-    reason: str
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    trained_secs: float = 0.0
-    fingerprint: Mapping[str, str] = field(default_factory=dict)
-    unfinished: Sequence[str] = ()
-    minimum: Minimum | None = None
-    valleys: Mapping[str, Any] = field(default_factory=dict)
-    lineage: Sequence[Change] = ()
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """One checkpoint.
+    """What is known of a boundary when its snapshot is taken.
 
     Attributes:
-      step: its global step.
-      at: when its snapshot was taken, in seconds since 1970 (UTC).
-      reason: why it was written.
+      reason: why it is saved.
       metrics: the last value of each metric at that boundary.
       trained_secs: the seconds that the run had trained by then, in all its starts.
       fingerprint: what it was trained with; see `trainerd.config.fingerprint`.
-      files: each file's name, in the run directory, to its record.
-      before: the step of the checkpoint before it; None if there was none, or that is not known. What lies between
-        the two was left behind when the run went back.
       unfinished: the services that were due at that boundary, and that the next start does first.
       minimum: the smoothed loss, if no boundary of its valley that was looked at before was lower; else None.
       valleys: what was known of the valleys of the loss; see `trainerd.loop.minima.valleys`.
       lineage: what was done to the run until then, and what is to be done to it later.
     """
 
-    step: int
-    at: float
     reason: str
-    metrics: dict[str, float]
-    trained_secs: float
-    fingerprint: Fingerprint
-    files: dict[str, FileRecord]
-    before: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    trained_secs: float = 0.0
+    fingerprint: Fingerprint = field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
     minimum: Minimum | None = None
     valleys: Mapping[str, Any] = field(default_factory=dict)
     lineage: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(About):
+    """One checkpoint: what is known of its boundary, and its files.
+
+    Attributes:
+      step: its global step.
+      at: when its snapshot was taken, in seconds since 1970 (UTC).
+      files: each file's name, in the run directory, to its record.
+      before: the step of the checkpoint before it; None if there was none, or that is not known. What lies between
+        the two was left behind when the run went back.
+    """
+
+    step: int
+    at: float
+    files: dict[str, FileRecord]
+    before: int | None = None
 
     @property
     def size(self) -> int:
@@ -111,7 +106,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The content of the manifest's file: JSON, with its own checksum as the last field."""
-        content = {"format": FORMAT} | asdict(self)
+        content = {"format": FORMAT, "step": self.step, "at": self.at} | asdict(self)
         content["metrics"] = {k: v if math.isfinite(v) else None for k, v in self.metrics.items()}
         content["checksum"] = _checksum(content)
         return json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"

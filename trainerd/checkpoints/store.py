@@ -222,20 +222,8 @@ class CheckpointStore:
             records[path.name] = (
                 FileRecord(safe_paths.size(path), known) if known else FileRecord.of(path, self._progress.moved)
             )
-        manifest = Manifest(
-            step=snapshot.step,
-            at=at,
-            reason=about.reason,
-            metrics=dict(about.metrics),
-            trained_secs=about.trained_secs,
-            fingerprint=dict(about.fingerprint),
-            files=records,
-            before=self._step_before(snapshot.step),
-            unfinished=tuple(about.unfinished),
-            minimum=about.minimum,
-            valleys=dict(about.valleys),
-            lineage=tuple(about.lineage),
-        )
+        before = self._step_before(snapshot.step)
+        manifest = Manifest(**vars(about), step=snapshot.step, at=at, files=records, before=before)
         self._enter("describe")
         write_durable(staging / self._rundir.manifest(snapshot.step).name, manifest.to_bytes())
         return manifest
@@ -330,7 +318,7 @@ class CheckpointStore:
                 fsync_file(path)
             records = {path.name: FileRecord.of(path) for path in files}
             at = max(each.st_mtime for path in files if (each := safe_paths.lstat(path)) is not None)
-            manifest = Manifest(step, at, "adopted", {}, 0.0, {}, records)
+            manifest = Manifest("adopted", step=step, at=at, files=records)
             index = self._rundir.index(step).name
             before = self._files.manifest(step) if safe_paths.exists(self._rundir.manifest(step)) else None
             if before is not None and before.files.get(index) == records.get(index):  # its values are the same

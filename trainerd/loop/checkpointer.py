@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.disk_space import NoRoomError
@@ -18,11 +20,10 @@ from trainerd.config.fingerprint import Fingerprint
 from trainerd.config.schema import CheckpointConfig
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.autosave import Cadence
+from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.contract import Savable
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.minima.candidate import Candidate
 from trainerd.loop.minima.minima import Minima
-from trainerd.loop.save import Save
 from trainerd.loop.schedule import ScheduleMark
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.answers import Answers
@@ -39,6 +40,29 @@ POLL_SECS = 0.5
 _OTHER = -1  # in place of the changes of a session
 _FAILED = "the last save failed"
 _HANGS = "a save hangs"
+
+
+@dataclass
+class Save:
+    """One snapshot on its way to the disk.
+
+    Attributes:
+      step, about: its boundary.
+      ids: of the commands that wait for it.
+      changes: of the session, when its snapshot was taken.
+      error: why it could not be made; None while it is under way, and where it was.
+      done: set when it is over.
+      progress, moved_at: what the store last said of it, and when that changed.
+    """
+
+    step: int
+    about: About
+    ids: list[str] = field(default_factory=list)
+    changes: int = 0
+    error: StorageError | UnsoundError | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    progress: object = None
+    moved_at: float = 0.0
 
 
 class Checkpointer:
@@ -181,7 +205,7 @@ class Checkpointer:
         if self.is_busy:
             if reason not in ("schedule", "retry"):
                 waiting = self._next.ids if self._next else []
-                self._next = Save(0, reason, waiting + (ids or []))
+                self._next = Save(0, About(reason), waiting + (ids or []))
             return
         step = session.step
         if self._is_saved(session, unfinished):
@@ -199,26 +223,29 @@ class Checkpointer:
         self._needs, self.retry_at = 0, math.inf
         self.cadence.begins(mark)
         self._reporter.update(saving=step)
-        about = About(
+        save = Save(step, self._about(reason, step, unfinished), ids or [], changes, moved_at=now)
+        self._submit(save, snapshot, self.minima.to_save_with(step))
+
+    def _about(self, reason: str, step: int, unfinished: Sequence[str] = ()) -> About:
+        """What is known of this boundary."""
+        return About(
             reason,
-            self._reporter.state.metrics,
-            self._trained_secs(),
+            dict(self._reporter.state.metrics),
+            self._trained_before + self._timer() - self._began_at,
             self.fingerprint,
-            unfinished,
+            tuple(unfinished),
             self.minima.minimum_at(step),
             self.minima.described(),
             self.lineage,
         )
-        save = Save(step, reason, ids or [], changes, unfinished, moved_at=now)
-        self._submit(save, snapshot, about, self.minima.to_save_with(step))
 
-    def _submit(self, save: Save, snapshot: Snapshot, about: About, lowest: Candidate | None = None) -> None:
+    def _submit(self, save: Save, snapshot: Snapshot, lowest: BoundaryState | None = None) -> None:
         """Have the writer's thread make a checkpoint, and one of the lowest boundary of the valley after it."""
         self._now = save
         held = lowest.take() if lowest is not None else None
 
         def write() -> None:
-            is_saved = self._write(save, snapshot, about)
+            is_saved = self._write(save, snapshot)
             if lowest is not None and held is not None:
                 self._write_lowest(lowest, held, is_saved=is_saved)
             self._end(save)
@@ -236,21 +263,10 @@ class Checkpointer:
             return
         self.minima.confirmed = None
         if (snapshot := found.take()) is not None:
-            save = Save(found.step, MINIMUM, [], found.changes, moved_at=self._timer())
-            self._submit(save, snapshot, self._about_minimum(found, MINIMUM))
+            self._submit(Save(found.step, found.about, changes=found.changes, moved_at=self._timer()), snapshot)
 
     def _look(self, model: Savable, *, is_saved: bool = False) -> None:
-        metrics = self._reporter.state.metrics
-        self.minima.look(model, metrics, self._trained_secs(), self.lineage, is_saved=is_saved)
-
-    def _about_minimum(self, found: Candidate, reason: str) -> About:
-        return About(
-            reason, found.metrics, found.trained_secs, self.fingerprint, (), found.minimum, found.valleys, found.lineage
-        )
-
-    def _trained_secs(self) -> float:
-        """For how long the run has trained, in all its starts."""
-        return self._trained_before + self._timer() - self._began_at
+        self.minima.look(model, self._about(MINIMUM, model.step), is_saved=is_saved)
 
     def _is_saved(self, session: Savable, unfinished: Sequence[str]) -> bool:
         """Whether the last checkpoint is of this state, and its services are done if none is unfinished."""
@@ -278,7 +294,7 @@ class Checkpointer:
         self._require_sound()
         if self._next is not None and not self.is_busy:
             waiting, self._next = self._next, None
-            self.start(session, waiting.reason, waiting.ids)
+            self.start(session, waiting.about.reason, waiting.ids)
 
     def _require_sound(self) -> None:
         if self._unsound is not None:
@@ -327,7 +343,7 @@ class Checkpointer:
                 waiting, self._next = self._next, None
                 self.start(session, reason, [*(waiting.ids if waiting else ()), *ids], unfinished)
                 self.wait()
-            failed = self._now.error if self._now is not None and self._now.reason != MINIMUM else None
+            failed = self._now.error if self._now is not None and self._now.about.reason != MINIMUM else None
             self._save_minimum()
             self.wait()
             if self._left_out is not None:
@@ -386,10 +402,10 @@ class Checkpointer:
 
     # ------------------------------------------------------------------ on the writer's thread
 
-    def _write(self, save: Save, snapshot: Snapshot, about: About) -> bool:
+    def _write(self, save: Save, snapshot: Snapshot) -> bool:
         """Write a checkpoint. Returns whether it is on disk; why it is not is told."""
         try:
-            self._publish(save, snapshot, about)
+            self._publish(save, snapshot)
         except UnsoundError as error:
             save.error = error
             self._unsound = save
@@ -403,14 +419,12 @@ class Checkpointer:
             snapshot.release()
         return save.error is None
 
-    def _write_lowest(self, lowest: Candidate, snapshot: Snapshot, *, is_saved: bool) -> None:
+    def _write_lowest(self, lowest: BoundaryState, snapshot: Snapshot, *, is_saved: bool) -> None:
         """Write the lowest boundary of a valley beside a later checkpoint, whose loss has not turned up yet."""
         if not is_saved:
             lowest.give_back(snapshot)
             return
-        about = self._about_minimum(lowest, LOWEST)
-        save = Save(lowest.step, about.reason, [])
-        if not self._write(save, snapshot, about):
+        if not self._write(Save(lowest.step, replace(lowest.about, reason=LOWEST)), snapshot):
             log.warning("the lowest loss of the valley, at step %d, is not kept", lowest.step)
 
     def _end(self, save: Save) -> None:
@@ -423,13 +437,13 @@ class Checkpointer:
         while not (self._is_closing or self.is_busy) and self.store.tidy():
             pass  # until another save waits
 
-    def _publish(self, save: Save, snapshot: Snapshot, about: About) -> None:
+    def _publish(self, save: Save, snapshot: Snapshot) -> None:
         self.sync_curves()  # a run that is killed after the checkpoint has no gap before it
-        self.store.publish(snapshot, about, lambda saved: self._announce(save, saved))
+        self.store.publish(snapshot, save.about, lambda saved: self._announce(save, saved))
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:
         if self._last is None or saved.step >= self._last.step:  # else it is a minimum, which is known late
-            self._last, self._changes, self._is_unfinished = saved, save.changes, bool(save.unfinished)
+            self._last, self._changes, self._is_unfinished = saved, save.changes, bool(save.about.unfinished)
         self.minima.forget(saved.step)
         self._backoff.succeeded()
         self._needs = 0

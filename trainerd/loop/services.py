@@ -18,12 +18,13 @@ from trainerd.config import fingerprint
 from trainerd.config.schema import Config
 from trainerd.errors import JobError, StorageError, TrainerdError
 from trainerd.loop import outcome, resume
+from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Events, Model, Session, Steps
 from trainerd.loop.course.course import Course
 from trainerd.loop.course.trouble import BadTurn, bad_turn
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard.guard import HeldState, LoopGuard
+from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.guard.holding import Holding
 from trainerd.loop.guard.state_check import StateCheck
 from trainerd.loop.outcome import Outcome
@@ -300,16 +301,16 @@ class Services:
         """Whether a checkpoint is being written."""
         return self.checkpointer.is_busy
 
-    def save_held(self, held: HeldState) -> None:
+    def save_held(self, held: BoundaryState) -> None:
         """Begin to make a checkpoint of a held state, for the commands that asked for one."""
         if (ids := self._take_save()) is None:
             return
         try:
-            self.checkpointer.start(held, "request", ids, held.unfinished)
+            self.checkpointer.start(held, "request", ids, held.about.unfinished)
         except (JobError, StorageError) as error:
             self.checkpointer.answers.give(ids, None, str(error))
 
-    def pause_held(self, held: HeldState) -> Outcome:
+    def pause_held(self, held: BoundaryState) -> Outcome:
         """Make a checkpoint of a held state, and wait until it is durable.
 
         Raises:
@@ -325,7 +326,7 @@ class Services:
             if held.patience and saving.saved_step > held.step:  # what is on disk is newer
                 saving.answers.give(ids, saving.saved_step, None)
             else:
-                saving.finish(held, "pause", ids=ids, unfinished=held.unfinished)
+                saving.finish(held, "pause", ids=ids, unfinished=held.about.unfinished)
         self._reporter.hold(step=saving.saved_step)
         return outcome.abandoned(held.what, held.step, held.patience)
 

@@ -76,7 +76,7 @@ def _begin(config: Config, warnings: Path, lineage: Sequence[Change], workers: i
 
     session = open_untraced(config, trial_steps=1)
     store = CheckpointStore(RunDirectory(config.rundir))
-    store.publish(session.snapshot(), About("begin", fingerprint=session.fingerprint(), lineage=lineage))
+    store.publish(session.snapshot(), About("begin", fingerprint=dict(session.fingerprint()), lineage=tuple(lineage)))
     session.bind(Flag())
     at_epoch_end(session.run_until(session.step + 1))
     for _ in measured(session, refuse=config.deterministic):

@@ -12,11 +12,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol
 
-from trainerd.checkpoints.snapshot import Snapshot
-from trainerd.errors import StorageError, TrainerdError
+from trainerd.errors import TrainerdError
+from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome
 
@@ -27,48 +26,6 @@ IDLE_SECS = 1.0  # while there is none
 _SERVED = (Request.PAUSE, Request.SAVE)
 
 
-@dataclass
-class HeldState:
-    """The state of one boundary, held in memory. One checkpoint can be made of it.
-
-    Attributes:
-      what: what the loop does meanwhile, for a person.
-      step, changes, is_whole: those of the model; see `Savable`.
-      taken: the snapshot.
-      unfinished: the services that are due at the boundary and not done.
-      patience: how many seconds a pause waits for the loop's next boundary. 0: it does not wait.
-      paused_at: when a pause was served that the loop has not ended for yet, in seconds of the guard's timer; or None.
-      is_spent: whether a checkpoint was made of it.
-    """
-
-    what: str
-    step: int
-    changes: int
-    is_whole: bool
-    taken: Snapshot
-    unfinished: tuple[str, ...] = ()
-    patience: float = 0.0
-    paused_at: float | None = None
-    is_spent: bool = field(default=False)
-
-    def snapshot(self) -> Snapshot:
-        """The snapshot. The checkpoint that is made of it releases it.
-
-        Raises:
-          StorageError: a checkpoint that was made of it has failed.
-        """
-        if self.is_spent:
-            raise StorageError(f"step {self.step} could not be saved while {self.what} was under way")
-        self.is_spent = True
-        return self.taken
-
-    def release(self) -> None:
-        """Give back its memory, unless a checkpoint is made of it."""
-        if not self.is_spent:
-            self.is_spent = True
-            self.taken.release()
-
-
 class Server(Protocol):
     """Serves requests from a held state."""
 
@@ -77,11 +34,11 @@ class Server(Protocol):
         """Whether a checkpoint is being written. Another one can begin after it."""
         ...
 
-    def save_held(self, held: HeldState) -> None:
+    def save_held(self, held: BoundaryState) -> None:
         """Begin to make a checkpoint, for the commands that asked for one."""
         ...
 
-    def pause_held(self, held: HeldState) -> Outcome:
+    def pause_held(self, held: BoundaryState) -> Outcome:
         """Make a checkpoint, and wait until it is durable.
 
         Raises:
@@ -115,7 +72,7 @@ class LoopGuard:
         self._end = end
         self._fail = fail
         self._timer = timer
-        self._held: HeldState | None = None
+        self._held: BoundaryState | None = None
         self._asked_at: float | None = None  # for a pause that was not served yet
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -130,7 +87,7 @@ class LoopGuard:
             self._closed.set()
 
     @contextlib.contextmanager
-    def holding(self, held: HeldState) -> Iterator[None]:
+    def holding(self, held: BoundaryState) -> Iterator[None]:
         """Serve requests from this state while the block runs.
 
         If a pause is served, the process ends within the block.
@@ -160,10 +117,10 @@ class LoopGuard:
                     self._server.save_held(held)
         return any(map(self._flag.wants, _SERVED))
 
-    def _can_save(self, held: HeldState) -> bool:
+    def _can_save(self, held: BoundaryState) -> bool:
         return not (held.patience or self._server.is_saving)
 
-    def _pause(self, held: HeldState) -> None:
+    def _pause(self, held: BoundaryState) -> None:
         """Pause and end the process. If that fails, the loop pauses at its next boundary."""
         try:
             outcome = self._server.pause_held(held)

@@ -9,8 +9,10 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
+from trainerd.checkpoints.manifest import About
+from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.contract import Model
-from trainerd.loop.guard.guard import HeldState, LoopGuard
+from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.guard.state_check import StateCheck
 from trainerd.loop.recorder import EVALUATION, SUMMARIES
 
@@ -38,7 +40,7 @@ class Holding:
         self._timer = timer
         self._began_at = timer()
         self._spent = 0.0  # seconds
-        self._of_steps: HeldState | None = None
+        self._of_steps: BoundaryState | None = None
         self._next_at = 0.0  # when that may be taken anew
 
     @contextlib.contextmanager
@@ -59,10 +61,10 @@ class Holding:
         try:
             with self._guard.holding(held):
                 yield
-                if name in (EVALUATION, SUMMARIES) and not held.is_spent:
-                    self._check.look(name, held.taken, self._session, self._timer() - taken_at, taken_at - begun)
+                if name in (EVALUATION, SUMMARIES) and held.held is not None:
+                    self._check.look(name, held.held, self._session, self._timer() - taken_at, taken_at - begun)
         finally:
-            held.release()
+            held.drop()
 
     @contextlib.contextmanager
     def stepping(self, patience: float) -> Iterator[None]:
@@ -72,7 +74,7 @@ class Holding:
           patience: how many seconds a pause waits for their end.
         """
         held = self._of_steps
-        if held is None or held.is_spent or self._timer() >= self._next_at:
+        if held is None or held.held is None or self._timer() >= self._next_at:
             held = self._take_of_steps(f"the step after {self._session.step}", patience)
         with self._guard.holding(held):
             yield
@@ -85,7 +87,7 @@ class Holding:
           patience: how many seconds it may stay at one step.
         """
         held = self._of_steps
-        if held is None or held.is_spent or held.paused_at is None or held.changes != self._session.changes:
+        if held is None or held.held is None or held.paused_at is None or held.changes != self._session.changes:
             held = self._take_of_steps(f"what follows step {self._session.step}", patience)
             held.paused_at = self._timer()
         with self._guard.holding(held):
@@ -94,20 +96,21 @@ class Holding:
     def forget(self) -> None:
         """The model is about to be restored: what is held is of no use any more."""
         if self._of_steps is not None:
-            self._of_steps.release()
+            self._of_steps.drop()
         self._of_steps = None
 
-    def _take_of_steps(self, what: str, patience: float) -> HeldState:
+    def _take_of_steps(self, what: str, patience: float) -> BoundaryState:
         begun, before = self._timer(), self._of_steps
         self._of_steps = held = self._take(what, ())
         held.patience = patience
         now = self._timer()
         taking = 0.0 if before is None else now - begun  # the first takes longer
-        self._next_at = now + (taking + held.taken.size / COPIED_PER_SEC) / SHARE
+        self._next_at = now + (taking + held.size / COPIED_PER_SEC) / SHARE
         if before is not None:
-            before.release()
+            before.drop()
         return held
 
-    def _take(self, name: str, unfinished: tuple[str, ...]) -> HeldState:
+    def _take(self, name: str, unfinished: tuple[str, ...]) -> BoundaryState:
         model = self._session
-        return HeldState(name, model.step, model.changes, model.is_whole, model.snapshot(), unfinished)
+        about = About(name, unfinished=unfinished)
+        return BoundaryState(model.step, model.changes, model.is_whole, about, model.snapshot(), what=name)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
 
-from trainerd.checkpoints.lineage import Change
-from trainerd.checkpoints.manifest import Manifest, Minimum
+from trainerd.checkpoints.manifest import About, Manifest, Minimum
 from trainerd.config.schema import CheckpointConfig
+from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.contract import Savable, Steps
-from trainerd.loop.guard.guard import HeldState
 from trainerd.loop.guard.holding import COPIED_PER_SEC
-from trainerd.loop.minima.candidate import Candidate
 from trainerd.loop.minima.valleys import Valleys, Verdict
 
 log = logging.getLogger(__name__)
@@ -48,9 +46,9 @@ class Minima:
         self.told: Callable[[int, float], None] = lambda step, loss: None
         self.next_at = 0.0
         self.valleys = Valleys()
-        self.confirmed: Candidate | None = None
+        self.confirmed: BoundaryState | None = None
         self._timer = timer
-        self._candidate: Candidate | None = None
+        self._candidate: BoundaryState | None = None
         self._is_new = False  # whether losses came since the last look
 
     @property
@@ -84,9 +82,7 @@ class Minima:
     def look(
         self,
         model: Savable,
-        metrics: Mapping[str, float],
-        trained_secs: float,
-        lineage: Sequence[Change] = (),
+        about: About,
         *,
         is_saved: bool = False,
     ) -> None:
@@ -94,9 +90,7 @@ class Minima:
 
         Args:
           model: the model.
-          metrics: the figures of this boundary.
-          trained_secs: for how long the run has trained.
-          lineage: what was done to the run.
+          about: what is known of this boundary.
           is_saved: whether a checkpoint is made of this boundary: another snapshot of it costs nothing more.
         """
         began = self._timer()
@@ -105,7 +99,7 @@ class Minima:
             or not self.is_on
             or not self._is_new
             or not model.is_whole
-            or isinstance(model, HeldState)
+            or isinstance(model, BoundaryState)
         ):
             return
         self._is_new, before = False, self.valleys
@@ -115,20 +109,20 @@ class Minima:
             prominence=self.config.minima_prominence,
         )
         if verdict is Verdict.LOWEST:
-            self._candidate = candidate = self._taken(model, metrics, trained_secs, lineage)
+            self._candidate = candidate = self._taken(model, about)
             cost = self._timer() - began + candidate.size / COPIED_PER_SEC
             self.next_at = began + cost / self.config.minima_overhead
         elif verdict is Verdict.CONFIRMED:
             self._confirm(before)
 
-    def to_save_with(self, step: int) -> Candidate | None:
+    def to_save_with(self, step: int) -> BoundaryState | None:
         """The candidate that a checkpoint of this step needs on disk: the next start has no snapshot of it."""
         found = self._candidate
-        return found if found is not None and found.is_in_memory and found.step != step else None
+        return found if found is not None and found.held is not None and found.step != step else None
 
     def minimum_at(self, step: int) -> Minimum | None:
         """What a checkpoint of this step is the lowest of so far; None if it is not."""
-        return self._candidate.minimum if self._candidate is not None and self._candidate.step == step else None
+        return self._candidate.about.minimum if self._candidate is not None and self._candidate.step == step else None
 
     def forget(self, step: int) -> None:
         """The state of this step is on disk, or is another one now. May be called on the thread that writes."""
@@ -141,17 +135,15 @@ class Minima:
         return asdict(self.valleys) if self.is_on else {}
 
     @property
-    def _held(self) -> list[Candidate]:
+    def _held(self) -> list[BoundaryState]:
         return [each for each in (self._candidate, self.confirmed) if each is not None]
 
-    def _taken(
-        self, model: Savable, metrics: Mapping[str, float], trained_secs: float, lineage: Sequence[Change]
-    ) -> Candidate:
+    def _taken(self, model: Savable, about: About) -> BoundaryState:
         if self._candidate is not None:
             self._candidate.drop()
-        minimum, valleys = Minimum(self.valleys.average, self.valleys.valley), self.described()
-        figures = dict(metrics)
-        return Candidate(model.step, model.changes, minimum, figures, trained_secs, valleys, lineage, model.snapshot())
+        minimum = Minimum(self.valleys.average, self.valleys.valley)
+        about = replace(about, minimum=minimum, valleys=self.described())
+        return BoundaryState(model.step, model.changes, model.is_whole, about, model.snapshot())
 
     def _confirm(self, valleys: Valleys) -> None:
         assert valleys.lowest is not None
@@ -163,7 +155,7 @@ class Minima:
         )
         self.told(valleys.lowest_step, valleys.lowest)
         found, self._candidate = self._candidate, None
-        if found is not None and found.is_in_memory:  # else it is on disk
+        if found is not None and found.held is not None:  # else it is on disk
             if self.confirmed is not None:
                 self.confirmed.drop()
             self.confirmed = found

@@ -1,0 +1,77 @@
+"""The state of one boundary, in memory, of which a checkpoint may be made later."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.snapshot import Snapshot
+from trainerd.errors import StorageError
+
+
+@dataclass
+class BoundaryState:
+    """The state of one boundary, in memory. One checkpoint at most is made of it.
+
+    The loop's thread drops it, and the thread that writes may have its snapshot meanwhile.
+
+    Attributes:
+      step, changes, is_whole: those of the model; see `Savable`.
+      about: what is known of that boundary.
+      what: what the loop does meanwhile, for a person; "" if it trains.
+      patience: how many seconds a pause waits for the loop's next boundary. 0: it does not wait.
+      paused_at: when a pause was served that the loop has not ended for yet, in seconds of the guard's timer; or None.
+      is_dropped: whether it is of no use any more.
+    """
+
+    step: int
+    changes: int
+    is_whole: bool
+    about: About
+    _snapshot: Snapshot | None
+    what: str = ""
+    patience: float = 0.0
+    paused_at: float | None = None
+    is_dropped: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def held(self) -> Snapshot | None:
+        """The snapshot, while it is here; None if a checkpoint was made of it, or it was dropped."""
+        return self._snapshot
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its snapshot takes; 0 if it has none any more."""
+        held = self._snapshot
+        return held.size if held is not None else 0
+
+    def take(self) -> Snapshot | None:
+        """The snapshot, for the one who writes it and releases it; None if it was taken or dropped."""
+        with self._lock:
+            taken, self._snapshot = self._snapshot, None
+            return taken
+
+    def snapshot(self) -> Snapshot:
+        """As `take`, for a checkpoint that somebody waits for.
+
+        Raises:
+          StorageError: a checkpoint that was made of it has failed.
+        """
+        if (taken := self.take()) is None:
+            raise StorageError(f"step {self.step} could not be saved while {self.what} was under way")
+        return taken
+
+    def give_back(self, snapshot: Snapshot) -> None:
+        """The snapshot was not written."""
+        with self._lock:
+            self._snapshot = snapshot
+        if self.is_dropped:
+            self.drop()
+
+    def drop(self) -> None:
+        """Release its snapshot, unless a checkpoint is made of it."""
+        self.is_dropped = True
+        if (taken := self.take()) is not None:
+            taken.release()
