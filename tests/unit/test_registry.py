@@ -20,7 +20,7 @@ from trainerd.cli.app import COMMANDS, cli
 from trainerd.cli.commands.runs.list import table
 from trainerd.errors import NotRunningError, UsageError
 from trainerd.loop.fake import FakeSnapshot
-from trainerd.rundir import all_runs, registry
+from trainerd.rundir import registry, runs
 from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
@@ -201,8 +201,8 @@ def test_a_folder_is_one_run_whatever_its_name(tmp_path: Path) -> None:
     rundir = run_in(tmp_path / "a" / "run")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     registry.remember(RunDirectory(tmp_path / "link" / "run"))
-    assert all_runs.all_paths() == [rundir.path]
-    assert "forgot" in said("forget", str(tmp_path / "b" / ".." / "a" / "run")) and all_runs.all_paths() == []
+    assert runs.all_paths() == [rundir.path]
+    assert "forgot" in said("forget", str(tmp_path / "b" / ".." / "a" / "run")) and runs.all_paths() == []
     assert RunDirectory.of(tmp_path / "a" / ".." / "a" / "run").path == rundir.path
     (tmp_path / "deep").symlink_to(tmp_path / "b" / "c")
     assert RunDirectory.of(tmp_path / "deep" / ".." / "run").path == tmp_path / "b" / "run"
@@ -257,7 +257,7 @@ def test_a_service_whose_folder_is_roots_is_told_of_by_systemd(tmp_path: Path, m
 
 def test_a_table_fits_the_terminal_and_hostile_text_stays_text() -> None:
     state = State(Phase.PAUSED, warnings=["\x1b[2J" + "x" * 300])
-    run = all_runs.Run("a\nname", Path("/a"), state, False)
+    run = runs.Run("a\nname", RunDirectory(Path("/a")), state, False)
     narrow = table([run], 60, 0.0).splitlines()
     assert all(len(line) <= 60 for line in narrow) and len(narrow) == 3 and narrow[2].startswith("  \x1b[2Jxxx")
     assert len(table([run], None, 0.0).splitlines()) == 2

@@ -24,9 +24,9 @@ from trainerd.config.schema import Config
 from trainerd.errors import ConfigError, StorageError, UsageError
 from trainerd.history.curves import event_files
 from trainerd.rundir import registry
-from trainerd.rundir.all_runs import all_paths
 from trainerd.rundir.lock import read_holder
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.runs import all_paths
 from trainerd.rundir.state import LARGEST, read_state
 from trainerd.system.absolute import absolute
 from trainerd.workers.plan import make_plan

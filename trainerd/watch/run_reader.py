@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from trainerd.errors import TrainerdError
 from trainerd.history.curve_follower import CurveFollower
@@ -17,45 +16,31 @@ from trainerd.history.curves import Curve
 from trainerd.history.story import StoryMoment, moments_of
 from trainerd.history.timeline import TimelineEntry, present_line
 from trainerd.rundir import registry
-from trainerd.rundir.all_runs import readable_paths
-from trainerd.rundir.lock import Holder, read_holder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import Event
-from trainerd.rundir.state import DAMAGED, State, is_running, read_state
+from trainerd.rundir.runs import Cached, Run, RunReader, Stamp, readable_paths, stamp_of
 from trainerd.system.durable_files import storage
 from trainerd.watch.event_reader import EventReader
 
-T = TypeVar("T")
 _LISTED_SECS = 5.0  # after which it is looked for new runs: each reads the file that remembers it
 _FRESH_SECS = 2.0  # for which what was seen is good enough for the page
 _PATIENCE_SECS = 0.1  # for which a request waits for another one's detail: it keeps a thread of the page
 _LOSS = "loss"
 _MOST = 300  # checkpoints of a run that are kept in memory, and of what happened to it
-Stamp = tuple[str, int, int, int]
 
 
-@dataclass(frozen=True)
-class RunView:
-    """One run at one moment.
+@dataclass(frozen=True, kw_only=True)
+class RunView(Run):
+    """One run at one moment, and what has happened to it.
 
     Attributes:
-      name: tells it apart from the others.
-      rundir: its run directory.
-      state: what it says of itself; None if nothing was trained there yet, or it cannot be read.
-      is_running: whether a process trains it.
       events: what happened to it, oldest first.
       event_counts: how many of each kind happened since the watcher knows of it, those that were there included. It
         never falls, although the oldest events are dropped from the file.
-      unread: what cannot be read of it, and why; empty if all can.
     """
 
-    name: str
-    rundir: RunDirectory
-    state: State | None
-    is_running: bool
     events: Sequence[Event] = ()
     event_counts: Mapping[str, int] = field(default_factory=dict)
-    unread: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,38 +64,8 @@ class RunDetail:
     moments: Sequence[StoryMoment]
 
 
-class Cached(Generic[T]):
-    """What was read, for as long as the files that it is read from stay the same."""
-
-    def __init__(self) -> None:
-        self._found: tuple[object, T] | None = None
-
-    def get(self, stamps: object, read: Callable[[], T]) -> T:
-        """What there is.
-
-        Args:
-          stamps: what the files were like before this call; a file that changes meanwhile is read again the next time.
-          read: reads them.
-
-        Raises:
-          StorageError: they cannot be read.
-        """
-        if self._found is None or self._found[0] != stamps:
-            self._found = (stamps, read())
-        return self._found[1]
-
-
-def _stamp(path: Path) -> Stamp | None:
-    """What tells that a file was changed; None where there is none, or it may not be looked at."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return path.name, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-class RunReader:
-    """Reads one run.
+class WatchedRun:
+    """Reads one run for the watcher and its page.
 
     Args:
       name: tells it apart from the others.
@@ -123,8 +78,7 @@ class RunReader:
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self.rundir = RunDirectory(path)
-        self._state: Cached[State | None] = Cached()
-        self._holder: Cached[Holder | None] = Cached()
+        self._reader = RunReader(name, path)
         self._events = EventReader(self.rundir)
         self._entries: Cached[tuple[int, list[TimelineEntry]]] = Cached()
         self._moments: Cached[list[StoryMoment]] = Cached()
@@ -134,23 +88,15 @@ class RunReader:
 
     def look(self) -> RunView:
         """Look what has become of it."""
-        rundir, state, is_here, unread = self.rundir, None, False, ""
-        try:
-            stamp = _stamp(rundir.state)
-            state = self._state.get(stamp, lambda: read_state(rundir.state))
-            unread = DAMAGED if state is None and stamp is not None else ""
-            # Cached, since who has ended never comes back.
-            holder = self._holder.get(_stamp(rundir.lock), lambda: read_holder(rundir))
-            is_here = holder is not None and holder.is_alive()
-        except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
-            state, unread = None, str(error)
+        run = self._reader.look()
+        unread = run.unread
         try:
             self._events.look()
         except TrainerdError as error:
             unread = unread or str(error)
-        self._metrics = state.metrics if state is not None else {}
-        running = is_running(state, is_here=is_here, now=time.time())
-        return RunView(self.name, rundir, state, running, self._events.events, dict(self._events.counts), unread)
+        self._metrics = run.state.metrics if run.state is not None else {}
+        events, counts = self._events.events, dict(self._events.counts)
+        return RunView(**vars(run) | {"unread": unread}, events=events, event_counts=counts)
 
     def detail(self) -> RunDetail:
         """Read its curve on, and its checkpoints; after a look. One thread at a time.
@@ -165,7 +111,7 @@ class RunReader:
         curve = self._follower[1].look()
         stamps = _stamps_of_checkpoints(self.rundir)
         count, entries = self._entries.get(stamps, lambda: _newest(present_line(self.rundir)))
-        marks = (stamps, _stamp(self.rundir.events), list(curve.begins), len(curve.evaluated))
+        marks = (stamps, stamp_of(self.rundir.events), list(curve.begins), len(curve.evaluated))
         moments = self._moments.get(marks, lambda: moments_of(self.rundir, entries, curve)[-_MOST:])
         shown = replace(curve, steps=list(curve.steps), values=list(curve.values))  # the next look changes it
         self.known = RunDetail(tag, shown, self._follower[1].is_complete, entries, count, moments)
@@ -182,7 +128,7 @@ def _stamps_of_checkpoints(rundir: RunDirectory) -> list[Stamp | None]:
     with storage(f"look into {rundir.path}", missing_ok=True):
         names = [name for name in os.listdir(rundir.path) if name.startswith(rundir.basename)]
         found = [rundir.path / name for name in names if name.endswith((".json", ".pin"))]
-        return [_stamp(path) for path in (*found, rundir.checkpoint_state, rundir.lines)]
+        return [stamp_of(path) for path in (*found, rundir.checkpoint_state, rundir.lines)]
     return []
 
 
@@ -198,7 +144,7 @@ class Runs:
         self, paths: Callable[[], Sequence[Path]] = readable_paths, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._paths, self._timer = paths, timer
-        self._readers: dict[str, RunReader] = {}
+        self._readers: dict[str, WatchedRun] = {}
         self._listed_at = self._looked_at = -math.inf
         self._seen: list[RunView] = []
         self._lock = threading.Lock()
@@ -231,7 +177,7 @@ class Runs:
         While another thread reads a detail for long, it is what was read last, and is not complete.
 
         Raises:
-          DataError, StorageError: see `RunReader.detail`.
+          DataError, StorageError: see `WatchedRun.detail`.
         """
         with self._lock:
             reader = self._readers.get(name)
@@ -248,5 +194,5 @@ class Runs:
         names = registry.names(self._paths())
         known = {(reader.name, reader.rundir.path): reader for reader in self._readers.values()}
         by_name = sorted((name, path) for path, name in names.items())
-        self._readers = {name: known.get((name, path)) or RunReader(name, path) for name, path in by_name}
+        self._readers = {name: known.get((name, path)) or WatchedRun(name, path) for name, path in by_name}
         self._listed_at = self._timer()

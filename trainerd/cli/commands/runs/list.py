@@ -12,7 +12,7 @@ import click
 
 from trainerd.cli.columns import lines, width
 from trainerd.cli.say import say
-from trainerd.rundir.all_runs import Run, all_runs
+from trainerd.rundir.runs import Run, all_runs
 from trainerd.rundir.state import State
 from trainerd.text import figure, seconds
 
@@ -70,7 +70,7 @@ def _with_troubles_below(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 def _row(run: Run, now: float) -> tuple[str, ...]:
     state, name = run.state, " ".join(run.name.split())
     if state is None:
-        return name, "running" if run.is_running else "-", "", "", "", "", "", " ".join(run.told.split())
+        return name, "running" if run.is_running else "-", "", "", "", "", "", " ".join(run.unread.split())
     saved = state.last_checkpoint
     return (
         name,

@@ -18,7 +18,7 @@ from trainerd.daemon import logs
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.errors import ConfigError, InUseError
 from trainerd.rundir import registry
-from trainerd.rundir.all_runs import readable_paths
+from trainerd.rundir.runs import readable_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.threads import called_every
 from trainerd.system.xdg import state_home

@@ -1,0 +1,183 @@
+"""All runs of this user on this machine, and those of the machine's own services."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from trainerd.errors import TrainerdError
+from trainerd.rundir import registry
+from trainerd.rundir.lock import Holder, find_removed, read_holder
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import DAMAGED, State, is_running, read_state
+from trainerd.system import machine
+from trainerd.system.machine import NAME, WATCHER
+
+T = TypeVar("T")
+Stamp = tuple[str, int, int, int]
+_SYSTEMCTL_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run at one moment.
+
+    Attributes:
+      name: tells it apart from the others.
+      rundir: its run directory.
+      state: what it says of itself; None if nothing was trained there yet, or it cannot be read.
+      is_running: whether a process trains it.
+      unread: what cannot be read of it, and why, or systemd's word in its place; empty if all can.
+    """
+
+    name: str
+    rundir: RunDirectory
+    state: State | None
+    is_running: bool
+    unread: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as JSON's types: the fields of state.json, with its name, its folder and whether it runs."""
+        state = self.state.to_json() if self.state is not None else {}
+        logdir = str(self.rundir.path)
+        return state | {"name": self.name, "logdir": logdir, "running": self.is_running, "told": self.unread}
+
+
+class Cached(Generic[T]):
+    """What was read, for as long as the files that it is read from stay the same."""
+
+    def __init__(self) -> None:
+        self._found: tuple[object, T] | None = None
+
+    def get(self, stamps: object, read: Callable[[], T]) -> T:
+        """What there is.
+
+        Args:
+          stamps: what the files were like before this call; a file that changes meanwhile is read again the next time.
+          read: reads them.
+
+        Raises:
+          StorageError: they cannot be read.
+        """
+        if self._found is None or self._found[0] != stamps:
+            self._found = (stamps, read())
+        return self._found[1]
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """What tells that a file was changed; None where there is none, or it may not be looked at."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return path.name, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class RunReader:
+    """Reads what becomes of one run: each file again only when it has changed.
+
+    Args:
+      name: tells it apart from the others.
+      path: its run directory.
+      searches: whether a process is searched that trains in this folder although it was removed, which takes long.
+    """
+
+    def __init__(self, name: str, path: Path, *, searches: bool = False) -> None:
+        self.name = name
+        self.rundir = RunDirectory(path)
+        self._searches = searches
+        self._state: Cached[State | None] = Cached()
+        self._holder: Cached[Holder | None] = Cached()
+
+    def look(self) -> Run:
+        """Look what has become of it."""
+        rundir, state, is_here, unread = self.rundir, None, False, ""
+        unit = _unit_of(rundir.path)
+        if unit and not _may(os.R_OK | os.X_OK, rundir.path):
+            return _by_systemd(self.name, rundir, unit)
+        try:
+            stamp = stamp_of(rundir.state)
+            state = self._state.get(stamp, lambda: read_state(rundir.state))
+            unread = DAMAGED if state is None and stamp is not None else ""
+            # Cached, since who has ended never comes back.
+            holder = self._holder.get(stamp_of(rundir.lock), lambda: read_holder(rundir))
+            is_here = holder is not None and holder.is_alive()
+            if self._searches and not is_here and not (state is not None and state.phase.is_over):
+                is_here = find_removed(rundir) is not None
+        except TrainerdError as error:  # another user's, or a disk that fails: the others are shown
+            state, unread = None, str(error)
+        return Run(self.name, rundir, state, is_running(state, is_here=is_here, now=time.time()), unread)
+
+
+def all_runs() -> list[Run]:
+    """The runs, by name.
+
+    Raises:
+      StorageError: what is known of them cannot be read.
+    """
+    names = registry.names(all_paths())
+    found = (RunReader(name, path, searches=True).look() for path, name in names.items())
+    return sorted(found, key=lambda run: run.name)
+
+
+def all_paths() -> list[Path]:
+    """The run directories of all runs; see `all_runs`."""
+    found: dict[object, Path] = {}
+    for path in (*(run.path for run in registry.known()), *_of_services()):
+        found.setdefault(_folder(path), path)
+    return list(found.values())
+
+
+def _folder(path: Path) -> object:
+    """Which folder it is, whatever its name; the path where it may not be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return path
+    return found.st_dev, found.st_ino
+
+
+def readable_paths() -> list[Path]:
+    """Those of `all_paths` that can tell anything: without the services that only root may look into."""
+    return [path for path in all_paths() if not _unit_of(path) or _may(os.R_OK | os.X_OK, path)]
+
+
+def _of_services() -> list[Path]:
+    """The run directories of the machine's own services. systemd has them be links into a folder that is root's."""
+    found = [machine.MACHINE.state / NAME, *machine.MACHINE.state.glob(f"{NAME}-*")]
+    runs = [path for path in found if path.name != WATCHER and _is_there(path)]
+    return [path.resolve() if _may(os.R_OK, path) else path for path in runs]
+
+
+def _may(what: int, path: Path) -> bool:
+    """Whether this process may do this, with the capabilities that it has."""
+    return os.access(path, what, effective_ids=True)
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.isdir(path) or os.path.islink(path)  # noqa: PTH112, PTH114  no error where it may not be looked at
+
+
+def _unit_of(path: Path) -> str:
+    """The unit whose run this is; empty for none."""
+    if machine.MACHINE.state not in path.parents:
+        return ""
+    instance = path.name.removeprefix(NAME).removeprefix("-")
+    return f"{NAME}@{instance}" if instance else NAME
+
+
+def _by_systemd(name: str, rundir: RunDirectory, unit: str) -> Run:
+    """What systemd says of a run that only root may look into."""
+    show = ["systemctl", "show", "--property=ActiveState", "--property=StatusText", unit]
+    try:
+        done = subprocess.run(show, capture_output=True, text=True, timeout=_SYSTEMCTL_SECS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Run(name, rundir, None, False, "only root may look into it")
+    said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    active = said.get("ActiveState", "unknown")
+    return Run(name, rundir, None, active == "active", ": ".join(filter(None, [active, said.get("StatusText")])))
