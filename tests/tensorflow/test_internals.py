@@ -12,13 +12,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.compat.v1 import Event, Summary
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorflow.core.protobuf import config_pb2
 
 import trainerd
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, entries
 from trainerd.checkpoints.format import sstable
-from trainerd.events.purge import _VOID, read_events
+from trainerd.events.purge import _VOID
+from trainerd.history.curves import read_events
 from trainerd.sessions.input.iterator_state import Position, set_drawn
 from trainerd.sessions.input.pipeline import dataset_of, describe
 from trainerd.sessions.tf1.unfinalized import unfinalized

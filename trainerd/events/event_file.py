@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compat.v1 import Event, SessionLog, Summary
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
 
 from trainerd.errors import StorageError
 from trainerd.events.purge import void_from

@@ -8,13 +8,12 @@ each such tag is given an event at the first void step, with a value of a kind t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from tensorflow.compat.v1 import Event, SessionLog, Summary, SummaryMetadata
+from tensorboard.compat.proto.event_pb2 import SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 
-from trainerd.system.records import records
+from trainerd.history.curves import read_events
 
 # Of TensorFlow 0.x. The slow loader skips it; the fast one counts it as a point that cannot be read, and hides it.
 _VOID = "obsolete_old_style_histogram"
@@ -28,7 +27,7 @@ def void_from(logdir: Path, step: int) -> list[Summary.Value]:
     taken back what was later in the files before its own.
 
     Raises:
-      OSError: a file cannot be read.
+      StorageError: a file cannot be read.
     """
     found: dict[str, Summary.Value] = {}
     for path in sorted(logdir.glob("events.out.tfevents.*"), reverse=True):
@@ -48,13 +47,3 @@ def _void(value: Summary.Value) -> Summary.Value:
     """The kind of curve goes with it, for the day on which the file with the real points is deleted."""
     metadata = value.metadata if value.HasField("metadata") else _SCALAR
     return Summary.Value(tag=value.tag, metadata=metadata, **{_VOID: b""})
-
-
-def read_events(path: Path) -> Iterator[Event]:
-    """The events of a file, up to where a killed process or a full disk cut it off."""
-    with path.open("rb") as file:
-        for data in records(file):
-            try:
-                yield Event.FromString(data)
-            except DecodeError:
-                return

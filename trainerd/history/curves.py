@@ -85,9 +85,8 @@ def read_curve(rundir: RunDirectory, tag: str) -> Curve:
     """
     reader = CurveReader(lines(rundir), tag)
     for path in event_files(rundir):
-        with storage(f"read {path}"), open_to_read(path) as file:
-            for event in events(file):
-                reader.read(event)
+        for event in read_events(path):
+            reader.read(event)
     return reader.curve
 
 
@@ -182,6 +181,16 @@ def _number(value: Any) -> float | None:
     if kind == "tensor" and len(value.tensor.tensor_content) == 4 and not value.tensor.tensor_shape.dim:
         return float(struct.unpack("<f", value.tensor.tensor_content)[0])
     return None
+
+
+def read_events(path: Path) -> Iterator[Any]:
+    """The events of a file; see `events`.
+
+    Raises:
+      StorageError: it cannot be read.
+    """
+    with storage(f"read {path}"), open_to_read(path) as file:
+        yield from events(file)
 
 
 def events(file: IO[bytes], largest: int | None = None) -> Iterator[Any]:
