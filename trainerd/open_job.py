@@ -15,10 +15,10 @@ from trainerd.job.definition import GraphJob, Job, KerasJob, Program, Scheduled
 from trainerd.job.entry import import_module, load_job
 from trainerd.job.source import source_of
 from trainerd.loop.contract import Session
-from trainerd.managed.host import default_logdir
 from trainerd.programs.estimator.run_config import RunConfig
 from trainerd.programs.experiment.specs import TrainSpec
 from trainerd.programs.experiment.train_and_evaluate import TrainAndEvaluate
+from trainerd.run.host import default_logdir
 from trainerd.sessions.tf1.job_session import GraphJobSession
 from trainerd.sessions.tf2.job_session import FunctionSession
 from trainerd.system.absolute import absolute

@@ -193,7 +193,7 @@ def test_a_job_with_processes_of_its_own_is_paused_like_any_other(start: Start, 
     assert "second" not in run.text and saved(run.rundir) == [run.state.step]
 
 
-IMPATIENT = "import trainerd.daemon.exit as ending; from trainerd.cli import main; ending.PATIENCE_SECS = 2; main()"
+IMPATIENT = "import trainerd.system.exit as ending; from trainerd.cli import main; ending.PATIENCE_SECS = 2; main()"
 
 
 @pytest.mark.parametrize("command", ["run", "start"])

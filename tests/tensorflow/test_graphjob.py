@@ -17,10 +17,10 @@ from trainerd.config import parse as configs
 from trainerd.errors import DataError, EntryError, JobError
 from trainerd.loop.contract import Steps
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.loop import Loop
 from trainerd.loop.outcome import Outcome
 from trainerd.loop.services import Services
 from trainerd.proof.check import measured
+from trainerd.run.driven import Loop
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase, State

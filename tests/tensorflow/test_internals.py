@@ -168,13 +168,13 @@ KNOWN = {
     ("sessions/input/iterator_state.py", "_iterator_resource"),
     ("sessions/input/pipeline.py", "_dataset"),
     ("sessions/input/pipeline.py", "_inputs"),
-    ("daemon/exit.py", "_run_exitfuncs"),  # Python's, as the next one; tests/process/test_run.py
-    ("daemon/exit.py", "_shutdown"),
+    ("system/exit.py", "_run_exitfuncs"),  # Python's, as the next one; tests/process/test_run.py
+    ("system/exit.py", "_shutdown"),
     ("sessions/keras/fit_frame.py", "_current_frames"),  # Python's, documented; tests/tensorflow/test_fitting_left.py
     ("sessions/input/own_state.py", "_iterator_resource"),
     ("sessions/keras/job_checks.py", "_distribute_strategy"),  # test_the_parts_of_a_cluster_are_there
     ("workers/engine/engine.py", "_value"),
-    ("daemon/exit.py", "_exit"),
+    ("system/exit.py", "_exit"),
     ("daemon/keeping_alive.py", "_exit"),
     ("system/fork.py", "_exit"),
     ("checkpoints/contents/object_graph.py", "_iterator_resource"),

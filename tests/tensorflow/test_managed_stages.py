@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from trainerd.checkpoints import catalogue
 from trainerd.loop.flag import Request
-from trainerd.managed.run import TRANSITIONS, RunStage
-from trainerd.managed.settings import KeepSettings
+from trainerd.run.attached import TRANSITIONS, RunStage
+from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.tf2.model import CheckpointModel

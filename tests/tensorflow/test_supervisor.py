@@ -236,19 +236,19 @@ UNSTOPPED = """
 import os, signal, sys, threading, time
 import tensorflow as tf
 import trainerd
-import trainerd.managed.run
+import trainerd.run.attached
 from tests.tensorflow.graphs import counter
 from trainerd.errors import StorageError
 how, logdir = sys.argv[1:]
 found = counter()
-save = trainerd.managed.run.ManagedRun.save
+save = trainerd.run.attached.ManagedRun.save
 
 def train(sv, session, what=found):
     for _ in range(20):
         session.run(what.train_op)
 
 def fails_once(self, error):
-    trainerd.managed.run.ManagedRun.save = save
+    trainerd.run.attached.ManagedRun.save = save
     raise StorageError("no room")
 
 with found.graph.as_default():
@@ -272,7 +272,7 @@ with found.graph.as_default():
         with other.graph.as_default():
             sv2 = trainerd.Supervisor(logdir=logdir + "2", save_model_secs=600)
             train(sv2, sv2.prepare_or_wait_for_session(), other)
-        trainerd.managed.run.ManagedRun.save = fails_once
+        trainerd.run.attached.ManagedRun.save = fails_once
     if how == "pause":
         os.kill(os.getpid(), signal.SIGTERM)
         while not sv.should_stop():
@@ -307,7 +307,7 @@ STUCK = """
 import sys, threading, time
 import tensorflow as tf
 import trainerd
-import trainerd.managed.run
+import trainerd.run.attached
 p = tf.Variable(0.0)
 began = threading.Event()
 sv = trainerd.Supervisor(logdir=sys.argv[1], checkpoint=tf.train.Checkpoint(p=p))
@@ -319,7 +319,7 @@ def step():
 
 threading.Thread(target=session.run, args=(step,), daemon=True).start()
 began.wait()
-trainerd.managed.run.STUCK_SECS = 0.5
+trainerd.run.attached.STUCK_SECS = 0.5
 """
 
 
@@ -398,13 +398,13 @@ EXITS = [
 
 
 @pytest.mark.parametrize(("exits", "phase", "code", "said"), EXITS, ids=repr)
-@pytest.mark.parametrize("kind", ["managed", "monitored"])
+@pytest.mark.parametrize("kind", ["run", "monitored"])
 def test_an_exit_is_told_for_what_it_is(
     tmp_path: Path, kind: str, exits: BaseException, phase: Phase, code: int | None, said: str | None
 ) -> None:
     found = counter()
     with found.graph.as_default(), pytest.raises(type(exits)):
-        if kind == "managed":
+        if kind == "run":
             session = supervised(found.graph, tmp_path).managed_session()
         else:
             session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))

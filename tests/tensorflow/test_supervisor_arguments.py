@@ -30,7 +30,7 @@ from tests.tensorflow.graphs import (
 )
 from trainerd.errors import DataError, InUseError
 from trainerd.loop.services import Services
-from trainerd.managed.host import ProcessHost
+from trainerd.run.host import ProcessHost
 from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1

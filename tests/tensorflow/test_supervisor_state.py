@@ -203,7 +203,7 @@ def test_a_session_over_the_network_is_saved_too(tmp_path: Path) -> None:
 def test_a_service_that_the_step_waits_for_is_called_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainerd.managed.boundary.STUCK_SECS", 0.3)
+    monkeypatch.setattr("trainerd.run.boundary.STUCK_SECS", 0.3)
     graph = tf1.Graph()
     with graph.as_default():
         queue = tf1.FIFOQueue(5, tf.float32, shapes=[[]])
@@ -226,7 +226,7 @@ def unless_closed(sess: Any, enqueue: Any) -> None:
 def test_a_service_that_waits_for_steps_runs_beside_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("trainerd.managed.boundary.STUCK_SECS", 0.3)
+    monkeypatch.setattr("trainerd.run.boundary.STUCK_SECS", 0.3)
     graph = tf1.Graph()
     with graph.as_default():
         queue = tf1.FIFOQueue(8, tf.float32, shapes=[[]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainerd.loop.flag import Flag, Request
-from trainerd.managed.boundary import Boundary
+from trainerd.run.boundary import Boundary
 
 
 def test_a_loop_serves_what_it_is_asked_for_and_nothing_once_it_is_over() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from trainerd.managed.handoff_lock import HandoffLock
+from trainerd.run.handoff_lock import HandoffLock
 
 
 def test_who_has_it_lent_passes_and_is_waited_for() -> None:

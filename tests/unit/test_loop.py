@@ -25,9 +25,9 @@ from trainerd.errors import JobError, StorageError
 from trainerd.loop.contract import Model, Steps
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.loop import Loop
 from trainerd.loop.outcome import Outcome
 from trainerd.loop.services import Services
+from trainerd.run.driven import Loop
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import LastCheckpoint, Phase, State

@@ -13,8 +13,8 @@ import click
 
 from trainerd.cli.app import cli
 from trainerd.cli.say import say
-from trainerd.daemon.exit import end_soon
 from trainerd.errors import INTERRUPTED, StorageError, TrainerdError, UsageError, exit_code_of, full_message
+from trainerd.system.exit import end_soon
 
 
 def main(arguments: list[str] | None = None) -> None:

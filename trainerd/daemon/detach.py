@@ -11,13 +11,13 @@ from typing import Any
 import daemon
 
 from trainerd.config.schema import Config
-from trainerd.daemon.exit import end
 from trainerd.daemon.process import TrainerProcess
 from trainerd.errors import TrainerdError, full_message
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State
+from trainerd.system.exit import end
 from trainerd.system.fork import undone_in_children
 
 

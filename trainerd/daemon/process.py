@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,6 @@ from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.daemon import failures, logs, over, tensorflow_import
 from trainerd.daemon.cluster_process import ClusterProcess
-from trainerd.daemon.exit import end_now
 from trainerd.daemon.program import DaemonHost, run
 from trainerd.daemon.systemd.notify import Notifier
 from trainerd.daemon.systemd.watchdog import Watchdog, interval_from_environment
@@ -38,10 +36,7 @@ from trainerd.job.definition import Program
 from trainerd.job.user_code import in_a_line
 from trainerd.loop.contract import Session
 from trainerd.loop.flag import Request
-from trainerd.loop.guard.guard import LoopGuard
-from trainerd.loop.loop import Loop
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
-from trainerd.loop.services import Services
 from trainerd.loop.signals.dispatch import DaemonFlag, daemon_listens, renew_handlers
 from trainerd.loop.ticker import BY_FILE
 from trainerd.rundir import lock, request_files, run_events
@@ -50,13 +45,13 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer
 from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import Phase, State, read_state
+from trainerd.system.exit import end_now
 from trainerd.system.fork import ends_with_parent, undone_in_children
 from trainerd.system.threads import called_every
 
 log = logging.getLogger(__name__)
 
 BEAT_SECS = 0.5
-LAST_CURVES_SECS = 2.0  # for which an abandoned process waits until its curves are written
 
 
 class TrainerProcess:
@@ -226,26 +221,22 @@ class TrainerProcess:
             return self._paused_early()
         if isinstance(session, Program):
             return self._run_program(session)
+        from trainerd.run.driven import DrivenRun  # its room imports TensorFlow
+
         session = self._around(session)
-        services = Services(
+        run = DrivenRun(
             self._config,
             session,
             self._rundir,
             flag=self._flag,
             reporter=self._reporter,
-            events=session.events(self._rundir.path),
             reload=self._reload,
-            steered=session,
+            ending=self._end_early,
+            fail=self._give_up,
         )
         assert self._watchdog is not None
-        self._watchdog.save_progress = services.store.progress
-        with self._reporter.phase(Phase.RESTORING):
-            services.restore(accept_changes=self._config.accept_changes or self._changes_accepted)
-        if self._flag.wants(Request.PAUSE):
-            return self._paused_early()
-        with LoopGuard(self._flag, services, lambda outcome: self._abandon(services, outcome), self._give_up) as guard:
-            services.guarded_by(guard)
-            return Loop(services, session, flag=self._flag, reporter=self._reporter).train()
+        self._watchdog.save_progress = run.services.store.progress
+        return run.train(accept_changes=self._config.accept_changes or self._changes_accepted)
 
     def _obey(self, member: ClusterProcess, session: Session | Program) -> Outcome:
         """Do what the chief of the cluster says."""
@@ -253,16 +244,10 @@ class TrainerProcess:
         self._watchdog.save_progress = lambda: member.heard  # the chief saves, and beats meanwhile
         return member.obey(session)
 
-    def _abandon(self, services: Services, outcome: Outcome) -> NoReturn:
-        """End the process after a pause, from another thread than the loop's, which is stuck."""
+    def _end_early(self, outcome: Outcome) -> None:
+        """The process is about to end after a pause, while the loop's thread is stuck."""
         self._end(outcome)
-        flushing = threading.Thread(target=services.recorder.close, name="trainerd-last-curves", daemon=True)
-        flushing.start()
-        flushing.join(LAST_CURVES_SECS)
-        try:
-            self._ended(outcome)
-        finally:
-            end_now(0)
+        self._ended(outcome)
 
     def _give_up(self, error: BaseException) -> NoReturn:
         """End the process if a step never ends, and the state before it cannot be saved."""
@@ -279,7 +264,7 @@ class TrainerProcess:
             flag=self._flag,
             reporter=self._reporter,
             reload=self._reload,
-            end=self._abandon,
+            ending=self._end_early,
             fail=self._give_up,
         )
         self._flag.has_program = True

@@ -24,14 +24,14 @@ from trainerd.system.fork import ended_in_children
 
 
 class DaemonHost:
-    """Holds the run directory for the Supervisor of a program under the daemon; see `managed.host.Host`.
+    """Holds the run directory for the Supervisor of a program under the daemon; see `run.host.Host`.
 
     Args:
       config: the daemon's.
       rundir: the one that the daemon holds.
       flag, reporter: the daemon's.
       reload: reads the config again; None if it is wrong.
-      end: ends the process, if the program does not end after a pause; does not return.
+      ending: called with the outcome before the process is ended, if the program does not end after a pause.
       fail: ends the process, if that pause could not be saved; does not return.
 
     Attributes:
@@ -50,7 +50,7 @@ class DaemonHost:
         flag: Flag,
         reporter: Reporter,
         reload: Callable[[], Config | None],
-        end: Callable[[Services, Outcome], None],
+        ending: Callable[[Outcome], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self.flag = flag
@@ -64,7 +64,7 @@ class DaemonHost:
         self._rundir = rundir
         self.reporter = reporter
         self._reload = reload
-        self._end = end
+        self._ending = ending
         self._fail = fail
 
     def holds(self, rundir: RunDirectory) -> bool:
@@ -106,7 +106,11 @@ class DaemonHost:
     def watched(self, services: Services) -> Iterator[None]:
         """Let the watchdog see its saves, and end the process if a pause waits for the program for ever."""
         self.progress = services.store.progress
-        with LoopGuard(self.flag, services, lambda outcome: self._end(services, outcome), self._fail) as guard:
+        from trainerd.run.driven import abandon
+
+        with LoopGuard(
+            self.flag, services, lambda outcome: abandon(services, outcome, self._ending), self._fail
+        ) as guard:
             services.guarded_by(guard, in_services=False)
             yield
 
@@ -138,8 +142,8 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
     Raises:
       JobError: it failed.
     """
-    from trainerd.managed.host import hosting
     from trainerd.programs.supervisor.daemon_supervisor import DaemonSupervisor
+    from trainerd.run.host import hosting
 
     raised_paused = False
     host.settings_of_program = program.has_settings

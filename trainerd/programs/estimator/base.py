@@ -16,12 +16,12 @@ import tensorflow as tf
 
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY
 from trainerd.job.definition import GraphJob, Job
-from trainerd.managed.host import hosted_logdir, hosted_phase, hosted_tell
 from trainerd.programs.estimator.checkpoints import newest_checkpoint, require_whole, step_of
 from trainerd.programs.estimator.evaluation.curves import EvaluationWriter
 from trainerd.programs.estimator.hooks import CheckpointHook, checked_hooks, checked_listeners
 from trainerd.programs.estimator.run_config import RunConfig, TaskType
 from trainerd.programs.estimator.training import Extras, Training
+from trainerd.run.host import hosted_logdir, hosted_phase, hosted_tell
 from trainerd.rundir.state import EvaluationSummary, Phase
 
 tf1 = tf.compat.v1

@@ -6,10 +6,10 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-from trainerd.managed.failures import is_clean
-from trainerd.managed.run import ManagedRun
 from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.step_context import CLOSED
+from trainerd.run.attached import ManagedRun
+from trainerd.run.failures import is_clean
 from trainerd.rundir.state import EvaluationSummary
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainerd.managed.run import ManagedRun
+from trainerd.run.attached import ManagedRun
 
 
 class SavingListeners:

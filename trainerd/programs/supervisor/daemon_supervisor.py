@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from trainerd.config.schema import Config
-from trainerd.managed.host import Host
 from trainerd.programs.supervisor.supervisor import Supervisor
+from trainerd.run.host import Host
 
 _OF_THE_CONFIG = ("logdir", "save_model_secs", "save_summaries_secs", "is_chief", "host")
 

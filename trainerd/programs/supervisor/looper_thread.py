@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.managed.boundary import Boundary
+from trainerd.run.boundary import Boundary
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.loop.schedule import Schedule
-from trainerd.managed.defaults import USE_DEFAULT, or_default
-from trainerd.managed.failures import is_failure
-from trainerd.managed.host import Host
-from trainerd.managed.run import IDLE_SECS
 from trainerd.programs.supervisor.looper_thread import Looper
+from trainerd.run.attached import IDLE_SECS
+from trainerd.run.defaults import USE_DEFAULT, or_default
+from trainerd.run.failures import is_failure
+from trainerd.run.host import Host
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.tf1.events import SessionLog
 from trainerd.sessions.tf1.program import GraphProgram

@@ -19,10 +19,10 @@ from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Paused
 from trainerd.loop.schedule import Schedule
 from trainerd.loop.signals.open_sessions import left_by_error
-from trainerd.managed.abandoned import LibraryLoop
-from trainerd.managed.boundary import Boundary
-from trainerd.managed.handoff_lock import HandoffLock
-from trainerd.managed.settings import KeepSettings
+from trainerd.run.abandoned import LibraryLoop
+from trainerd.run.boundary import Boundary
+from trainerd.run.handoff_lock import HandoffLock
+from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.rundir.state import Phase
 from trainerd.sessions.input.validation_data import ValidationData

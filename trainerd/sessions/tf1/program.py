@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from trainerd.checkpoints import saver_checkpoints
 from trainerd.errors import DataError
-from trainerd.managed.defaults import NO_WRITER, or_default
-from trainerd.managed.host import Host
+from trainerd.run.defaults import NO_WRITER, or_default
+from trainerd.run.host import Host
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents

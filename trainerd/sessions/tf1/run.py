@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.managed.boundary import Boundary
-from trainerd.managed.host import Host
-from trainerd.managed.run import ManagedRun
-from trainerd.managed.session_link import SessionLink
-from trainerd.managed.settings import KeepSettings
+from trainerd.run.attached import ManagedRun
+from trainerd.run.boundary import Boundary
+from trainerd.run.host import Host
+from trainerd.run.session_link import SessionLink
+from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import LastCheckpoint, State
 from trainerd.sessions.tf1.events import GraphEvents

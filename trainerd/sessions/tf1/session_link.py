@@ -13,7 +13,7 @@ import tensorflow as tf
 import xxhash
 
 from trainerd.loop.flag import Request
-from trainerd.managed.session_link import SessionLink
+from trainerd.run.session_link import SessionLink
 from trainerd.sessions.tf1.callables import Callables, Remembered, op_of
 from trainerd.sessions.tf1.effects import Effects
 from trainerd.sessions.tf1.model import GraphModel

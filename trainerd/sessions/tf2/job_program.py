@@ -11,8 +11,8 @@ import tensorflow as tf
 from trainerd.errors import JobError
 from trainerd.loop.contract import Steps
 from trainerd.loop.schedule import Schedule
-from trainerd.managed.host import Host
-from trainerd.managed.settings import KeepSettings
+from trainerd.run.host import Host
+from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.job_session import FunctionSession
 from trainerd.sessions.tf2.run import FunctionRun

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.managed.defaults import USE_DEFAULT
-from trainerd.managed.host import Host
-from trainerd.managed.settings import KeepSettings
+from trainerd.run.defaults import USE_DEFAULT
+from trainerd.run.host import Host
+from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.run import FunctionRun

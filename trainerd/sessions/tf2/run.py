@@ -10,12 +10,12 @@ from typing import Any
 
 from trainerd.events.writer import EventWriter
 from trainerd.loop.contract import Steps
-from trainerd.managed.boundary import Boundary
-from trainerd.managed.defaults import NO_WRITER
-from trainerd.managed.host import Host
-from trainerd.managed.run import ManagedRun
-from trainerd.managed.session_link import SessionLink
-from trainerd.managed.settings import KeepSettings
+from trainerd.run.attached import ManagedRun
+from trainerd.run.boundary import Boundary
+from trainerd.run.defaults import NO_WRITER
+from trainerd.run.host import Host
+from trainerd.run.session_link import SessionLink
+from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.session import FunctionSessionLink, StepSession
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainerd.checkpoints.contents.random_ops import calls_python
 from trainerd.loop.contract import Steps
-from trainerd.managed.session_link import SessionLink
+from trainerd.run.session_link import SessionLink
 from trainerd.sessions.tf1.callables import LIMIT
 from trainerd.sessions.tf2.metrics import as_dict
 from trainerd.sessions.tf2.model import CheckpointModel

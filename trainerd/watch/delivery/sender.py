@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from trainerd.daemon.exit import end_now
 from trainerd.errors import ConfigError, TrainerdError
+from trainerd.system.exit import end_now
 from trainerd.watch import settings
 from trainerd.watch.delivery import channel
 from trainerd.watch.delivery.channel import UndeliveredError

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from trainerd.job.definition import Job
-from trainerd.managed.settings import KeepSettings
 from trainerd.programs.estimator.run_config import RunConfig
 from trainerd.programs.estimator.training import Extras, Training
 from trainerd.programs.hooks.logging_tensor import LoggingTensorHook
 from trainerd.programs.hooks.stopping import NanTensorHook
 from trainerd.programs.monitored.save_settings import StepSaveSettings
 from trainerd.programs.monitored.step_session import MonitoredStepSession
+from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.job_program import JobProgram
 from trainerd.sessions.tf2.job_session import FunctionSession

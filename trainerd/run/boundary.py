@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainerd.loop.flag import Flag, Request
-from trainerd.managed.handoff_lock import HandoffLock
+from trainerd.run.handoff_lock import HandoffLock
 
 IDLE_SECS = 1.0
 STUCK_SECS = 10.0

@@ -79,12 +79,17 @@ class Host(Protocol):
 
 
 class ProcessHost:
-    """A program that is a process of its own."""
+    """A program that is a process of its own.
+
+    Args:
+      job: what trains; "" for the program.
+    """
 
     reporter: Reporter | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, job: str = "") -> None:
         self.flag = Flag()
+        self._job = job
 
     def holds(self, rundir: RunDirectory) -> bool:
         """No: the session takes it."""
@@ -108,7 +113,7 @@ class ProcessHost:
             if rundir is None:
                 yield None
                 return
-            program = run_job.this_program()
+            program = self._job or run_job.this_program()
 
             def check() -> None:
                 is_accepted = request_files.is_asked(rundir.accept_job)
@@ -134,8 +139,16 @@ class ProcessHost:
         if outcome.phase is Phase.PAUSED:
             _paused.add(reporter.state.logdir)
         if error is None:
-            reporter.update(phase=outcome.phase, ended=outcome.told(self.flag.paused_by))
-            return
+            self.ended(reporter, outcome)
+        else:
+            self.failed(reporter, error)
+
+    def ended(self, reporter: Reporter, outcome: Outcome) -> None:
+        """Write how the run has ended."""
+        reporter.update(phase=outcome.phase, ended=outcome.told(self.flag.paused_by))
+
+    def failed(self, reporter: Reporter, error: BaseException) -> None:
+        """Write the error that the run has ended with."""
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainerd.managed.boundary import Boundary
+from trainerd.run.boundary import Boundary
 
 
 @dataclass

@@ -31,13 +31,13 @@ from trainerd.loop.outcome import Outcome, Paused
 from trainerd.loop.schedule import Schedule, ScheduleMark
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
-from trainerd.managed.abandoned import AbandonedRun, LibraryLoop
-from trainerd.managed.boundary import Boundary
-from trainerd.managed.failures import has_failed, is_clean
-from trainerd.managed.find_checkpoint import Found, find_checkpoint
-from trainerd.managed.host import Host, host_of
-from trainerd.managed.session_link import SessionLink
-from trainerd.managed.settings import KeepSettings, as_config
+from trainerd.run.abandoned import AbandonedRun, LibraryLoop
+from trainerd.run.boundary import Boundary
+from trainerd.run.failures import has_failed, is_clean
+from trainerd.run.find_checkpoint import Found, find_checkpoint
+from trainerd.run.host import Host, host_of
+from trainerd.run.session_link import SessionLink
+from trainerd.run.settings import KeepSettings, as_config
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import EvaluationSummary, Phase, State

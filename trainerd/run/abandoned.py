@@ -11,12 +11,12 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from trainerd.loop.signals import open_sessions
-from trainerd.managed.boundary import STUCK_SECS
-from trainerd.managed.failures import has_failed, is_clean
+from trainerd.run.boundary import STUCK_SECS
+from trainerd.run.failures import has_failed, is_clean
 from trainerd.rundir import lock
 
 if TYPE_CHECKING:
-    from trainerd.managed.run import ManagedRun
+    from trainerd.run.attached import ManagedRun
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,70 @@
+"""A driven run in the user's own process: trainerd's loop, called as a function."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from trainerd.config.schema import Config
+from trainerd.errors import exit_code_of
+from trainerd.loop.contract import Session
+from trainerd.loop.outcome import Outcome
+from trainerd.run.driven import DrivenRun
+from trainerd.run.host import ProcessHost
+from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.system.exit import end_now
+
+log = logging.getLogger(__name__)
+
+
+def train_here(make: Callable[[], Session], config: Config) -> Outcome:
+    """Train in this process, on this thread, with the signals, files, status and resume of the daemon.
+
+    It resumes from the newest checkpoint of `config.rundir`, and returns when the run is paused or finished. Signals
+    are handled on Python's main thread alone. A pause ends the process with 0 if the loop cannot come to a boundary:
+    in an evaluation, or in a step that never ends.
+
+    Args:
+      make: builds the session. It is called with the run directory held, so no checkpoint of it changes meanwhile.
+      config: what to train, how often to save, and when to end. Its `entry` names the job in manifests.
+
+    Returns:
+      How the run ended.
+
+    Raises:
+      Paused: this process was asked to pause before.
+      InUseError: another process trains in that run directory.
+      DataError: it holds the run of another job, or no checkpoint of it can be used.
+      JobError: a step failed. The state of the last boundary was saved where it is sound.
+      StorageError: the save at the end could not be written.
+    """
+    host, rundir = ProcessHost(job=config.entry), RunDirectory(config.rundir)
+    with host.held(rundir, [], saves=True) as reporter:
+        assert reporter is not None
+        try:
+            outcome = _driven(make(), config, rundir, host, reporter).train(accept_changes=config.accept_changes)
+        except BaseException as error:
+            host.failed(reporter, error)
+            raise
+        host.ended(reporter, outcome)
+        return outcome
+
+
+def _driven(session: Session, config: Config, rundir: RunDirectory, host: ProcessHost, reporter: Reporter) -> DrivenRun:
+    def fail(error: BaseException) -> NoReturn:
+        log.error("%s", error, extra={"event": "failed"})
+        host.failed(reporter, error)
+        end_now(exit_code_of(error))
+
+    return DrivenRun(
+        config,
+        session,
+        rundir,
+        flag=host.flag,
+        reporter=reporter,
+        reload=host.reload,
+        ending=lambda outcome: host.ended(reporter, outcome),
+        fail=fail,
+    )
