@@ -73,7 +73,7 @@ class Core(Noting, Estimator):  # type: ignore[misc]
     def train(self, **arguments: Any) -> Any:  # type: ignore[override]
         return self._trained(arguments)
 
-    def tell_evaluated(self, evaluated: Any) -> None:
+    def show_evaluated(self, evaluated: Any) -> None:
         pass
 
 

@@ -419,7 +419,7 @@ def test_a_session_that_was_paused_and_not_closed_makes_way_for_the_next(
 
     begun, ends = zip(*(cell() for _ in range(2)), strict=True)
     assert begun[0] == 0 < begun[1]
-    assert "was told to stop and was not closed: it is ended" in caplog.text
+    assert "was asked to stop and was not closed: it is ended" in caplog.text
     ends[1]()
     newest, reason = saved(tmp_path)[0]
     assert newest > begun[1] and reason == "pause"

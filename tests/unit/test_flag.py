@@ -57,4 +57,4 @@ def test_what_asked_for_a_pause_first_is_known() -> None:
     flag.raise_for(Request.SAVE, "another worker")
     assert flag.paused_by == "SIGTERM"
     assert PAUSED.told(flag.paused_by) == "paused on request (SIGTERM)" and PAUSED.told("") == PAUSED.why
-    assert LOOP_ENDED.told("SIGTERM") == LOOP_ENDED.why
+    assert LOOP_ENDED.described("SIGTERM") == LOOP_ENDED.why

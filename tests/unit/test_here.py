@@ -44,7 +44,11 @@ def state(rundir: RunDirectory) -> State:
 
 
 def at(step: int, act: Callable[[], object]) -> Callable[[int], None]:
-    return lambda now: act() if now == step else None  # type: ignore[func-returns-value]
+    def on_step(now: int) -> None:
+        if now == step:
+            act()
+
+    return on_step
 
 
 def from_step(step: int, act: Callable[[], object]) -> Callable[[int], None]:

@@ -57,7 +57,7 @@ BEAT_SECS = 0.5
 class TrainerProcess:
     """Trains one run in this process until it is paused or finished.
 
-    One class, since what fails at any point of a process's life is told to the same state and the same observers.
+    One class, since what fails at any point of a process's life is reported to the same state and the same observers.
 
     Args:
       config: what to train.
@@ -173,7 +173,7 @@ class TrainerProcess:
 
     def _end(self, outcome: Outcome) -> None:
         log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
-        self._reporter.update(phase=outcome.phase, ended=outcome.told(self._flag.paused_by))
+        self._reporter.update(phase=outcome.phase, ended=outcome.described(self._flag.paused_by))
         if self._member is not None:
             self._member.end(outcome)
 
@@ -380,9 +380,9 @@ class TrainerProcess:
         with contextlib.suppress(TrainerdError):
             if isinstance(error, JobError):
                 self._reporter.hold(step=error.step)
-            told = headline(error)
+            shown = headline(error)
             if isinstance(error, JobError | EntryError):
-                told = failures.told(self._reporter.state, told)
-            self._reporter.update(phase=Phase.FAILED, error=told, exit_code=exit_code_of(error))
+                shown = failures.told(self._reporter.state, shown)
+            self._reporter.update(phase=Phase.FAILED, error=shown, exit_code=exit_code_of(error))
         if self._member is not None:
             self._member.end(error)

@@ -26,7 +26,7 @@ from trainerd.system.durable_files import fsync_file
 FLUSH_SECS = 10.0
 FLUSH_EVENTS = 1000
 
-# The writer itself never writes to the disk unless told to: a job's own summaries are made on the loop's thread,
+# The writer itself never writes to the disk unless asked to: a job's own summaries are made on the loop's thread,
 # which must not wait for a disk, and an error there would be taken for the job's.
 _NEVER_EVENTS = 2**31 - 1
 _NEVER_MILLIS = 2_000_000  # TensorFlow multiplies it by 1000 in 32 bits

@@ -118,7 +118,7 @@ class CurveReader:
         self._tails: dict[int, list[tuple[int, float]]] = {}  # the points of each line beyond where it began
 
     def read(self, event: Any) -> None:
-        """Take over what an event tells."""
+        """Take over what an event holds."""
         if event.session_log.status == _START:
             self._begin(max(0, event.step - 1), event.wall_time)  # TensorFlow's own sessions begin with 0
         for value in event.summary.value:

@@ -75,7 +75,7 @@ class Checkpointer:
     Args:
       rundir: the run directory.
       store: what makes a snapshot durable.
-      reporter: told of each checkpoint and each failure.
+      reporter: shows each checkpoint and each failure.
       flag: raised when a save has ended.
       writer: the thread that writes.
       timer: seconds on a clock that is never set.
@@ -129,7 +129,7 @@ class Checkpointer:
         self.before_save: Callable[[int], None] = lambda step: None
         self.sync_curves: Callable[[], None] = lambda: None
         self._is_closing = False
-        self._is_last = False  # whether somebody waits for the save under way, and is told what becomes of it
+        self._is_last = False  # whether somebody waits for the save under way, and gets its error
         self._trained_before = 0.0
         self._began_at = timer()
 
@@ -403,7 +403,7 @@ class Checkpointer:
     # ------------------------------------------------------------------ on the writer's thread
 
     def _write(self, save: Save, snapshot: Snapshot) -> bool:
-        """Write a checkpoint. Returns whether it is on disk; why it is not is told."""
+        """Write a checkpoint. Returns whether it is on disk; if it is not, the reason is reported."""
         try:
             self._publish(save, snapshot)
         except UnsoundError as error:
@@ -431,7 +431,7 @@ class Checkpointer:
         """A save is over. Checkpoints that retention gives up are deleted until another one waits."""
         try:
             self._reporter.update(saving=None)
-        finally:  # whatever becomes of who is told: the loop may wait for this
+        finally:  # even if an observer fails: the loop may wait for this
             save.done.set()
             self._flag.raise_for(Request.TICK)
         while not (self._is_closing or self.is_busy) and self.store.tidy():

@@ -199,7 +199,7 @@ class Session(Model, Protocol):
         """Read so many batches without a step.
 
         Returns:
-          The indices of their elements, if the dataset tells them: if a batch is a dict with integers named `index`.
+          The indices of their elements, if they are known: if a batch is a dict with integers named `index`.
         """
         ...
 

@@ -31,7 +31,7 @@ class Recorder:
     """Records one session's figures.
 
     Args:
-      rundir: the run directory, whose events tell of evaluations.
+      rundir: the run directory, whose events record evaluations.
       reporter: holds the last figure of each metric.
       events: what TensorBoard reads.
       timer: seconds on a clock that is never set, for the rate.

@@ -61,7 +61,7 @@ def find(
     elif found.fingerprint:  # a checkpoint that a program saved itself has none
         _require_same_workers(found, now)
         changes = fingerprint.differences(found.fingerprint, now)
-        _tell(found.step, changes, exact=exact)
+        _log_changes(found.step, changes, exact=exact)
         if not accept_changes and not any(change.is_of_state for change in changes):
             _refuse_other_optimizer(found.step, changes, rundir)
             if exact:
@@ -112,7 +112,7 @@ def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
         )
 
 
-def _tell(step: int, changes: list[FingerprintDifference], *, exact: bool) -> None:
+def _log_changes(step: int, changes: list[FingerprintDifference], *, exact: bool) -> None:
     """Log what has changed since a checkpoint was saved."""
     for change in changes:
         log.info("changed since step %d: %s", step, change, extra={"event": "changed"})

@@ -55,7 +55,7 @@ class Services:
       session: the model.
       rundir: the run directory.
       flag: raised by signals, by request files and by the clock.
-      reporter: holds the state of the run and tells observers of it.
+      reporter: holds the state of the run and passes it to its observers.
       events: writes the event files for TensorBoard.
       reload: reads the config again; returns None if it is wrong.
       saves: whether checkpoints are made.
@@ -96,7 +96,7 @@ class Services:
         )
         self.checkpointer.sync_curves = self.recorder.sync
         self.minima = self.checkpointer.minima
-        self.minima.told = lambda step, loss: self.recorder.mark("minimum", step, loss)
+        self.minima.found_minimum = lambda step, loss: self.recorder.mark("minimum", step, loss)
         self.course = Course(rundir, self.store, self.checkpointer, reporter, session, steered, self._go_on_from)
         self.ticker = Ticker(flag, rundir, timer=timer)
         self.holding: Holding | None = None
@@ -106,7 +106,7 @@ class Services:
         self._flag = flag
         self._reload = reload
         self._saves = saves
-        self._is_over = False  # whether the end that the config sets was told
+        self._is_over = False  # whether the end that the config sets was reported
         self._marked = 0  # the last checkpoint that is marked in TensorBoard
         self._timer = timer
         self._services: list[Service] = []
@@ -133,7 +133,7 @@ class Services:
         """A context for steps: steps that call Python may never end.
 
         Args:
-          is_ending: whether the loop was told to end.
+          is_ending: whether the loop is to end.
         """
         patience = self.config.watchdog.pause_secs
         if self.holding is None or not patience:
@@ -201,7 +201,7 @@ class Services:
           recorded: called when the figures of the steps are recorded.
 
         Returns:
-          How the run ends; None if it goes on. The end that the config sets is told once: a program may go on after it.
+          How the run ends; None if it continues. The end that the config sets is reported once: a program may continue.
 
         Raises:
           JobError: the loss is no number, or the job's own code failed.
@@ -347,7 +347,7 @@ class Services:
 
         Args:
           reached: how the run has ended.
-          end: tells the session. That may take long if the run is finished.
+          end: ends the session. That may take long if the run is finished.
 
         Raises:
           JobError: the state must not be saved.

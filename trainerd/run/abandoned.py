@@ -26,7 +26,7 @@ _MAKES_WAY = "an earlier session of this process %s and was not closed: it is en
 
 @dataclass(frozen=True)
 class LibraryLoop:
-    """A loop that the program does not write itself, such as that of `fit`. Nobody is told if an error ends it.
+    """A loop that the program does not write itself, such as that of `fit`. Nothing reports an error that ends it.
 
     Attributes:
       was_left: whether the loop has ended, asked where this frame runs.
@@ -73,7 +73,7 @@ class AbandonedRun:
             return
         if is_torn and is_clean(session_link.failure):  # an epoch's: its loop may begin another
             return
-        log.warning(_MAKES_WAY, "has failed" if is_torn else "was told to stop", run.place, extra=_ABANDONED)
+        log.warning(_MAKES_WAY, "has failed" if is_torn else "was asked to stop", run.place, extra=_ABANDONED)
         run.stop(None)
         run.save_and_leave(session_link.failure if is_torn else None)
 

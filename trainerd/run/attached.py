@@ -82,7 +82,7 @@ class ManagedRun(ABC):
       events: writes the event files for TensorBoard.
       stop: ends the program's loop; called with None for a pause, and with the error if a service failed.
       saving: called with the step when a checkpoint is begun.
-      host: holds the run directory, and is told of signals.
+      host: holds the run directory, and receives signals.
 
     Attributes:
       outcome: how the run ends, once that is decided.
@@ -124,7 +124,7 @@ class ManagedRun(ABC):
         self._step_name = step_name
         self._events = events
         self.stop = stop
-        self._tell_saving = saving
+        self._announce_save = saving
         self._host = host or host_of(rundir)
         self._flag = self._host.flag
         self._stack = contextlib.ExitStack()
@@ -149,7 +149,7 @@ class ManagedRun(ABC):
 
     @abstractmethod
     def _adopt(self, session: Any) -> None:
-        """Have this session tell the run of its steps."""
+        """Have this session report its steps to the run."""
 
     @abstractmethod
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
@@ -318,7 +318,7 @@ class ManagedRun(ABC):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the loop was told to end for a pause."""
+        """Whether the loop is to end for a pause."""
         return self.outcome is not None and self.outcome.phase is Phase.PAUSED
 
     @property
@@ -383,7 +383,7 @@ class ManagedRun(ABC):
                 self._events.scalars({f"{self._step_name}/sec": rate}, now.step, time.time())
         self._counted = now
 
-    def tell(self, scalars: dict[str, float]) -> None:
+    def show(self, scalars: dict[str, float]) -> None:
         """Show these figures in `trainerd status`."""
         if self._services is not None:
             self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
@@ -394,7 +394,7 @@ class ManagedRun(ABC):
         with self._reporter.phase(Phase.EVALUATING) if self._services is not None else contextlib.nullcontext():
             yield
 
-    def tell_evaluated(self, evaluations: EvaluationSummary) -> None:
+    def show_evaluated(self, evaluations: EvaluationSummary) -> None:
         """Show what was evaluated so far."""
         if self._services is not None:
             self._reporter.hold(evaluations=evaluations)
@@ -451,7 +451,7 @@ class ManagedRun(ABC):
     def _saved(self, state: State) -> None:
         """Tell that a checkpoint is begun."""
         if state.saving is not None and state.saving != self._saving:
-            self._tell_saving(state.saving)
+            self._announce_save(state.saving)
         self._saving = state.saving
 
     def save_now(self, reason: str) -> str:
@@ -527,7 +527,7 @@ class ManagedRun(ABC):
     def wait(self) -> None:
         """Wait until the checkpoint under way is written: its tensors are in the session."""
         if self._services is not None and not self.is_of_parent:  # in a child nothing is under way
-            with contextlib.suppress(StorageError):  # told already
+            with contextlib.suppress(StorageError):  # it is reported already
                 self._services.checkpointer.wait()
 
     def leave(self, error: BaseException | None) -> None:
@@ -552,7 +552,7 @@ class ManagedRun(ABC):
         self.close()
 
     def _note_pause(self, error: BaseException | None) -> None:
-        """An evaluation beside the loop was told to pause before the loop was: so is the loop."""
+        """An evaluation beside the loop was asked to pause before the loop was: so is the loop."""
         if isinstance(error, Paused) and self.outcome is None:
             self.outcome = outcome.PAUSED
 

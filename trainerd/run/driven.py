@@ -112,7 +112,7 @@ class Loop:
       services: what is done at boundaries; it also says where training ends.
       session: the model, ready to train.
       flag: looked at after every step.
-      reporter: told of every change.
+      reporter: shows every change.
     """
 
     def __init__(self, services: Services, session: Session, *, flag: Flag, reporter: Reporter) -> None:
@@ -171,7 +171,7 @@ class Loop:
         return self._services.at_boundary(steps, recorded=lambda: self._announce(before + 1))
 
     def _announce(self, step: int) -> None:
-        """This run really trains. Its figures are there for those who are told."""
+        """This run really trains. Its metrics are there for the observers."""
         self._is_announced = True
         self._reporter.hold(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", step, extra={"event": "training"})

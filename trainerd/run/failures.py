@@ -22,11 +22,11 @@ def is_failure(error: BaseException | None) -> bool:
 def has_failed(error: BaseException | None, outcome: Outcome | None) -> bool:
     """Whether an error is a failure of the program.
 
-    After the program was told to end, no exit is one, nor a run that was cut off for that.
+    After the program was asked to end, no exit is one, nor a run that was cut off for that.
 
     Args:
       error: what has ended the loop.
-      outcome: why it was told to end; None if it was not.
+      outcome: why it was asked to end; None if it was not.
     """
     if outcome is not None and (not isinstance(error, Exception) or isinstance(error, tf.errors.CancelledError)):
         return False

@@ -45,7 +45,7 @@ class Host(Protocol):
 
         Args:
           rundir: the run directory.
-          observers: told of every change of the state.
+          observers: called with every change of the state.
           saves: whether the session makes checkpoints. One that makes none may be of another job.
         """
         ...
@@ -145,7 +145,7 @@ class ProcessHost:
 
     def ended(self, reporter: Reporter, outcome: Outcome) -> None:
         """Write how the run has ended."""
-        reporter.update(phase=outcome.phase, ended=outcome.told(self.flag.paused_by))
+        reporter.update(phase=outcome.phase, ended=outcome.described(self.flag.paused_by))
 
     def failed(self, reporter: Reporter, error: BaseException) -> None:
         """Write the error that the run has ended with."""
@@ -209,7 +209,7 @@ _paused = set[str]()  # the run directories in which this process was paused
 
 
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
-    """Whether the process was told to pause, or was paused in that run directory, since this was last asked.
+    """Whether the process was asked to pause, or was paused in that run directory, since this was last asked.
 
     A person at a prompt goes on when they like.
     """

@@ -11,7 +11,7 @@ from trainerd.run.boundary import Boundary
 
 @dataclass
 class SessionLink:
-    """What a session that a program runs tells its managed run, and asks of it.
+    """What a session that a program runs reports to its managed run, and asks of it.
 
     Attributes:
       boundary: the boundary after each step.

@@ -28,7 +28,7 @@ class Run:
     """One run at one moment.
 
     Attributes:
-      name: tells it apart from the others.
+      name: unique among the runs.
       rundir: its run directory.
       state: what it says of itself; None if nothing was trained there yet, or it cannot be read.
       is_running: whether a process trains it.
@@ -70,7 +70,7 @@ class Cached(Generic[T]):
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """What tells that a file was changed; None where there is none, or it may not be looked at."""
+    """What changes when a file changes; None where there is none, or it may not be looked at."""
     try:
         found = path.lstat()
     except OSError:
@@ -82,7 +82,7 @@ class RunReader:
     """Reads what becomes of one run: each file again only when it has changed.
 
     Args:
-      name: tells it apart from the others.
+      name: unique among the runs.
       path: its run directory.
       searches: whether a process is searched that trains in this folder although it was removed, which takes long.
     """
@@ -143,7 +143,7 @@ def _folder(path: Path) -> object:
 
 
 def readable_paths() -> list[Path]:
-    """Those of `all_paths` that can tell anything: without the services that only root may look into."""
+    """Those of `all_paths` that can be read: without the services that only root may look into."""
     return [path for path in all_paths() if not _unit_of(path) or _may(os.R_OK | os.X_OK, path)]
 
 

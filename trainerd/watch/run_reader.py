@@ -68,7 +68,7 @@ class WatchedRun:
     """Reads one run for the watcher and its page.
 
     Args:
-      name: tells it apart from the others.
+      name: unique among the runs.
       path: its run directory.
 
     Attributes:

@@ -81,7 +81,7 @@ class Holding:
 
     @contextlib.contextmanager
     def ending(self, patience: float) -> Iterator[None]:
-        """Hold the state while the block runs a loop that was told to end, and may never do so.
+        """Hold the state while the block runs a loop that is to end, and may never do so.
 
         Args:
           patience: how many seconds it may stay at one step.

@@ -36,14 +36,14 @@ class Minima:
     Attributes:
       config: see the arguments.
       valleys: what is known of the loss.
-      told: called with the step and the smoothed loss of each minimum.
+      found_minimum: called with the step and the smoothed loss of each minimum.
       next_at: when a boundary may be looked at again, in seconds of the timer.
       confirmed: a minimum that waits to be saved; None if none does.
     """
 
     def __init__(self, config: CheckpointConfig, *, timer: Callable[[], float] = time.monotonic) -> None:
         self.config = config
-        self.told: Callable[[int, float], None] = lambda step, loss: None
+        self.found_minimum: Callable[[int, float], None] = lambda step, loss: None
         self.next_at = 0.0
         self.valleys = Valleys()
         self.confirmed: BoundaryState | None = None
@@ -153,7 +153,7 @@ class Minima:
             valleys.lowest_step,
             extra={"event": "minimum", "step": valleys.lowest_step},
         )
-        self.told(valleys.lowest_step, valleys.lowest)
+        self.found_minimum(valleys.lowest_step, valleys.lowest)
         found, self._candidate = self._candidate, None
         if found is not None and found.held is not None:  # else it is on disk
             if self.confirmed is not None:

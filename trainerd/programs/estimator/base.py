@@ -247,10 +247,10 @@ class BaseEstimator(ABC):
             return self._training.session.evaluating()
         return hosted_phase(Phase.EVALUATING)
 
-    def tell_evaluated(self, evaluated: EvaluationSummary) -> None:
+    def show_evaluated(self, evaluated: EvaluationSummary) -> None:
         """Show in `trainerd status` what was evaluated so far."""
         if self._training is not None and self._training.is_open:
-            self._training.session.tell_evaluated(evaluated)
+            self._training.session.show_evaluated(evaluated)
         else:
             hosted_tell(evaluations=evaluated)
 

@@ -478,7 +478,7 @@ class Experiment(Scheduled):
 
     def _tell(self, summary: Summary) -> None:
         if self._core_estimator_used:
-            self._estimator.tell_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
+            self._estimator.show_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
 
     def _evaluated(self, prefix: str | None, name: str | None, input_fn: Any) -> Any:
         return self._call_evaluate(

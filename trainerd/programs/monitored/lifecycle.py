@@ -46,9 +46,9 @@ class Lifecycle(ABC):
         """Show that the loop waits for an evaluation while the block runs."""
         return self._managed.evaluating()
 
-    def tell_evaluated(self, evaluations: EvaluationSummary) -> None:
+    def show_evaluated(self, evaluations: EvaluationSummary) -> None:
         """Show what was evaluated so far."""
-        self._managed.tell_evaluated(evaluations)
+        self._managed.show_evaluated(evaluations)
 
     def save_now(self, reason: str) -> None:
         """Make a checkpoint of this step, and wait until it is on disk; nothing if the session saves nothing.

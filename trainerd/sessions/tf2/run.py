@@ -77,7 +77,7 @@ class FunctionRun(ManagedRun):
         if self._services is None:
             raise RuntimeError(NO_WRITER)
         self._events.scalars(scalars, self.model.step if step is None else step, time.time())
-        self.tell(dict(scalars))
+        self.show(dict(scalars))
 
     def leave(self, error: BaseException | None) -> None:
         """See `ManagedRun`. The curves get their last points."""
