@@ -203,7 +203,7 @@ class TrainerProcess:
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
         if self._over is None:
             over.tell_of_end(self._left)
-        self._claim.tell_of_leftovers()
+        self._claim.log_void_pause()
         now = time.monotonic()
         interval = interval_from_environment()
         self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now, hung=self._note_hang)
