@@ -156,7 +156,7 @@ def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
     if all(map(is_reshuffled, unseeded)) and not refuse:
         log.info("a shuffle has no seed: each start draws the order of the epochs to come anew. %s", way_out)
         return
-    inexact_ops.tell(
+    inexact_ops.warn_or_refuse(
         "the dataset has a shuffle without a seed, so each start draws another order for the epochs to come; where "
         "that is to be the same in each (reshuffle_each_iteration=False, for a part that is held out), elements change "
         f"their places after a pause. {way_out}",
