@@ -47,7 +47,7 @@ def position_of(iterator: Any) -> bytes:
 
 
 def go_to(iterator: Any, position: bytes) -> None:
-    """Have an iterator go on from a position that was sent."""
+    """Have an iterator continue from a position that was sent."""
     variants = tf.io.parse_tensor(position, tf.variant)
     tf.raw_ops.DeserializeIterator(resource_handle=iterator._iterator_resource, serialized=variants)
 
