@@ -134,7 +134,7 @@ class ProcessHost:
         if outcome.phase is Phase.PAUSED:
             _paused.add(reporter.state.logdir)
         if error is None:
-            reporter.update(phase=outcome.phase, ended=outcome.told(self.flag.paused_by))
+            reporter.update(phase=outcome.phase, ended=outcome.reason(self.flag.paused_by))
             return
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))
@@ -206,4 +206,4 @@ def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
     if hasattr(sys, "ps1"):  # a prompt
         dispatch.forget_pause()
         return False
-    return dispatch.were_told_to_pause() or was_paused
+    return dispatch.take_pause() or was_paused
