@@ -23,7 +23,7 @@ class Done:
     Attributes:
       kind: how.
       step: the step at which it was asked for.
-      resumes_at: the step of the checkpoint from which the run went on.
+      resumes_at: the step of the checkpoint from which the run resumed.
       in_evaluation: whether it came in an evaluation.
     """
 
