@@ -27,7 +27,7 @@ COMMANDS = {
     "forget": ("runs", "Leave a run out of `trainerd list`."),
     "completion": ("jobs", "Print what a shell needs to complete commands."),
     "status": ("training", "Show how a run is doing."),
-    "save": ("training", "Write a checkpoint now and go on training."),
+    "save": ("training", "Write a checkpoint now and continue training."),
     "pause": ("training", "Write a checkpoint and stop."),
     "set": ("training", "Set a number, such as the learning rate, while the run trains."),
     "logs": ("training", "Show the log of a run."),
