@@ -116,7 +116,7 @@ def _refuse_to_start_over(
         reasons = "\n".join(f"  step {step}: {why}" for step, why in damaged.items())
         raise DataError(
             f"none of the {len(damaged)} checkpoints in {rundir.path} verifies:\n{reasons}\n"
-            f"{later}Nothing was touched. Bring one back from a backup, or choose another `logdir` to start anew."
+            f"{later}Nothing was touched. Bring one back from a backup, or choose another `logdir` to start over."
         )
     if catalogue.steps:
         raise DataError(

@@ -155,7 +155,7 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in unreadable.items())
         raise DataError(
             f"there are checkpoints in {rundir.path}, and none can be used:\n{reasons}\nNothing was touched. Bring one "
-            "back from a backup, move them away to start anew, or choose another `logdir`."
+            "back from a backup, move them away to start over, or choose another `logdir`."
         )
 
 

@@ -23,7 +23,7 @@ COMMANDS = {
     "cluster": ("training", "Train with several workers on this machine, to try a job."),
     "list": ("runs", "Show every run on this machine."),
     "events": ("runs", "Show what happened to a run."),
-    "watch": ("runs", "Tell you what happens to runs, and show them on a page."),
+    "watch": ("runs", "Notify you of what happens to runs, and show them on a page."),
     "forget": ("runs", "Leave a run out of `trainerd list`."),
     "completion": ("jobs", "Print what a shell needs to complete commands."),
     "status": ("training", "Show how a run is doing."),

@@ -34,7 +34,7 @@ def unread(facts: Facts) -> Iterator[Finding]:
     """What could not be read of the run directory."""
     yield from (problem(SUBJECT, said, "mend that, and type this again.") for said in facts.unread)
     if facts.state is None and not facts.unread and os.path.lexists(facts.rundir.state):
-        cure = "the next start writes it anew: nothing is lost with it."
+        cure = "the next start rewrites it: nothing is lost with it."
         yield warning(SUBJECT, f"{facts.rundir.state} says nothing that can be understood", cure)
 
 

@@ -257,7 +257,7 @@ class Events(Protocol):
         ...
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
+        """Metrics of one step, measured at `at`, in seconds since 1970 (UTC)."""
         ...
 
     def summaries(self, session: Model) -> None:

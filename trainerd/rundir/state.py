@@ -17,7 +17,7 @@ from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
 from trainerd.text import printable, seconds, size
 
-DAMAGED = "state.json is damaged: the next start writes it anew"
+DAMAGED = "state.json is damaged: the next start rewrites it"
 KILLED = "killed"  # a phase that no process can write
 _SILENT_SECS = 3600.0  # after which a process of another machine, which cannot be seen, counts as gone
 _LONGEST_ETA_SECS = 1e11  # some thousand years

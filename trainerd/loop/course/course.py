@@ -37,7 +37,7 @@ class GoesOn(Protocol):
     """Restores the session from a checkpoint, and has everything resume from there."""
 
     def __call__(self, found: Manifest) -> None:
-        """Go on from this checkpoint."""
+        """Resume from this checkpoint."""
 
 
 class Course:

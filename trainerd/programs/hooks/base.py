@@ -39,7 +39,7 @@ class Timer:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start over."""
         self._step: int | None = None
         self._at = 0.0
 

@@ -32,7 +32,7 @@ class OwnState(msgspec.Struct, frozen=True):
     measured: list[bytes] = []
 
     def put_back(self, iterator: Any, variables: Sequence[Any]) -> None:
-        """Go on from here."""
+        """Continue from here."""
         if self.position:
             go_to(iterator, self.position)
         for variable, value in zip(variables, self.measured, strict=False):

@@ -154,7 +154,7 @@ def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
         return
     way_out = "Give it a seed, shuffle(..., seed=1), or set `seed` in the config."
     if all(map(is_reshuffled, unseeded)) and not refuse:
-        log.info("a shuffle has no seed: each start draws the order of the epochs to come anew. %s", way_out)
+        log.info("a shuffle has no seed: each start reshuffles later epochs differently. %s", way_out)
         return
     inexact_ops.warn_or_refuse(
         "the dataset has a shuffle without a seed, so each start draws another order for the epochs to come; where "

@@ -62,7 +62,7 @@ class FitData:
         return self._iterator
 
     def begin_again(self) -> None:
-        """An epoch has ended: the next one has all of the data. Told twice, it is done once."""
+        """An epoch has ended: the next one has all of the data. A second call does nothing."""
         if self.was_read:
             begin_again(self._dataset, self._iterator)
             self.was_read = False

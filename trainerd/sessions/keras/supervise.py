@@ -42,7 +42,7 @@ from trainerd.system.stages import Stages
 log = logging.getLogger(__name__)
 
 _STATE = "training"  # its name in a checkpoint
-_COMPILED_ANEW = "%s: the model was compiled anew since an error has left `fit`, so nothing is saved of that"
+_RECOMPILED = "%s: the model was recompiled after an error had left `fit`, so nothing is saved of that `fit`"
 
 
 class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
@@ -422,7 +422,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _save_sound(self, error: BaseException, managed: FunctionRun) -> None:
         if self.model.optimizer is not self._optimizer:
-            log.warning(_COMPILED_ANEW, self._rundir.path, extra={"event": "abandoned"})
+            log.warning(_RECOMPILED, self._rundir.path, extra={"event": "abandoned"})
             return
         self._go_back_to_boundary()
         self._count(managed)

@@ -57,7 +57,7 @@ def _hangs(node: Any, endless: _Endless) -> bool:
 
 
 class _Endless:
-    """Tells which datasets have no end, or may have none.
+    """Finds out which datasets have no end, or may have none.
 
     Args:
       nodes: those of a graph, or of a function.

@@ -100,7 +100,7 @@ class GraphState:
         for why, names in unsound_iterators(graph).items() if self._positions else ():
             self._lost |= set(names)
             log.warning(
-                "the position of an input is not saved, so each start begins it anew: %s: %s",
+                "the position of an input is not saved, so each start restarts it: %s: %s",
                 ", ".join(names),
                 why,
                 extra={"event": "input"},
@@ -151,7 +151,7 @@ class GraphState:
             if _UNINITIALIZED not in error.message:
                 self._lost.add(position.name)
                 log.warning(
-                    "the position of an input is not saved, so each start begins it anew: %s: %s",
+                    "the position of an input is not saved, so each start restarts it: %s: %s",
                     position.name,
                     _reason(error.message),
                 )

@@ -206,7 +206,7 @@ class FunctionSession:
             if "dataset iterator" in str(error):
                 raise DataError(
                     f"{prefix} does not fit the job: it holds the position of a dataset with other stages. Put the "
-                    'dataset back; or set input_position = "restart" to begin this one anew at every start; or use '
+                    'dataset back; or set input_position = "restart" to restart this one at every start; or use '
                     f"another `logdir`.\n{str(error).splitlines()[0]}"
                 ) from error
             raise DataError(
@@ -406,9 +406,7 @@ class FunctionSession:
             _require_trackable(name, part)
         parts["global_step"] = self._global_step
         if with_input:
-            require_saveable(
-                self._iterator, 'set `input_position = "restart"` to begin the dataset anew at every start'
-            )
+            require_saveable(self._iterator, 'set `input_position = "restart"` to restart the dataset at every start')
             parts["iterator"] = self._iterator
         return tf.train.Checkpoint(**parts)
 

@@ -41,7 +41,7 @@ _NICE = 10
     shell_complete=completion.steps,
     help="Those of STEP and later.",
 )
-@click.option("--follow", is_flag=True, help="Go on with each new one as it appears, until the run is over.")
+@click.option("--follow", is_flag=True, help="Evaluate each new one as it appears, until the run is over.")
 @click.option("--again", is_flag=True, help="Also those that were evaluated before.")
 @click.option("--entry", metavar="MODULE:ATTRIBUTE", help="A job with the same state and other data.")
 @options.config_option

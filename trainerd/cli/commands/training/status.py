@@ -71,7 +71,7 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
         is_damaged = os.path.lexists(rundir.state)
         if saved is None and is_damaged:
             raise NotRunningError(
-                f"{rundir.state} is damaged, and there is no checkpoint yet. {how_to_start()} starts anew."
+                f"{rundir.state} is damaged, and there is no checkpoint yet. {how_to_start()} starts from step 0."
             )
         if saved is None:
             raise NotRunningError(f"nothing has been trained in {rundir.path} yet. {how_to_start()} does.")
