@@ -1,13 +1,13 @@
 """The error tree: each class owns an exit code, and each message says what was wrong, where, and what to do.
 
-The codes are those of sysexits.h, so that a shell or a systemd unit can tell them apart.
+The codes are those of sysexits.h, so that a shell or a systemd unit can distinguish them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-INTERRUPTED = 130  # the exit code of a process that a KeyboardInterrupt has ended, as a shell tells of SIGINT
+INTERRUPTED = 130  # the exit code of a process that a KeyboardInterrupt ends; a shell has the same for SIGINT
 
 
 class TrainerdError(Exception):
@@ -97,7 +97,7 @@ class RepeatedFailureError(TrainerdError):
 
 
 class ProofError(TrainerdError):
-    """`trainerd prove` found that a run that was interrupted is not the run that was not, or could not tell."""
+    """`trainerd prove` found that an interrupted run differs from an uninterrupted one, or could not compare them."""
 
     exit_code = 70
     summary = "a run that was interrupted was not the run that was not"

@@ -27,10 +27,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text that may come from anybody, as a terminal, a journal or a page can show it.
+    """Return a text that may come from anybody in a form that a terminal, a journal or a page can show.
 
-    Control characters, with which a terminal can be told to do things, and marks that turn the direction of writing
-    are written as escapes. Line breaks and tabs stay. Colours are dropped.
+    Control characters, which a terminal obeys, and marks that change the direction of writing become escapes. Line
+    breaks and tabs stay. Colours are dropped.
     """
     if text.translate(_KEPT).isprintable():
         return text
@@ -62,12 +62,12 @@ def no_metric(wanted: str, metrics: Iterable[str]) -> str | None:
 
 
 def figure(value: float) -> str:
-    """A metric. state.json has null for NaN and for the infinities, so they cannot be told apart."""
+    """Format a metric. state.json has null for NaN and for both infinities, so they look the same here."""
     return f"{value:.5g}" if math.isfinite(value) else "not finite"
 
 
 def figures(values: Mapping[str, float]) -> str:
-    """Metrics in a line of the log."""
+    """Format metrics for a line of the log."""
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 

@@ -267,8 +267,8 @@ def test_on_a_terminal_figures_are_live_and_ctrl_c_saves(project: Path, rundir: 
     for part in ("training", "step", "rate", "memory", "Ctrl-C saves and exits"):
         assert part in text
     terminal.type(b"\x03")
-    text = terminal.until(r"go on in the background")
-    assert "Paused: paused on request." in text and "go on at the next step" in text
+    text = terminal.until(r"resume in the background")
+    assert "Paused: paused on request." in text and "resume at the next step" in text
     assert terminal.code() == 0
     terminal.hang_up()
     assert saved(rundir)

@@ -267,7 +267,7 @@ def test_another_input_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixt
     estimator = make(tmp_path)
     estimator.train(endless, steps=15)
     estimator.train(lambda: whole().map(lambda x, y: (x, y)).repeat().prefetch(1), steps=5)
-    assert estimator.latest_checkpoint().endswith("-20") and "it begins anew" in caplog.text
+    assert estimator.latest_checkpoint().endswith("-20") and "it restarts" in caplog.text
 
 
 def test_another_input_function_begins_at_its_beginning(tmp_path: Path) -> None:

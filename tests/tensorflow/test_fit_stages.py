@@ -81,7 +81,7 @@ class Walk:
             FitStage.STEP: [self.begin, self.begin_batch],
             FitStage.DONE: [self.begin, self.begin_batch, self.train],
             FitStage.BOUNDARY: [self.begin, self.begin_batch, self.train, self.end_batch],
-            FitStage.TOLD_AGAIN: [self.begin, self.replay, self.begin_batch, self.train],
+            FitStage.REPLAYED: [self.begin, self.replay, self.begin_batch, self.train],
         }[stage]:
             reach()
         assert self.supervise._stages.now is stage
@@ -98,15 +98,15 @@ WAYS: dict[tuple[FitStage, FitStage], Callable[[Walk], None]] = {
     (FitStage.BOUNDARY, FitStage.KEPT): Walk.end_epoch,
     (FitStage.BOUNDARY, FitStage.IDLE): Walk.leave,
     (FitStage.STEP, FitStage.DONE): Walk.train,
-    (FitStage.STEP, FitStage.TOLD_AGAIN): _train_again,
+    (FitStage.STEP, FitStage.REPLAYED): _train_again,
     (FitStage.STEP, FitStage.BOUNDARY): Walk.end_batch,
     (FitStage.STEP, FitStage.IDLE): Walk.leave,
     (FitStage.DONE, FitStage.STEP): Walk.begin_batch,
     (FitStage.DONE, FitStage.BOUNDARY): Walk.leave,
     (FitStage.DONE, FitStage.IDLE): Walk.compile_and_leave,
-    (FitStage.TOLD_AGAIN, FitStage.STEP): Walk.begin_batch,
-    (FitStage.TOLD_AGAIN, FitStage.BOUNDARY): Walk.end_batch,
-    (FitStage.TOLD_AGAIN, FitStage.IDLE): Walk.leave,
+    (FitStage.REPLAYED, FitStage.STEP): Walk.begin_batch,
+    (FitStage.REPLAYED, FitStage.BOUNDARY): Walk.end_batch,
+    (FitStage.REPLAYED, FitStage.IDLE): Walk.leave,
     (FitStage.KEPT, FitStage.STEP): Walk.begin_batch,
     (FitStage.KEPT, FitStage.BOUNDARY): Walk.end_epoch,
     (FitStage.KEPT, FitStage.IDLE): Walk.leave,
@@ -132,7 +132,7 @@ def test_a_change_of_the_table(
 
 @pytest.mark.parametrize(
     ("stage", "step"),
-    [(FitStage.KEPT, 0), (FitStage.STEP, 0), (FitStage.DONE, 1), (FitStage.BOUNDARY, 1), (FitStage.TOLD_AGAIN, 0)],
+    [(FitStage.KEPT, 0), (FitStage.STEP, 0), (FitStage.DONE, 1), (FitStage.BOUNDARY, 1), (FitStage.REPLAYED, 0)],
 )
 def test_an_error_leaves_the_step_that_the_stage_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: FitStage, step: int

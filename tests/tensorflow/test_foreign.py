@@ -219,8 +219,9 @@ def test_a_checkpoint_file_that_names_what_is_gone_is_told_of(tmp_path: Path, ca
         found = counter()
         with found.graph.as_default(), trainerd.SingularMonitoredSession(checkpoint_dir=str(tmp_path)) as session:
             assert session.run(found.global_step) == 0
-        assert [record.getMessage() for record in caplog.records if "not there" in record.getMessage()] == [
-            f"{tmp_path}/checkpoint names model.ckpt-5, which is not there, nor is another: training begins anew"
+        assert [record.getMessage() for record in caplog.records if "does not exist" in record.getMessage()] == [
+            f"{tmp_path}/checkpoint names model.ckpt-5, which does not exist, and there is no other checkpoint: "
+            "training starts from step 0"
         ] * warnings
 
 

@@ -210,7 +210,7 @@ def test_other_data_in_the_same_initializer_begins(tmp_path: Path, caplog: pytes
     with supervised(found.graph, tmp_path).managed_session() as session:
         session.run(found.begin, {given: train})
         assert found.epoch(session, 4) == [0, 1, 2, 3]
-    assert "begins anew: it was given other data" in caplog.text
+    assert "restarts: it was given other data" in caplog.text
     found, given = build()
     with supervised(found.graph, tmp_path).managed_session() as session:
         session.run(found.begin, {given: train})

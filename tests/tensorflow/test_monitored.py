@@ -498,7 +498,7 @@ def test_a_worker_that_waits_for_its_chief_hears_a_pause(monkeypatch: pytest.Mon
         creator._session_manager = manager = _NeverReady()
         naps: list[float] = []
         monkeypatch.setattr("trainerd.programs.monitored.session_creators.time.sleep", naps.append)
-        monkeypatch.setattr("trainerd.programs.monitored.session_creators.is_told_to_pause", lambda: len(naps) == 3)
+        monkeypatch.setattr("trainerd.programs.monitored.session_creators.is_pause_pending", lambda: len(naps) == 3)
         with pytest.raises(SystemExit) as caught:
             creator.create_session()
         assert caught.value.code == 0 and manager.looks == 4

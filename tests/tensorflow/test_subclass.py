@@ -88,7 +88,7 @@ def test_a_session_manager_is_told_where_to_look(tmp_path: Path, kind: Any) -> N
 
 def test_a_session_manager_that_restores_nothing_does_not_begin_over_a_run(tmp_path: Path) -> None:
     assert train(tmp_path, 10) == 0
-    with pytest.raises(DataError, match=r"began at step 0, and .*-10, where the run is to go on, has step 10"):
+    with pytest.raises(DataError, match=r"began at step 0, and .*-10, from which the run resumes, has step 10"):
         train(tmp_path, 10, manager=managing(Forgetful))
     assert saved(tmp_path)[0] == (10, "finish") and train(tmp_path, 1) == 10
 

@@ -334,7 +334,7 @@ def test_the_display_shows_what_a_person_watches() -> None:
 @pytest.mark.parametrize(
     ("phase", "parts"),
     [
-        (Phase.PAUSED, ["go on at the next step", "tensorboard"]),
+        (Phase.PAUSED, ["resume at the next step", "tensorboard"]),
         (Phase.FINISHED, ["--max-steps 2468", "start --forever", "train for longer"]),
     ],
 )

@@ -26,7 +26,7 @@ from trainerd.loop.signals.dispatch import (
     lent_session_listens,
     renew_handlers,
     session_listens,
-    were_told_to_pause,
+    take_pause,
 )
 from trainerd.loop.signals.handlers import HANDLED, SAME_STOP_SECS, SignalThread, handled, stacks
 from trainerd.rundir import lock
@@ -141,8 +141,8 @@ def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has
         with session_listens(beside):
             os.kill(os.getpid(), signal.SIGTERM)
             wait_until(lambda: daemon.is_raised and beside.is_raised)
-            assert not were_told_to_pause()  # it was, and that one knows
-        assert were_told_to_pause() and not were_told_to_pause()
+            assert not take_pause()  # it was, and that one knows
+        assert take_pause() and not take_pause()
         assert daemon.take() == beside.take() == {Request.PAUSE} and not within.is_raised
         if (child := os.fork()) == 0:
             try:
@@ -154,7 +154,7 @@ def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert [signal.getsignal(n) for n in HANDLED] == before
-    assert not were_told_to_pause()
+    assert not take_pause()
 
 
 def test_a_session_that_is_opened_in_another_after_a_pause_is_told_too() -> None:
@@ -162,7 +162,7 @@ def test_a_session_that_is_opened_in_another_after_a_pause_is_told_too() -> None
     with session_listens(outer):
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: outer.is_raised)
-        assert outer.take() == {Request.PAUSE} and not were_told_to_pause()
+        assert outer.take() == {Request.PAUSE} and not take_pause()
         with session_listens(inner):
             assert inner.wants(Request.PAUSE)
         forget_pause()  # a person at a prompt goes on
@@ -178,7 +178,7 @@ def test_a_pause_of_the_daemon_is_its_programs_whoever_asked() -> None:
         assert daemon.take() == {Request.PAUSE}
         with lent_session_listens(daemon), session_listens(inner):
             assert inner.wants(Request.PAUSE)
-        assert were_told_to_pause() and not were_told_to_pause()
+        assert take_pause() and not take_pause()
 
 
 def test_signals_are_heard_until_the_last_session_has_ended_whichever_that_is() -> None:
@@ -192,7 +192,7 @@ def test_signals_are_heard_until_the_last_session_has_ended_whichever_that_is() 
     wait_until(lambda: second.is_raised)
     other.close()
     assert not first.is_raised and [signal.getsignal(n) for n in HANDLED] == before
-    assert were_told_to_pause()
+    assert take_pause()
 
 
 def test_a_session_of_another_thread_hears_what_is_heard_already() -> None:
@@ -216,7 +216,7 @@ def test_a_session_of_another_thread_hears_what_is_heard_already() -> None:
     in_thread(alone, lambda: heard.append(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL))
     with session_listens(main):
         in_thread(beside, terminate)
-    assert heard == [True, True] and not alone.is_raised and were_told_to_pause()
+    assert heard == [True, True] and not alone.is_raised and take_pause()
 
 
 def test_handlers_are_put_back_with_the_main_threads_last_session() -> None:
@@ -259,7 +259,7 @@ def test_after_a_pause_that_a_person_goes_on_from_a_signal_is_the_first_again() 
         with session_listens(next_one):
             os.kill(os.getpid(), signal.SIGINT)  # a second one would end this process
             wait_until(lambda: next_one.is_raised)
-    assert were_told_to_pause()
+    assert take_pause()
 
 
 def test_what_a_job_opens_hears_no_signal_and_is_not_kept_from_being_opened() -> None:
@@ -268,7 +268,7 @@ def test_what_a_job_opens_hears_no_signal_and_is_not_kept_from_being_opened() ->
         with session_listens(evaluation):
             os.kill(os.getpid(), signal.SIGTERM)
             wait_until(lambda: daemon.is_raised)
-        assert not evaluation.is_raised and not were_told_to_pause()
+        assert not evaluation.is_raised and not take_pause()
     assert daemon.take() == {Request.PAUSE}
 
 

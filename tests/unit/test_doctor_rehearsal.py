@@ -80,8 +80,8 @@ def test_the_metric_that_differs_most() -> None:
     ("text", "said"),
     [
         (None, "is no program"),
-        ("exit 1", "is no Python that tells what is installed there"),
-        ("echo '[1, 2]'", "is no Python that tells"),
+        ("exit 1", "is not a Python that can list its installed packages"),
+        ("echo '[1, 2]'", "is not a Python that can list"),
         ("""echo '{"python": "3.12.1"}'""", "trainerd is not installed there"),
     ],
 )

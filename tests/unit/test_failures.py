@@ -134,8 +134,8 @@ def test_failures_are_counted_at_one_step_and_while_no_checkpoint_is_made() -> N
     assert "It has failed 10 times at step 5" in str(failures.too_often(state, "it failed\nwith more"))
     state = failed(state, 6)
     assert state.failure == Failure(6, "training", "it failed", 1, 1.0)
-    assert failures.told(state, "it failed") == "it failed"
-    assert failures.told(failed(state, 6), "it failed") == "it failed (failed 2 times at step 6)"
+    assert failures.with_count(state, "it failed") == "it failed"
+    assert failures.with_count(failed(state, 6), "it failed") == "it failed (failed 2 times at step 6)"
 
 
 def test_an_earlier_start_has_left_its_failure_in_the_state(rundir: RunDirectory) -> None:

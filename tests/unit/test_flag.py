@@ -56,5 +56,5 @@ def test_what_asked_for_a_pause_first_is_known() -> None:
     flag.raise_for(Request.PAUSE, "the file `pause`")
     flag.raise_for(Request.SAVE, "another worker")
     assert flag.paused_by == "SIGTERM"
-    assert PAUSED.told(flag.paused_by) == "paused on request (SIGTERM)" and PAUSED.told("") == PAUSED.why
-    assert LOOP_ENDED.described("SIGTERM") == LOOP_ENDED.why
+    assert PAUSED.reason(flag.paused_by) == "paused on request (SIGTERM)" and PAUSED.reason("") == PAUSED.why
+    assert LOOP_ENDED.reason("SIGTERM") == LOOP_ENDED.why

@@ -34,7 +34,7 @@ def test_what_lost_another_worker_or_was_killed_is_started_again(tmp_path: Path)
         os.sched_yield()
 
     one = kept(tmp_path, "one", "[76, 76, 0]")
-    assert keep_alive([one], told=told.append, timer=lambda: now[0], sleep=sleep) == 0
+    assert keep_alive([one], report=told.append, timer=lambda: now[0], sleep=sleep) == 0
     assert (tmp_path / "one").read_text() == "xxx" and one.starts == 3
     assert told == ["one ended with 76: it is started again", "one was started again"] * 2
 

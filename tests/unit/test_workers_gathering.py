@@ -128,7 +128,7 @@ def told_of_the_end(peer: Peer) -> tuple[list[str], threading.Event]:
 
 def test_all_come_together_and_can_talk(terms: Callable[..., Terms]) -> None:
     said: list[str] = []
-    chief = Call(lambda: gather_as_chief(terms(0, tell=said.append)))
+    chief = Call(lambda: gather_as_chief(terms(0, show=said.append)))
     workers = {rank: Call(partial(gather_as_worker, terms(rank))).end() for rank in (2, 1)}
     peers = chief.end()
     assert sorted(peers) == [1, 2] and said[0].startswith("waiting for workers 1 (127.0.0.1:")

@@ -225,7 +225,7 @@ def test_what_a_worker_is_asked_for_reaches_the_chief(pair: Callable[..., Pair])
     [(kind, message)] = two.asked
     assert (kind, message["content"]) == ("save", "id\n")
     two.was_asked.clear()
-    two.worker.tell_state(host="b", pid=7, step=5, steps_per_sec=None, memory_bytes=1)
+    two.worker.send_state(host="b", pid=7, step=5, steps_per_sec=None, memory_bytes=1)
     assert two.was_asked.wait(SECS) and [(each.rank, each.host, each.step) for each in two.seen] == [(1, "b", 5)]
     assert "b, pid 7: step 5" in two.seen[0].line(two.seen[0].seen_at)
 

@@ -20,7 +20,7 @@ PROMPT = r"\n\$ $"
 
 
 def run(terminal: Terminal) -> None:
-    """A run that is paused with Ctrl-C, and goes on."""
+    """Pause a run with Ctrl-C, and resume it."""
     for seconds in (6.0, 4.0):
         terminal.type("trainerd run")
         terminal.until(r"training +step [\d,]+ of")
@@ -43,7 +43,7 @@ def look(terminal: Terminal) -> None:
 
 
 RECORDINGS: dict[str, tuple[Callable[[Terminal], None], str, int]] = {
-    "run": (run, "trainerd run, paused with Ctrl-C; trainerd run again goes on at the next step", 26),
+    "run": (run, "trainerd run, paused with Ctrl-C; a second trainerd run resumes at the next step", 26),
     "look": (look, "trainerd start, list, status, pause and history, one after the other", 30),
 }
 

@@ -19,7 +19,7 @@ CURES = {
     "DataError": f"Nothing was touched. See [When things go wrong]({_OPERATIONS}#when-things-go-wrong).",
     "EntryError": "Run `trainerd check`, and mend the job or its `entry`. See [Writing a job](../jobs.md).",
     "NotRunningError": "Start the run: `trainerd start`. `trainerd list` shows what runs.",
-    "JobError": "The traceback below the message is the job's own. After mending it, start again: it goes on from the "
+    "JobError": "The traceback below the message is the job's own. After mending it, start again: it resumes from the "
     "last checkpoint.",
     "RepeatedFailureError": "Look at the step that fails, mend the job or its data, and start again.",
     "ProofError": f"Add what is missing to the job's state. See [trainerd prove]({_OPERATIONS}#trainerd-prove).",
@@ -61,7 +61,7 @@ helps against all of a class stands above its messages. 0 is what was asked for,
 """
 _LOGGED = {
     "error": "They do not end the run by themselves.",
-    "warning": "They are in the log and, if the run goes on in spite of something, in `trainerd status`.",
+    "warning": "They are in the log and, if the run continues in spite of something, in `trainerd status`.",
 }
 
 

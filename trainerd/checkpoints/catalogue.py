@@ -69,7 +69,7 @@ def resume_order(rundir: RunDirectory) -> list[int]:
 
 
 def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:
-    """A checkpoint as state.json tells of it. How long it took is not in its manifest."""
+    """A checkpoint as state.json describes it. How long it took is not in its manifest."""
     return LastCheckpoint(found.step, str(rundir.prefix(found.step)), found.reason, None, found.size, found.at)
 
 

@@ -62,7 +62,7 @@ class DiskSpace:
         """
         order = catalogue.resume_order(self._rundir)
         newest = self._files.manifest(order[0]) if order else None
-        needed = max(snapshot.size, newest.size if newest else 0) + _MARGIN  # a snapshot cannot tell all of its size
+        needed = max(snapshot.size, newest.size if newest else 0) + _MARGIN  # a snapshot does not know all of its size
         if self.has(needed):
             return
         # As if this save were there already. The one that a start would use stays, whatever comes of this one.

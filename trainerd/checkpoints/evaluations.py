@@ -28,7 +28,7 @@ class Evaluation:
     """One evaluation.
 
     Attributes:
-      metrics: its figures by name. NaN and infinity are null in the file.
+      metrics: by name. NaN and infinity are null in the file.
       at: when it was made, in seconds since 1970 (UTC).
       seconds: how long it took.
       exported: the names of what has exported the checkpoint after it, in an Experiment.
@@ -54,7 +54,7 @@ class Evaluations:
 
     @property
     def figures(self) -> dict[str, float]:
-        """The figures of all, by the names under which listings show them."""
+        """The metrics of all, by the names under which listings show them."""
         found = {}
         for entry, evaluation in self.by_entry.items():
             for name, value in evaluation.metrics.items():
@@ -80,7 +80,7 @@ def read(rundir: RunDirectory, checkpoint: Manifest) -> Evaluations:
 
 
 def figures(rundir: RunDirectory, checkpoint: Manifest) -> dict[str, float]:
-    """The metrics of a checkpoint, with the figures of its evaluations in place of older ones of the same name."""
+    """The metrics of a checkpoint, with those of its evaluations in place of older ones of the same name."""
     try:
         return checkpoint.metrics | read(rundir, checkpoint).figures
     except StorageError as error:  # what was saved is not to depend on it
@@ -97,7 +97,7 @@ def record(
       rundir: the run directory.
       checkpoint: what was evaluated.
       entry: what evaluated it; "" for the job's own entry.
-      metrics: the figures.
+      metrics: by name.
       at: when, in seconds since 1970 (UTC).
       seconds: how long it took.
 

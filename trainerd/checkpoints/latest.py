@@ -39,7 +39,7 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
     if found is None:
         _refuse_to_start_over(rundir, catalogue, damaged, foreign=foreign)
         return None
-    _tell_of_later(rundir, catalogue)
+    _log_passed_over(rundir, catalogue)
     for bad, why in damaged.items():
         store.quarantine(bad, why)
     if damaged:
@@ -47,7 +47,7 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
     return found
 
 
-def _tell_of_later(rundir: RunDirectory, catalogue: Catalogue) -> None:
+def _log_passed_over(rundir: RunDirectory, catalogue: Catalogue) -> None:
     """Log that a later checkpoint is resumed than `checkpoint` names: a person may have edited that file to go back.
 
     If it names the last of those that it lists, no person edited it: the process was killed before it wrote the file.
@@ -116,7 +116,7 @@ def _refuse_to_start_over(
         reasons = "\n".join(f"  step {step}: {why}" for step, why in damaged.items())
         raise DataError(
             f"none of the {len(damaged)} checkpoints in {rundir.path} verifies:\n{reasons}\n"
-            f"{later}Nothing was touched. Bring one back from a backup, or choose another `logdir` to start anew."
+            f"{later}Nothing was touched. Bring one back from a backup, or choose another `logdir` to start over."
         )
     if catalogue.steps:
         raise DataError(

@@ -48,7 +48,7 @@ class Change:
             return self
         named = ", ".join(str(index) for index in indices[:MOST_NAMED])
         more = f" and {len(indices) - MOST_NAMED} more" if len(indices) > MOST_NAMED else ""
-        why = self.why.partition("elements ")[0].removesuffix("; ")  # a skip that is done again tells them again
+        why = self.why.partition("elements ")[0].removesuffix("; ")  # a skip that is done again names them again
         return replace(self, why=f"{why}; elements {named}{more}" if why else f"elements {named}{more}")
 
 

@@ -25,7 +25,7 @@ from trainerd.system.regular_files import MIB, read_regular
 log = logging.getLogger(__name__)
 
 FORMAT = 3
-_LIMIT = 16 * MIB  # a manifest has a line for each file and for each figure
+_LIMIT = 16 * MIB  # a manifest has a line for each file and for each metric
 MINIMUM = "minimum"  # the reason of a checkpoint of a minimum of the loss
 LOWEST = "lowest"  # and of the lowest boundary of a valley from which the loss has not turned up yet
 FINISH = "finish"  # the reason of a checkpoint with which a session has come to its own end
@@ -40,7 +40,7 @@ class FileRecord:
 
     @classmethod
     def of(cls, path: Path, moved: Callable[[int], None] = lambda size: None) -> FileRecord:
-        """Read a file and record it; `moved` is told of the bytes as they are read."""
+        """Read a file and record it; `moved` is called with the number of bytes after each read."""
         return cls(safe_paths.size(path), xxh128(path, moved))
 
 

@@ -107,7 +107,7 @@ def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
 
 
 def _best(line: Sequence[Point], policy: Policy) -> set[int]:
-    """Of equals only the oldest: the figures of an evaluation stay in the manifests until the next evaluation."""
+    """Of equals only the oldest: the metrics of an evaluation stay in the manifests until the next evaluation."""
     firsts: dict[float, int] = {}
     for point in line if policy.best else ():
         if policy.best and (value := policy.best.badness(point.metrics)) is not None:

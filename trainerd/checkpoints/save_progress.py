@@ -1,4 +1,4 @@
-"""What tells a slow disk from a hung one: how far the save under way has come."""
+"""How far the save under way has come, which distinguishes a slow disk from a hung one."""
 
 from __future__ import annotations
 

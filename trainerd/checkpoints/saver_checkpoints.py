@@ -83,13 +83,13 @@ def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
         refuse_to_start_over(rundir, why)
         if (name := checkpoint_state.named(rundir.checkpoint_state)) is not None:
             log.warning(
-                "%s names %s, which is not there, nor is another: training begins anew",
+                "%s names %s, which does not exist, and there is no other checkpoint: training starts from step 0",
                 rundir.checkpoint_state,
                 name,
                 extra={"event": "disbelieved"},
             )
         return None
-    tell(rundir, why)
+    warn_of_unreadable(rundir, why)
     return rundir.prefix(found.step)
 
 
@@ -128,7 +128,7 @@ def adopt(rundir: RunDirectory, store: CheckpointStore, verify: Verify) -> dict[
     return unreadable
 
 
-def tell(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
+def warn_of_unreadable(rundir: RunDirectory, unreadable: dict[str, str]) -> None:
     """Say which checkpoints are passed over."""
     for name, reason in unreadable.items():
         log.warning("%s is passed over: %s", rundir.path / name, reason, extra={"event": "passed-over"})
@@ -155,7 +155,7 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in unreadable.items())
         raise DataError(
             f"there are checkpoints in {rundir.path}, and none can be used:\n{reasons}\nNothing was touched. Bring one "
-            "back from a backup, move them away to start anew, or choose another `logdir`."
+            "back from a backup, move them away to start over, or choose another `logdir`."
         )
 
 

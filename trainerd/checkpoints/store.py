@@ -99,7 +99,7 @@ class CheckpointStore:
         self._files.policy = policy
 
     def resumed(self, step: int) -> None:
-        """The run goes on from the checkpoint of this step: those after it are left behind as they are passed."""
+        """The run resumes from the checkpoint of this step: those after it are left behind as they are passed."""
         self._before = step
 
     def publish(
@@ -107,7 +107,7 @@ class CheckpointStore:
     ) -> LastCheckpoint:
         """Make a checkpoint of a snapshot, and delete some of those that retention gives up: `tidy` deletes the rest.
 
-        A snapshot may be older than the last checkpoint: the run goes on from the latter all the same.
+        A snapshot may be older than the last checkpoint: the run resumes from the latter all the same.
 
         Args:
           snapshot: the state.
@@ -267,7 +267,7 @@ class CheckpointStore:
         return {step for step in there if not safe_paths.exists(run.manifest(step))}
 
     def name(self, step: int) -> None:
-        """Name a checkpoint in `checkpoint`, where the next start goes on.
+        """Name a checkpoint in `checkpoint`, from which the next start resumes.
 
         Raises:
           StorageError: it cannot be written.

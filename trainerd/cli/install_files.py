@@ -1,4 +1,4 @@
-"""What `trainerd install` does: writes files, and tells systemd of them."""
+"""What `trainerd install` does: writes files, and has systemd read them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_file(file: File) -> bool:
 
 
 def daemon_reload(*, user: bool) -> None:
-    """Have systemd read the units. Where it cannot be told now, say what to type."""
+    """Have systemd read the units. If that is not possible now, say what to type."""
     if not machine.MACHINE.running.exists():
         return
     reload = [*systemctl(user), "daemon-reload"]
@@ -77,14 +77,14 @@ def _next_steps(plan: WatchPlan) -> list[str]:
     control = shlex.join(systemctl(plan.user))
     journal = "journalctl --user-unit" if plan.user else "journalctl -u"
     steps = [
-        (f"edit {plan.config}", "whom to tell, and of what"),
+        (f"edit {plan.config}", "whom to notify, and of what"),
         (command_line("watch --test", plan.config), "try that"),
         (f"{control} enable --now {UNIT}", "watch, now and after every boot"),
-        (f"{journal} {UNIT} -f", "what it tells"),
+        (f"{journal} {UNIT} -f", "its log"),
     ]
     if plan.user:
         steps.append(("loginctl enable-linger", "let it watch while you are logged out"))
     else:
-        steps.append((f"{control} restart 'trainerd*'", "once, for the page's buttons: runs save, and go on"))
+        steps.append((f"{control} restart 'trainerd*'", "once, for the page's buttons: runs save, and continue"))
     width = max(len(typed) for typed, _ in steps)
     return ["", "Next:", *(f"  {typed:<{width}}  {what}" for typed, what in steps)]

@@ -20,10 +20,10 @@ _SCRIPT = """\
 #SBATCH --output={job}-%j.out
 #SBATCH --open-mode=append
 #SBATCH --requeue
-# Before the time is over the workers are told to save and end. Then the job is queued again.
+# Before the time is over the workers get SIGTERM: they save and end. Then the job is queued again.
 #SBATCH --signal=TERM@{margin}
 
-again() {{  # the job was told to end, and the run is not over
+again() {{  # Slurm ended the job, and the run is not over
     scontrol show job "$SLURM_JOB_ID" > "$seen" || return 1
     grep -q 'PreemptTime=[0-9]' "$seen" && return
     end=$(grep -o ' EndTime=[^ ]*' "$seen" | cut -d= -f2)
@@ -39,7 +39,7 @@ while :; do
         grep -q '"phase": "paused"' {state} && again && scontrol requeue "$SLURM_JOB_ID"
         exit 0
     fi
-    # 76: another worker is gone. From 128 on: a signal. All go on from the newest checkpoint.
+    # 76: another worker is gone. From 128 on: a signal. All resume from the newest checkpoint.
     [ $code -eq {lost} ] || [ $code -ge 128 ] || exit $code
     sleep 1
 done

@@ -25,8 +25,8 @@ def summary(outcome: Outcome, state: State, config: Config, config_path: Path | 
         lines.append(f"  {saved.path} ({size(saved.bytes)})")
     commands = {"tensorboard": "look at the curves"}
     if outcome.phase is Phase.PAUSED:
-        commands[f"run{_further(config, state)}"] = "go on at the next step"
-        commands[f"start{_further(config, state)}"] = "go on in the background"
+        commands[f"run{_further(config, state)}"] = "resume at the next step"
+        commands[f"start{_further(config, state)}"] = "resume in the background"
     elif not outcome.by_job:
         commands[f"run --max-steps {2 * max(state.step, 1)}"] = "train for longer"
         commands["run --forever"] = "train until it is paused"
@@ -37,7 +37,7 @@ def summary(outcome: Outcome, state: State, config: Config, config_path: Path | 
 
 
 def _further(config: Config, state: State) -> str:
-    """The option that was given to train past the end that the config sets: without it nothing would go on."""
+    """The option that was given to train past the end that the config sets: without it the run would not continue."""
     if reached(config, state.step, state.metrics) is None:
         return ""
     return f" --max-steps {state.max_steps}" if state.max_steps else " --forever"

@@ -23,7 +23,7 @@ Environment=TRAINERD_GROUP_MAY_ASK=1
 """
 _USER = f'u {WATCHER} - "trainerd\'s watcher"\n'
 _CONFIG = """\
-# Whom the watcher tells, and of what: every key is in docs/watch.md. `trainerd watch --test` tries the channels.
+# Whom the watcher notifies, and of what: every key is in docs/watch.md. `trainerd watch --test` tries the channels.
 
 [watch]
 # channels = ["ntfy://ntfy.sh/a-long-topic-that-nobody-guesses"]

@@ -1,4 +1,4 @@
-"""What a run was trained with: kept in each manifest, and compared when the run goes on. Pure, needs no TensorFlow.
+"""What a run was trained with: kept in each manifest, and compared when the run resumes. Pure, needs no TensorFlow.
 
 A fingerprint is flat, "input.batch_size" to "32", so that a difference can be shown as it is.
 """
@@ -30,7 +30,7 @@ SHARED, OWN = "one for all", "one for each worker"
 
 FORMAT = "input.format"  # of what follows; a manifest without it is of the first
 FIRST_FORMAT = "1"
-UNREAD = "?"  # in place of what this TensorFlow does not tell of a dataset
+UNREAD = "?"  # in place of what this TensorFlow does not expose of a dataset
 _OF_FORMAT = (_PIPELINE, _CONTENT, "input.seeds", "input.sources")
 _STAGE = re.compile(r"(?P<name>[\w?]+)(?:\((?P<settings>[^()]*)\))?")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainerd import text
 
-_NAME = r"([^\s<>=](?:[^\n<>=]*[^\s<>=])?)"  # spaces may be within it: Keras names metrics as it is told
+_NAME = r"([^\s<>=](?:[^\n<>=]*[^\s<>=])?)"  # may contain spaces: Keras accepts any name for a metric
 
 
 @dataclass(frozen=True)

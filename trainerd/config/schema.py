@@ -184,7 +184,7 @@ class Config:
         None, "", "Seeds Python, NumPy, TensorFlow and Keras before the job is built. Default: each new run differs."
     )
     input_position: Literal["exact", "restart"] = key(
-        "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins it anew."
+        "exact", "", "`exact`: the dataset's position is saved. `restart`: each start begins at its first element."
     )
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     summary: SummaryConfig = field(default_factory=SummaryConfig)

@@ -1,4 +1,4 @@
-"""TOML's tables to frozen dataclasses: every mistake is found, and told in a person's words.
+"""TOML's tables to frozen dataclasses: every mistake is found, and reported in plain words.
 
 A key is one field made by `key`: its annotation validates it.
 """
@@ -61,7 +61,7 @@ def read(path: Path, advice: str) -> dict[str, Any]:
 
 
 def require_none(mistakes: list[str], path: Path | None) -> None:
-    """Raise an error that tells of all mistakes, if there are any.
+    """Raise an error that lists all mistakes, if there are any.
 
     Raises:
       ConfigError: there are.

@@ -114,7 +114,7 @@ class ClusterProcess:
             self._config.folder / Path(self._config.cluster.token).expanduser(),
             self._config.cluster.heartbeat_secs,
             self._wants_pause,
-            self._tell_who_is_missing,
+            self._show_missing,
         )
         self._reporter.update(phase=Phase.GATHERING)
         try:
@@ -136,7 +136,7 @@ class ClusterProcess:
     def _wants_pause(self) -> bool:
         return self._flag.wants(Request.PAUSE) or request_files.is_pause_asked(self._rundir)
 
-    def _tell_who_is_missing(self, who: str) -> None:
+    def _show_missing(self, who: str) -> None:
         log.info("%s", who, extra={"event": "gathering"})
         self._reporter.unwarn(_MISSING)
         self._reporter.warn(_MISSING + who)
@@ -303,7 +303,7 @@ class ClusterProcess:
             self.plan.rank,
             self._engine,
             self._find,
-            self._tell_chief,
+            self._progressed,
             running=self._watch(session, self._worker.trouble).running,
         )
         outcome = self._worker.serve({"ready": commands.ready}, until="ready")
@@ -312,10 +312,10 @@ class ClusterProcess:
         assert outcome is not None
         return outcome
 
-    def _tell_chief(self, step: int, rate: float | None) -> None:
+    def _progressed(self, step: int, rate: float | None) -> None:
         assert self._worker is not None
         self._reporter.hold(step=step)
-        self._worker.tell_state(
+        self._worker.send_state(
             host=socket.gethostname(),
             pid=os.getpid(),
             step=step,

@@ -72,16 +72,16 @@ class _Parent:
         self._descriptor: int | None = descriptor
 
     def observe(self, state: State) -> None:
-        """Tell it that training has begun."""
+        """Report that training has begun."""
         if state.phase is Phase.TRAINING:
-            self.tell({"text": f"training in the background: pid {state.pid}, step {state.step}, in {state.logdir}"})
+            self.report({"text": f"training in the background: pid {state.pid}, step {state.step}, in {state.logdir}"})
 
-    def tell_end(self, outcome: Outcome) -> None:
-        """Tell it how training has ended."""
-        self.tell({"text": f"{outcome.phase}: {outcome.why}"})
+    def report_end(self, outcome: Outcome) -> None:
+        """Report how training has ended."""
+        self.report({"text": f"{outcome.phase}: {outcome.why}"})
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Tell it once; it then stops waiting. It is no error if it waits no more."""
+    def report(self, message: dict[str, Any]) -> None:
+        """Send one message; the parent then stops waiting. It is not an error if it waits no more."""
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -114,16 +114,16 @@ def _become_daemon(config: Config, overrides: Callable[[Config], Config], held: 
         )
         context.open()
         process = TrainerProcess(
-            config, overrides=overrides, observers=[parent.observe], capture=True, ended=parent.tell_end
+            config, overrides=overrides, observers=[parent.observe], capture=True, ended=parent.report_end
         )
         with undone_in_children(parent.leave):
             outcome = process.run_locked(held)
-        parent.tell_end(outcome)
+        parent.report_end(outcome)
         code = 0
     except TrainerdError as error:
-        parent.tell({"error": full_message(error), "code": error.exit_code})
+        parent.report({"error": full_message(error), "code": error.exit_code})
         code = error.exit_code
     except BaseException:
-        parent.tell({"error": traceback.format_exc(), "code": code})
+        parent.report({"error": traceback.format_exc(), "code": code})
     finally:
         end(code)

@@ -33,8 +33,8 @@ def count(state: State, error: JobError | EntryError, at: float) -> Failure:
     return Failure(step, error.phase or str(state.phase), headline(error), times, at)
 
 
-def told(state: State, text: str) -> str:
-    """A failure as `status` shows it, with its count."""
+def with_count(state: State, text: str) -> str:
+    """Return a failure as `status` shows it, with its count."""
     often = state.failure is not None and state.failure.times > 1
     return f"{text} ({state.failure})" if often else text
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECS, MOST_SECS = 1.0, 60.0  # between an end and the next start: more each time, unless it lived for a while
 LIVED_SECS = 60.0
-END_SECS = 10.0  # from the end of one for good until the others are told to end
+END_SECS = 10.0  # from the end of one for good until the others are stopped
 POLL_SECS = 0.05
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -37,7 +37,7 @@ class Kept:
       is_shown: whether it has this process's output; else nothing shows it.
       process: the present one.
       again_at: when it is started again, in seconds of a clock that is never set; None if it is not.
-      code: what it ended with for good; None while it goes on.
+      code: what it ended with for good; None while it lives.
     """
 
     command: Sequence[str]
@@ -80,14 +80,14 @@ class Kept:
                 self.backoff.succeeded()
             self.again_at = now + self.backoff.failed()
         else:
-            is_end = is_stopping and ended in (PeerLostError.exit_code, -signal.SIGTERM)  # as it was told to
+            is_end = is_stopping and ended in (PeerLostError.exit_code, -signal.SIGTERM)  # as it was asked to
             self.code = 0 if is_end else ended
 
 
 def keep_alive(
     kept: Sequence[Kept],
     *,
-    told: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
     timer: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
@@ -98,7 +98,7 @@ def keep_alive(
 
     Args:
       kept: what to run.
-      told: told of each start after the first.
+      report: called with a text for each end and each start after the first.
 
     Returns:
       The first exit code that is not 0, or 0; negative for a signal.
@@ -127,12 +127,12 @@ def keep_alive(
                 starts, was_waiting = each.starts, each.again_at is not None
                 each.look(now, is_stopping=bool(asked))
                 if each.again_at is not None and not was_waiting:
-                    told(
+                    report(
                         f"{each.name} ended with {each.process.returncode if each.process else '?'}: it is started "
                         f"again"
                     )
                 if each.starts > starts:
-                    told(f"{each.name} was started again")
+                    report(f"{each.name} was started again")
             sleep(POLL_SECS)
     finally:
         for number, handler in before.items():

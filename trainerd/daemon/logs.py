@@ -94,8 +94,8 @@ def shown(level: str) -> Iterator[None]:
 def be_heard() -> None:
     """Restore trainerd's logging, which a job that configures logging may have silenced.
 
-    `logging.config` removes handlers and disables existing loggers, unless told otherwise. `logging.disable` holds for
-    all loggers.
+    `logging.config` removes handlers and, by default, disables existing loggers. `logging.disable` holds for all
+    loggers.
     """
     if logging.root.manager.disable:
         logging.disable(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""Tells that a run is over before its job is loaded, which takes seconds and a GPU."""
+"""Finds out that a run is over before its job is loaded, which takes seconds and a GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def over_already(config: Config, rundir: RunDirectory, left: State | None, *, ac
     return over if found is not None and found.step == newest.step and not damaged else None
 
 
-def tell_of_end(left: State | None) -> None:
+def log_end(left: State | None) -> None:
     """Log that a run which is loaded had finished: its job may want more steps now."""
     if left is not None and left.phase is Phase.FINISHED and left.ended:
         ended = left.ended.removesuffix(_NOT_LOADED)

@@ -173,7 +173,7 @@ class TrainerProcess:
 
     def _end(self, outcome: Outcome) -> None:
         log.info("%s: %s", outcome.phase, outcome.why, extra={"event": str(outcome.phase)})
-        self._reporter.update(phase=outcome.phase, ended=outcome.described(self._flag.paused_by))
+        self._reporter.update(phase=outcome.phase, ended=outcome.reason(self._flag.paused_by))
         if self._member is not None:
             self._member.end(outcome)
 
@@ -197,8 +197,8 @@ class TrainerProcess:
             self._reporter.update(phase=Phase.STARTING)
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
         if self._over is None:
-            over.tell_of_end(self._left)
-        self._claim.tell_of_leftovers()
+            over.log_end(self._left)
+        self._claim.log_void_pause()
         now = time.monotonic()
         interval = interval_from_environment()
         self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now, hung=self._note_hang)
@@ -382,7 +382,7 @@ class TrainerProcess:
                 self._reporter.hold(step=error.step)
             shown = headline(error)
             if isinstance(error, JobError | EntryError):
-                shown = failures.told(self._reporter.state, shown)
-            self._reporter.update(phase=Phase.FAILED, error=shown, exit_code=exit_code_of(error))
+                told = failures.with_count(self._reporter.state, told)
+            self._reporter.update(phase=Phase.FAILED, error=told, exit_code=exit_code_of(error))
         if self._member is not None:
             self._member.end(error)

@@ -1,4 +1,4 @@
-"""Whether the checkpoint from which the next start goes on verifies, and whether one is in quarantine."""
+"""Whether the checkpoint from which the next start resumes verifies, and whether one is in quarantine."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def look(facts: Facts) -> Iterator[Finding]:
     if facts.newest is None or facts.newest.size <= _MOST_BYTES:
         yield from verified(facts.rundir)
     else:
-        told = f"step {facts.newest.step:,} has {text.size(facts.newest.size)}, which is too much to read here"
-        yield well(SUBJECT, f"{told}; each start verifies it")
+        large = f"step {facts.newest.step:,} has {text.size(facts.newest.size)}, which is too much to read here"
+        yield well(SUBJECT, f"{large}; each start verifies it")
 
 
 def unread(facts: Facts) -> Iterator[Finding]:
     """What could not be read of the run directory."""
     yield from (problem(SUBJECT, said, "mend that, and type this again.") for said in facts.unread)
     if facts.state is None and not facts.unread and os.path.lexists(facts.rundir.state):
-        cure = "the next start writes it anew: nothing is lost with it."
+        cure = "the next start rewrites it: nothing is lost with it."
         yield warning(SUBJECT, f"{facts.rundir.state} says nothing that can be understood", cure)
 
 
@@ -43,7 +43,9 @@ def verified(rundir: RunDirectory) -> Iterator[Finding]:
     found, damaged = latest.newest_sound(rundir, Catalogue.read(rundir))
     if damaged and found is None:
         yield problem(
-            SUBJECT, f"none verifies: {_why(damaged)}", "bring one back from a backup: no start begins anew over them."
+            SUBJECT,
+            f"none verifies: {_why(damaged)}",
+            "bring one back from a backup: no start overwrites damaged ones.",
         )
     elif damaged and found is not None:
         yield problem(

@@ -54,12 +54,12 @@ def space(free: int, size: int, to_come: int) -> Finding:
       to_come: how many more there will be.
     """
     needed = to_come * size
-    told = f"{_count(to_come, f' of {text.size(size)}')} to come, and {text.size(free)} are free"
+    room = f"{_count(to_come, f' of {text.size(size)}')} to come, and {text.size(free)} are free"
     if free < size:
-        return problem(SPACE, f"not even the next checkpoint fits: {told}", _FREE_IT)
+        return problem(SPACE, f"not even the next checkpoint fits: {room}", _FREE_IT)
     if free < needed:
-        return problem(SPACE, f"the disk is full after {free // max(size, 1)} more: {told}", _FREE_IT)
-    return well(SPACE, told)
+        return problem(SPACE, f"the disk is full after {free // max(size, 1)} more: {room}", _FREE_IT)
+    return well(SPACE, room)
 
 
 def filling(config: CheckpointConfig, left: int, size: int) -> Iterator[Finding]:
@@ -87,10 +87,10 @@ def inodes(available: int | None, files: int, to_come: int) -> Finding:
     if available is None:
         return well(INODES, "the file system does not count them")
     needed = to_come * (files + _BESIDE)
-    told = f"{available:,} are free, and {_count(to_come, f' with {needed:,} files')} to come"
+    room = f"{available:,} are free, and {_count(to_come, f' with {needed:,} files')} to come"
     if available < needed:
-        return problem(INODES, told, "delete files that nobody needs: `df -i` and `du --inodes` show where they are.")
-    return well(INODES, told)
+        return problem(INODES, room, "delete files that nobody needs: `df -i` and `du --inodes` show where they are.")
+    return well(INODES, room)
 
 
 def _count(checkpoints: int, described: str) -> str:

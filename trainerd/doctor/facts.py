@@ -43,7 +43,7 @@ class Facts:
       config: what it trains.
       rundir: its run directory, which may not be there yet.
       state: what it says of itself; None if it has not begun, or says nothing that can be understood.
-      newest: the checkpoint from which the next start goes on; None if there is none.
+      newest: the checkpoint from which the next start resumes; None if there is none.
       pid: the process that trains it now; None if none does.
       service: the unit that trains it; None if none is known.
       unread: what could not be read of the run directory, and why.
@@ -90,7 +90,7 @@ def _sane(value: float | None) -> float | None:
 
 
 def gather(config: Config, rundir: RunDirectory, service: SystemdService | None = None) -> Facts:
-    """Read what a run directory says. What cannot be read is told in `unread`."""
+    """Read what a run directory says. `unread` lists what cannot be read."""
     unread: list[str] = []
     state, newest, holder = None, None, None
     try:

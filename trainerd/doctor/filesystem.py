@@ -23,7 +23,7 @@ def look(facts: Facts) -> Iterator[Finding]:
     """Look up which one holds the run directory."""
     mount = mounts.holding(mounts.PATH.read_text(errors="surrogateescape"), facts.folder.resolve())
     if mount is None:
-        yield warning(SUBJECT, "the kernel does not tell which one holds the run directory", "look with `findmnt`.")
+        yield warning(SUBJECT, "the kernel does not say which one holds the run directory", "look with `findmnt`.")
         return
     files = facts.newest.files.values() if facts.newest is not None else ()
     yield from judge(mount, max((record.bytes for record in files), default=None))
@@ -81,8 +81,8 @@ def _of_kind(kind: str, where: str, largest: int | None) -> Finding:
 
 
 def _fat(kind: str, where: str, largest: int | None) -> Finding:
-    told = f"; the largest of the newest checkpoint has {text.size(largest)}" if largest is not None else ""
-    limit = "" if kind == "exfat" else f" No file of it may be longer than {text.size(_FAT_BYTES)}{told}."
+    largest_file = f"; the largest of the newest checkpoint has {text.size(largest)}" if largest is not None else ""
+    limit = "" if kind == "exfat" else f" No file of it may be longer than {text.size(_FAT_BYTES)}{largest_file}."
     return warning(
         SUBJECT,
         f"{where} has no journal, no permissions and no links: a power cut may damage all of it.{limit}",

@@ -49,7 +49,7 @@ def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Findi
       device: the disk below it.
       seconds: how long an fsync of a new block took, at the median; None if that was not tried.
     """
-    told = f"{1000 * seconds:.2g} ms for a block" if seconds is not None else "was not tried"
+    measured = f"{1000 * seconds:.2g} ms for a block" if seconds is not None else "was not tried"
     if off := sorted(mount.options & {"nobarrier", "barrier=0"}):
         yield problem(
             SUBJECT,
@@ -66,14 +66,14 @@ def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Findi
     elif seconds is not None and device.is_spinning and seconds < _SPINNING_SECS:
         yield warning(
             SUBJECT,
-            f"{told}, faster than a spinning disk can be, which the kernel takes {mount.source} for: something in "
+            f"{measured}, faster than a spinning disk can be, which the kernel takes {mount.source} for: something in "
             "between, such as a controller or a virtual machine's host, says it is done before it is",
             "see that it has a battery, or turn its cache off.",
         )
     else:
         cache = f", and the disk's cache is {device.write_cache}" if device.write_cache else ""
         unseen = "whether the disk itself keeps what it confirms cannot be seen from here"
-        yield well(SUBJECT, f"{told}{cache}; no mount option disables it, and {unseen}")
+        yield well(SUBJECT, f"{measured}{cache}; no mount option disables it, and {unseen}")
 
 
 def read_device(number: str, devices: Path = _DEVICES) -> Device:

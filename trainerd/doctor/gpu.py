@@ -47,13 +47,13 @@ def judge(gpus: Collection[str], has_driver: bool, distributions: Collection[str
             cure = "type `nvidia-smi`: it says why. After an update of the driver, reboot."
             return warning(SUBJECT, "the kernel has NVIDIA's driver, and nvidia-smi lists no GPU", cure)
         return well(SUBJECT, "no NVIDIA GPU is seen: training uses the CPU")
-    told = "; ".join(gpus)
+    names = "; ".join(gpus)
     if hiding_unit is not None:
         cure = f"`systemctl edit {hiding_unit}` as docs/systemd.md says of a GPU."
-        return warning(SUBJECT, f"{told}, and the sandbox of {hiding_unit} hides it (PrivateDevices=yes)", cure)
+        return warning(SUBJECT, f"{names}, and the sandbox of {hiding_unit} hides it (PrivateDevices=yes)", cure)
     if "tensorflow-cpu" in distributions:
-        return warning(SUBJECT, f"{told}, and tensorflow-cpu is installed", "`pip install 'tensorflow[and-cuda]'`.")
+        return warning(SUBJECT, f"{names}, and tensorflow-cpu is installed", "`pip install 'tensorflow[and-cuda]'`.")
     if not any(name.startswith("nvidia-cudnn") for name in distributions):
         cure = "`pip install 'tensorflow[and-cuda]'`, unless CUDA and cuDNN are installed for the whole machine."
-        return warning(SUBJECT, f"{told}, and no package with CUDA's libraries is installed", cure)
-    return well(SUBJECT, f"{told}; CUDA's libraries are installed beside TensorFlow")
+        return warning(SUBJECT, f"{names}, and no package with CUDA's libraries is installed", cure)
+    return well(SUBJECT, f"{names}; CUDA's libraries are installed beside TensorFlow")

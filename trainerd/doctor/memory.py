@@ -60,13 +60,13 @@ def judge(resident: int | None, snapshot: int, limits: list[Limit]) -> Finding:
     if resident is None:
         return well(SUBJECT, f"{allowed}; what the run needs is known after its start")
     peak = resident + snapshot
-    told = f"{text.size(resident)} and a snapshot of {text.size(snapshot)} are needed, and {allowed}"
+    needs = f"{text.size(resident)} and a snapshot of {text.size(snapshot)} are needed, and {allowed}"
     cure = f"{limit.cure}; or take smaller batches."
     if peak > limit.size:
-        return problem(SUBJECT, f"{told}: the process is killed at a save", cure)
+        return problem(SUBJECT, f"{needs}: the process is killed at a save", cure)
     if peak > _TIGHT * limit.size:
-        return warning(SUBJECT, f"{told}, which is tight", cure)
-    return well(SUBJECT, told)
+        return warning(SUBJECT, f"{needs}, which is tight", cure)
+    return well(SUBJECT, needs)
 
 
 def in_group(cgroup: str, root: Path) -> int | None:

@@ -37,12 +37,12 @@ def watchdog(service: SystemdService, properties: Properties, step_secs: float |
     limit = span(properties.get("WatchdogUSec", ""))
     if limit is None or step_secs is None or step_secs < limit / 2:
         return
-    told = f"a step takes {text.seconds(step_secs)}, and WatchdogSec= of {service.name} is {text.seconds(limit)}"
+    compared = f"a step takes {text.seconds(step_secs)}, and WatchdogSec= of {service.name} is {text.seconds(limit)}"
     cure = _edit(service, f"WatchdogSec={_minutes(4 * step_secs)}")
     if step_secs >= limit:
-        yield problem(SUBJECT, f"{told}: each step is taken for one that hangs, and the trainer is aborted", cure)
+        yield problem(SUBJECT, f"{compared}: each step is taken for one that hangs, and the trainer is aborted", cure)
     else:
-        yield warning(SUBJECT, f"{told}: a step that takes twice as long as most is aborted", cure)
+        yield warning(SUBJECT, f"{compared}: a step that takes twice as long as most is aborted", cure)
 
 
 def stopping(
@@ -53,20 +53,20 @@ def stopping(
     step, save = step_secs or 0.0, save_secs or 0.0
     if limit is None or step + save < limit:
         return
-    told = (
+    compared = (
         f"a stop takes a step of {text.seconds(step)} and a save of {text.seconds(save)}, and TimeoutStopSec= of "
         f"{service.name} is {text.seconds(limit)}"
     )
     cure = _edit(service, f"TimeoutStopSec={_minutes(2 * (step + save))}")
     if step >= limit or properties.get("NotifyAccess") == "none":
-        yield problem(SUBJECT, f"{told}: the trainer is killed before its last save is done", cure)
+        yield problem(SUBJECT, f"{compared}: the trainer is killed before its last save is done", cure)
     else:
-        said = f"{told}: trainerd must ask systemd for more time, which it gets while bytes are written"
+        said = f"{compared}: trainerd must ask systemd for more time, which it gets while bytes are written"
         yield warning(SUBJECT, said, cure)
 
 
 def lingering(service: SystemdService, user: str, folder: Path) -> Iterator[Finding]:
-    """Whether a user's own unit goes on when the user logs out; `folder` has a file for each user that lingers."""
+    """Whether a user's own unit runs on after the user logs out; `folder` has a file for each user that lingers."""
     if not (folder / user).exists():
         yield problem(
             SUBJECT,

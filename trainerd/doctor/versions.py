@@ -30,9 +30,11 @@ def judge(fingerprint: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Fi
     saved = {name: str(fingerprint[SOFTWARE + name]) for name in NAMES if SOFTWARE + name in fingerprint}
     changed = [name for name in saved if saved[name] != now.get(name)]
     if changed:
-        told = ", ".join(f"{name} {saved[name]}, and {now.get(name, 'none')} here" for name in changed)
+        others = ", ".join(f"{name} {saved[name]}, and {now.get(name, 'none')} here" for name in changed)
         cure = _pinned({name: saved[name] for name in changed})
-        yield warning(SUBJECT, f"the newest checkpoint was saved by {told}: the next steps may round differently", cure)
+        yield warning(
+            SUBJECT, f"the newest checkpoint was saved by {others}: the next steps may round differently", cure
+        )
     else:
         same = ", the same as those of the newest checkpoint" if saved else ""
         yield well(SUBJECT, ", ".join(f"{name} {now[name]}" for name in NAMES if name in now) + same)

@@ -1,1 +1,1 @@
-"""The history of a run: what its checkpoints tell."""
+"""The history of a run, as its checkpoints record it."""

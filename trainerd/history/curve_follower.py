@@ -12,13 +12,13 @@ from trainerd.rundir.paths import RunDirectory
 from trainerd.system.durable_files import storage
 from trainerd.system.regular_files import open_to_read
 
-_LARGEST = 1 << 16  # bytes of an event: figures take less, pictures and graphs more
+_LARGEST = 1 << 16  # bytes of an event: metrics take less, pictures and graphs more
 
 
 class CurveFollower:
     """Follows the curve of one metric.
 
-    When the run has gone back, or a file was removed or replaced, it begins anew.
+    If the run has gone back, or a file was removed or replaced, it rereads all files.
 
     Args:
       rundir: the run directory.

@@ -223,7 +223,7 @@ def is_under_way(rundir: RunDirectory) -> bool:
     """Return whether a rollback has begun, and is neither finished nor undone.
 
     Raises:
-      StorageError: it cannot be told.
+      StorageError: it cannot be read.
     """
     with storage(f"read {rundir.path}"):
         return any(map(safe_paths.exists, _journals(rundir)))

@@ -144,7 +144,7 @@ def _rollback(line: Line) -> StoryMoment:
 
 
 def _of_events(events: Sequence[Event]) -> list[StoryMoment]:
-    """The pauses, and where the run went on after each crash, of steps that it has not gone back from since."""
+    """The pauses, and where the run resumed after each crash, of steps that it has not gone back from since."""
     found: list[StoryMoment] = []
     crash: Event | None = None
     for event in events:

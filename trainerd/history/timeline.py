@@ -52,7 +52,7 @@ class TimelineEntry:
       at: when its snapshot was taken, in seconds since 1970 (UTC); None if its manifest is damaged.
       reason: why it was written; empty if its manifest is damaged.
       bytes: the size of its files.
-      metrics: the last value of each metric at its boundary, and the figures of its evaluations.
+      metrics: the last value of each metric at its boundary, and the metrics of its evaluations.
       marks: what else it is.
       line: the number of the earlier line that it is of; None for the present one.
       minimum: the smoothed loss, if it was kept as a minimum of that; else None.
@@ -87,7 +87,7 @@ def timeline(rundir: RunDirectory) -> list[TimelineEntry]:
 
 
 def present_line(rundir: RunDirectory) -> list[TimelineEntry]:
-    """The checkpoints from which the run can go on; see `timeline`."""
+    """The checkpoints from which the run can resume; see `timeline`."""
     return sorted(_present(rundir), key=lambda entry: entry.step)
 
 

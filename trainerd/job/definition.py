@@ -120,10 +120,10 @@ class Job:
       train_step: one step of ordinary TensorFlow 2. Called with one batch (one element of `dataset`), or without
         arguments if there is no dataset. Returns a dict of name to scalar tensor, one scalar (it is named
         "loss"), or None. trainerd makes it a `tf.function`, unless it is one.
-      dataset: a `tf.data.Dataset`, or None. Training ends with it; end it with `.repeat()` to go on.
+      dataset: a `tf.data.Dataset`, or None. Training ends with it; end it with `.repeat()` to continue.
       state: what `tf.train.Checkpoint(**state)` can track: models, optimizers, variables, generators. All of
-        it is saved and restored; what is not in it starts anew after a pause.
-      evaluate: called at a boundary on the evaluation schedule; returns a dict of name to number. The figures
+        it is saved and restored; what is not in it starts over after a pause.
+      evaluate: called at a boundary on the evaluation schedule; returns a dict of name to number. These metrics
         appear as `val_NAME`.
       summaries: called at a boundary on the summary schedule, with trainerd's writer as the default one:
         write `tf.summary.scalar(...)` and the like. `tf.summary.experimental.get_step()` is the global step.

@@ -125,14 +125,14 @@ def _call(build: Callable[[], object], entry: str) -> object:
 def _blamed(entry: str, *, failed: str, ended: str) -> contextlib.AbstractContextManager[None]:
     """An error that the user's code raises in the block becomes an EntryError."""
 
-    def told(error: BaseException) -> TrainerdError:
+    def as_entry_error(error: BaseException) -> TrainerdError:
         if isinstance(error, TrainerdError):
             return error
         if isinstance(error, SystemExit):
             return EntryError(f"entry = {entry!r}: {ended} ended with exit({error.code!r}).")
         return EntryError(f"entry = {entry!r} {failed}:\n{job_traceback(error)}")
 
-    return user_code(told)
+    return user_code(as_entry_error)
 
 
 def _near(module: object, name: str) -> str:

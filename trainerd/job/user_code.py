@@ -44,9 +44,9 @@ def user_code(failed: Callable[[BaseException], TrainerdError]) -> Iterator[None
     except BaseException as error:
         if not is_users(error):
             raise
-        if (told := failed(error)) is error:
+        if (translated := failed(error)) is error:
             raise
-        raise told from error
+        raise translated from error
 
 
 def called_at_boundary(

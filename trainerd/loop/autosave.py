@@ -49,7 +49,7 @@ class Cadence:
         self.cost = lost if self.cost is None else (1 - _WEIGHT) * self.cost + _WEIGHT * lost
 
     def failed(self, mark: ScheduleMark) -> None:
-        """The save that began last was over without having been made: what a save costs is not known from it."""
+        """The last save ended without a checkpoint: it does not show what a checkpoint costs."""
         self._began, self.quiet_since = None, mark
 
     @property

@@ -36,7 +36,7 @@ class Steps:
       names: the metrics, one a column.
       rows: one row a step, float64, shape [steps, metrics].
       ended: whether the input has no more batches.
-      then: work to do at this boundary before the next step, which may take long; returns figures. None for none.
+      then: work to do at this boundary before the next step, which may take long; returns metrics. None for none.
       over: why training has ended, if the session itself ends it; else "".
     """
 
@@ -113,7 +113,7 @@ class Model(Savable, Protocol):
 
     @property
     def has_evaluation(self) -> bool:
-        """Whether `evaluate` gives figures."""
+        """Whether `evaluate` returns metrics."""
         ...
 
     @property
@@ -138,7 +138,7 @@ class Model(Savable, Protocol):
         ...
 
     def evaluate(self) -> dict[str, float]:
-        """Call the job's `evaluate` at this boundary. Returns its figures.
+        """Call the job's `evaluate` at this boundary. Returns its metrics.
 
         Raises:
           JobError: the job's `evaluate` failed.
@@ -167,7 +167,7 @@ class Session(Model, Protocol):
 
     @property
     def has_epochs(self) -> bool:
-        """Whether it has epochs, whose ends give figures."""
+        """Whether it has epochs, whose ends return metrics."""
         ...
 
     def bind(self, flag: StopFlag) -> None:
@@ -199,13 +199,13 @@ class Session(Model, Protocol):
         """Read so many batches without a step.
 
         Returns:
-          The indices of their elements, if they are known: if a batch is a dict with integers named `index`.
+          The indices of their elements, if the dataset has them: if a batch is a dict with integers named `index`.
         """
         ...
 
     @property
     def can_score(self) -> bool:
-        """Whether `score` gives figures."""
+        """Whether `score` returns metrics."""
         ...
 
     def load(self, prefix: Path) -> None:
@@ -217,7 +217,7 @@ class Session(Model, Protocol):
         ...
 
     def score(self) -> dict[str, float]:
-        """The figures of the job's evaluation, or of its validation, for the model as it is.
+        """The metrics of the job's evaluation, or of its validation, for the model as it is.
 
         Raises:
           JobError: the job's own code failed.
@@ -257,7 +257,7 @@ class Events(Protocol):
         ...
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
+        """Metrics of one step, measured at `at`, in seconds since 1970 (UTC)."""
         ...
 
     def summaries(self, session: Model) -> None:

@@ -52,7 +52,7 @@ class FakeSession:
     Args:
       on_step: called with the global step before each step; what it raises, `run_until` raises.
       ends_at: the step after which the input has no more batches.
-      figures: what `evaluate` gives for a step; None if there is no evaluation.
+      figures: returns the metrics of `evaluate` for a step; None if there is no evaluation.
       changes: what `changes_since` returns.
     """
 
@@ -88,7 +88,7 @@ class FakeSession:
 
     @property
     def has_evaluation(self) -> bool:
-        """Whether it was made with figures."""
+        """Whether it was made with `figures`."""
         return self._figures is not None
 
     def bind(self, flag: StopFlag) -> None:
@@ -135,7 +135,7 @@ class FakeSession:
         return self._fingerprint
 
     def evaluate(self) -> dict[str, float]:
-        """The figures for this step."""
+        """The metrics for this step."""
         return self._figures(self.step) if self._figures else {}
 
     def numbers(self) -> dict[str, float | str]:
@@ -154,7 +154,7 @@ class FakeSession:
 
     @property
     def can_score(self) -> bool:
-        """Whether it was made with figures."""
+        """Whether it was made with `figures`."""
         return self._figures is not None
 
     def load(self, prefix: Path) -> None:

@@ -11,7 +11,7 @@ class Request(enum.Enum):
     """What the flag was raised for."""
 
     PAUSE = "pause"  # save and exit
-    SAVE = "save"  # save and go on
+    SAVE = "save"  # save and continue
     SET = "set"  # set a number
     ROLLBACK = "rollback"  # go back to an earlier checkpoint
     RELOAD = "reload"  # read the config again

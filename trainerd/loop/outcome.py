@@ -24,7 +24,7 @@ class Outcome:
     why: str
     by_job: bool = False
 
-    def described(self, paused_by: str) -> str:
+    def reason(self, paused_by: str) -> str:
         """The reason, and what asked for a pause; empty if that is not known."""
         is_asked = self.phase is Phase.PAUSED and paused_by
         return self.why.replace(PAUSED.why, f"{PAUSED.why} ({paused_by})", 1) if is_asked else self.why
@@ -52,7 +52,7 @@ class Paused(SystemExit):
 
 
 def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:
-    """The outcome of a run with these figures, if it is at the end that its config sets; else None."""
+    """The outcome of a run with these metrics, if it is at the end that its config sets; else None."""
     target = config.parsed_target()
     if target is not None and target.is_met_by(metrics):
         return Outcome(Phase.FINISHED, f"the target {target} is reached at step {step}")
@@ -93,7 +93,7 @@ def going_back(target: str) -> Outcome:
 
 
 def stands(before: Outcome | None, now: Outcome | None) -> Outcome | None:
-    """The outcome that counts if a program's loop continues after it was to end: the first, or a later pause."""
+    """The outcome that stands if a program's loop continues after it was asked to end: the first, or a later pause."""
     return now if before is None or (now is not None and now.phase is Phase.PAUSED) else before
 
 
@@ -108,7 +108,7 @@ class ProgramFacts:
       has_failed: whether its last session failed.
       raised_paused: whether it ended with `Paused`.
       is_asked: whether a pause is asked for that no session has served.
-      was_heard: whether the program received a pause.
+      was_heard: whether a pause request has reached a session of the program.
     """
 
     outcome: Outcome | None

@@ -20,7 +20,7 @@ from trainerd.rundir.state import Phase
 log = logging.getLogger(__name__)
 
 EVALUATION, SUMMARIES, BETWEEN = "the evaluation", "the summaries", "the end of the epoch"
-VALIDATION = "val_"  # what the names of an evaluation's figures begin with
+VALIDATION = "val_"  # what the names of an evaluation's metrics begin with
 _FAILED = "event files cannot be written"
 
 
@@ -28,11 +28,11 @@ Section = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 class Recorder:
-    """Records one session's figures.
+    """Records one session's metrics.
 
     Args:
       rundir: the run directory, whose events record evaluations.
-      reporter: holds the last figure of each metric.
+      reporter: holds the last value of each metric.
       events: what TensorBoard reads.
       timer: seconds on a clock that is never set, for the rate.
       clock: seconds since 1970 (UTC), for TensorBoard's axis of time.
@@ -95,7 +95,7 @@ class Recorder:
             self._write(row, step, at)
 
     def report(self) -> None:
-        """Show the figures."""
+        """Show the rate of the steps."""
         self._reporter.update(steps_per_sec=self._rate.per_sec())
 
     def write_metrics(self) -> None:
@@ -137,20 +137,20 @@ class Recorder:
         if not session.has_evaluation or self._evaluated_step == session.step:
             return
         with self._evaluating(EVALUATION):
-            figures = as_validation(session.evaluate())
+            metrics = as_validation(session.evaluate())
         self._evaluated_step = session.step
-        self._reporter.update(metrics=self._reporter.state.metrics | figures)
-        self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
-        log.info("evaluated step %d: %s", session.step, text.figures(figures), extra={"event": "evaluated"})
-        run_events.add(self._rundir, EventKind.EVALUATION, text.figures(figures), step=session.step)
+        self._reporter.update(metrics=self._reporter.state.metrics | metrics)
+        self._guard(lambda: self._events.scalars(metrics, session.step, self._clock()))
+        log.info("evaluated step %d: %s", session.step, text.figures(metrics), extra={"event": "evaluated"})
+        run_events.add(self._rundir, EventKind.EVALUATION, text.figures(metrics), step=session.step)
 
     def between(self, session: Model, then: Callable[[], Mapping[str, float]]) -> None:
-        """Have the session do its own work at this boundary, such as the end of an epoch, and keep its figures."""
+        """Have the session do its own work at this boundary, such as the end of an epoch, and keep its metrics."""
         with self._evaluating(BETWEEN):
-            figures = then()
-        self._reporter.update(metrics=self._reporter.state.metrics | dict(figures))
-        self._guard(lambda: self._events.scalars(figures, session.step, self._clock()))
-        if validation := {name: value for name, value in figures.items() if name.startswith(VALIDATION)}:
+            metrics = then()
+        self._reporter.update(metrics=self._reporter.state.metrics | dict(metrics))
+        self._guard(lambda: self._events.scalars(metrics, session.step, self._clock()))
+        if validation := {name: value for name, value in metrics.items() if name.startswith(VALIDATION)}:
             run_events.add(self._rundir, EventKind.EVALUATION, text.figures(validation), step=session.step)
 
     def summarize(self, session: Model) -> None:
@@ -176,7 +176,7 @@ class Recorder:
         self._guard(self._events.close)
 
     def _guard(self, write: Callable[[], None]) -> None:
-        """Write for TensorBoard. If that fails, training goes on and `status` shows a warning."""
+        """Write for TensorBoard. If that fails, training continues and `status` shows a warning."""
         try:
             write()
         except StorageError as error:
@@ -188,9 +188,9 @@ class Recorder:
             self._reporter.unwarn(_FAILED)
 
 
-def as_validation(figures: Mapping[str, float]) -> dict[str, float]:
-    """The figures of an evaluation, under the names by which the run knows them."""
-    return {f"{VALIDATION}{name}": value for name, value in figures.items()}
+def as_validation(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics of an evaluation, under the names by which the run knows them."""
+    return {f"{VALIDATION}{name}": value for name, value in metrics.items()}
 
 
 class StepRate:

@@ -25,7 +25,7 @@ _BUILT_OTHERWISE = (
     "seed; or a module that the job imports was changed"
 )
 _OTHER_DATA = (
-    "the data of the dataset are not those of step %d: of the epoch that goes on some elements come twice and some "
+    "the data of the dataset are not those of step %d: in the epoch that is resumed some elements come twice and some "
     "never. Where their order is drawn at random at each start, as by image_dataset_from_directory without a seed, "
     "give it one; where it is that of a set, sort it."
 )
@@ -47,7 +47,7 @@ def find(
       store: the store of its checkpoints.
       now: the fingerprint of the run as it is started now.
       exact: whether the position of the input is restored.
-      accept_changes: whether to go on although the dataset or the optimizer is another.
+      accept_changes: whether to resume although the dataset or the optimizer is another.
       foreign: whether checkpoints that the program itself saved may be there.
 
     Raises:
@@ -83,7 +83,7 @@ def refuse_changes(step: int, changes: Sequence[str], rundir: RunDirectory) -> N
     if changes:
         more = f"\n  and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
         raise DataError(
-            f"the job's variables are not those that were saved at step {step}: {_told(changes[:_SHOWN])}{more}\n"
+            f"the job's variables are not those that were saved at step {step}: {_listed(changes[:_SHOWN])}{more}\n"
             "A variable gets the values that were saved at its place, whatever its name. Put the layers back into "
             "their order, and freeze those that were frozen; or use another `logdir`; or start once with "
             f"--accept-changes (or `touch {rundir.accept_changes}` before the start) to resume all the same."
@@ -128,10 +128,10 @@ def _refuse_other_optimizer(step: int, changes: list[FingerprintDifference], run
     others = [change for change in changes if change.is_of_optimizer]
     if others:
         raise DataError(
-            f"the optimizer is not the one that was saved at step {step}: {_told(others)}\n"
+            f"the optimizer is not the one that was saved at step {step}: {_listed(others)}\n"
             "What the one kept means something else to the other. Put it back; or use another `logdir` for another "
             "optimizer; or start once with --accept-changes (or "
-            f"`touch {rundir.accept_changes}` before the start) to go on with them all the same."
+            f"`touch {rundir.accept_changes}` before the start) to resume with them all the same."
         )
 
 
@@ -139,14 +139,14 @@ def _refuse_other_dataset(step: int, changes: list[FingerprintDifference], rundi
     moved = [change for change in changes if change.moves_position]
     if moved:
         raise DataError(
-            f"the dataset is not the one whose position was saved at step {step}: {_told(moved)}\n"
+            f"the dataset is not the one whose position was saved at step {step}: {_listed(moved)}\n"
             "Its batches would not be those that come next. Put it back; or start once with --accept-changes (or "
-            f"`touch {rundir.accept_changes}` before the start) to go on from that position all the same, "
+            f"`touch {rundir.accept_changes}` before the start) to resume from that position all the same, "
             "which TensorFlow can where the stages are the same; "
-            'or set input_position = "restart" to begin the dataset anew at every start.'
+            'or set input_position = "restart" to restart the dataset at every start.'
         )
 
 
-def _told(changes: Sequence[object]) -> str:
-    """What has changed, the first on the line that is kept of an error."""
+def _listed(changes: Sequence[object]) -> str:
+    """Return a line for each change. The first is on the line of the error that `status` shows."""
     return "\n  ".join(map(str, changes))

@@ -56,7 +56,7 @@ def measured(session: Session, *, refuse: bool) -> Iterator[dict[str, float]]:
     """Call the job's summaries and its evaluation; warn if they change the state.
 
     Yields:
-      The figures, if the job has an evaluation.
+      The metrics, if the job has an evaluation.
 
     Raises:
       JobError: the job failed; or it has changed the state, and `refuse` says that this is an error.
@@ -71,7 +71,7 @@ def measured(session: Session, *, refuse: bool) -> Iterator[dict[str, float]]:
 
 def at_epoch_end(steps: Steps) -> dict[str, float]:
     """Do what comes at the end of an epoch, such as a validation, if these steps have ended one. Returns its
-    figures."""
+    metrics."""
     return dict(steps.then()) if steps.then is not None else {}
 
 

@@ -16,7 +16,7 @@ from trainerd.loop.contract import Steps
 
 Rows = NDArray[np.float64]
 EVALUATION, EPOCH, INTERRUPTED = "evaluation", "epoch", "interrupted"  # INTERRUPTED: in an evaluation
-BATCH = "batch digest "  # and a number: the columns that tell of the batch
+BATCH = "batch digest "  # and a number: the columns that identify the batch
 
 
 class Trace:

@@ -23,7 +23,7 @@ class Done:
     Attributes:
       kind: how.
       step: the step at which it was asked for.
-      resumes_at: the step of the checkpoint from which the run went on.
+      resumes_at: the step of the checkpoint from which the run resumed.
       in_evaluation: whether it came in an evaluation.
     """
 
@@ -101,7 +101,7 @@ def verdict(evidence: Evidence, config: Config) -> str:
         return (
             f"the interrupted run is not the run without a stop. The first difference is at {found}.\n"
             "Two runs without a stop are the same, so something that decides the next step is not in the job's state: "
-            f"a variable, a generator, a Python counter, an input that starts anew.{_warned(evidence)}"
+            f"a variable, a generator, a Python counter, an input that starts over.{_warned(evidence)}"
         )
     if evidence.between_whole_runs is not None:
         first = (

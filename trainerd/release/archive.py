@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SUFFIXES = (".tar.gz", ".zip")
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a .zip can tell
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a .zip can hold
 _MODE = 0o644
 
 

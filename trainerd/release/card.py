@@ -36,7 +36,7 @@ def about(
       rundir: the run directory.
       checkpoint: what is released.
       metrics: of the checkpoint, with its evaluations.
-      figures: of an evaluation when it was released.
+      figures: the metrics of an evaluation when it was released.
       compared: what was compared, by format.
     """
     origin = origin_of(rundir)
@@ -60,21 +60,21 @@ def _plain(values: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def readme(told: Mapping[str, Any], *, has_picture: bool) -> str:
+def readme(facts: Mapping[str, Any], *, has_picture: bool) -> str:
     """The README of a release."""
-    lines = [f"# {told['job']}, step {told['step']:,}", ""]
-    if told["figures"]:
+    lines = [f"# {facts['job']}, step {facts['step']:,}", ""]
+    if facts["figures"]:
         lines += ["| figure | value |", "|---|---|"]
-        lines += [f"| {n} | {figure(math.nan if v is None else v)} |" for n, v in told["figures"].items()]
+        lines += [f"| {n} | {figure(math.nan if v is None else v)} |" for n, v in facts["figures"].items()]
         lines.append("")
     loads = {
         "savedmodel": 'loaded = tf.saved_model.load("savedmodel")  # keep it while its functions are called',
         "keras": 'model = keras.models.load_model("model.keras")',
         "weights": 'model.load_weights("model.weights.h5")',
     }
-    lines += ["```python", *(loads[form] for form in told["verified"]), "```", ""]
+    lines += ["```python", *(loads[form] for form in facts["verified"]), "```", ""]
     lines += ["Each was loaded again and compared with the checkpoint:", ""]
-    lines += [f"- {form}: {compared}" for form, compared in told["verified"].items()]
+    lines += [f"- {form}: {compared}" for form, compared in facts["verified"].items()]
     lines += ["", "`release.json` has the metrics, the config, the versions, and the checksum of each file."]
     if has_picture:
         lines += ["", "![The loss, and the step that was chosen](loss.png)"]

@@ -30,7 +30,7 @@ class Result:
 
     Attributes:
       step: its step.
-      figures: what the evaluation gave; empty if it was not evaluated.
+      figures: the metrics of the evaluation; empty if it was not evaluated.
       skipped: why it was not, if that is no error: it was evaluated before, or deleted meanwhile.
       error: why it could not be evaluated.
     """
@@ -105,6 +105,6 @@ class Evaluator:
     def _scored(self, found: Manifest) -> dict[str, float]:
         begun, at = self._timer(), self._clock()
         self._session.load(self._rundir.prefix(found.step))
-        figures = as_validation(self._session.score())
-        evaluations.record(self._rundir, found, self._entry, figures, at, self._timer() - begun)
-        return figures
+        metrics = as_validation(self._session.score())
+        evaluations.record(self._rundir, found, self._entry, metrics, at, self._timer() - begun)
+        return metrics

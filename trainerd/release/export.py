@@ -105,14 +105,14 @@ def _formats(release: Release, exportable: Exportable) -> list[str]:
 
 
 def _write(exportable: Exportable, form: str, path: Path) -> None:
-    def told(error: BaseException) -> TrainerdError:
+    def as_release_error(error: BaseException) -> TrainerdError:
         if isinstance(error, ReleaseError):
             return error
         if is_disk_full(error):
             return StorageError(f"cannot write {path.name}: no space left on the device. There is no release.")
         return ReleaseError(f"the job could not be exported as {form}:\n{job_traceback(error)}")
 
-    with user_code(told):
+    with user_code(as_release_error):
         if form == SAVEDMODEL and exportable.export is not None:
             exportable.export(path)
             if not path.is_dir() or not any(path.iterdir()):

@@ -39,7 +39,7 @@ class References:
       exportable: the model and its data.
       examples: the folders of the examples that the model takes, each a saved dataset.
       validation: a saved dataset to evaluate with; "" if there is none.
-      figures: what that evaluation gave.
+      figures: the metrics of that evaluation.
       variables: a digest of the bytes of every variable of the checkpoint.
       model: the same of the model's variables, which a release must hold, by name.
     """
@@ -60,7 +60,7 @@ def references_of(
     Args:
       exportable: the model and its data.
       variables: a digest of the bytes of every variable of the checkpoint.
-      figures: of its evaluation.
+      figures: the metrics of its evaluation.
       folder: an empty folder.
     """
     examples = _save_examples(exportable, folder)

@@ -74,7 +74,7 @@ def find_checkpoint(
         unreadable |= saver_checkpoints.adopt(rundir, services.store, read_whole)
         found = services.find(accept_changes=accepts, foreign=True)
         if found is not None:
-            saver_checkpoints.tell(rundir, unreadable)
+            saver_checkpoints.warn_of_unreadable(rundir, unreadable)
             return Found(rundir.prefix(found.step), found)
         saver_checkpoints.refuse_to_start_over(rundir, unreadable)
         if time.monotonic() >= deadline:

@@ -139,16 +139,8 @@ class ProcessHost:
         if outcome.phase is Phase.PAUSED:
             _paused.add(reporter.state.logdir)
         if error is None:
-            self.ended(reporter, outcome)
-        else:
-            self.failed(reporter, error)
-
-    def ended(self, reporter: Reporter, outcome: Outcome) -> None:
-        """Write how the run has ended."""
-        reporter.update(phase=outcome.phase, ended=outcome.described(self.flag.paused_by))
-
-    def failed(self, reporter: Reporter, error: BaseException) -> None:
-        """Write the error that the run has ended with."""
+            reporter.update(phase=outcome.phase, ended=outcome.reason(self.flag.paused_by))
+            return
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))
 
@@ -219,4 +211,4 @@ def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
     if hasattr(sys, "ps1"):  # a prompt
         dispatch.forget_pause()
         return False
-    return dispatch.were_told_to_pause() or was_paused
+    return dispatch.take_pause() or was_paused

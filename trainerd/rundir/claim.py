@@ -43,7 +43,7 @@ class Claim:
       job: what trains there, for `trainerd status`.
       config: the config that it was started with, for `trainerd list`; None for none.
       before: makes the first state, from the one that names the process.
-      observers: told of every change of the state, after state.json.
+      observers: called with each new state, after it is in state.json.
 
     Attributes:
       reporter: holds the state.
@@ -68,7 +68,7 @@ class Claim:
         self.was_paused = request_files.consume_pause(rundir)
         left = read_state(rundir.state)
         self._was_finished = left is not None and left.phase is Phase.FINISHED
-        self._tell_how_it_was_left(left)
+        self._record_kill(left)
         holder = held.name_holder(os.getpid())
         registry.remember(rundir, config)
         self._state_file = StateWriter(rundir)
@@ -82,13 +82,13 @@ class Claim:
         self.reporter = Reporter(state, [self._state_file.observe, self._note, *observers])
         self._place = LogdirWatcher(rundir, self.reporter)
 
-    def tell_of_leftovers(self) -> None:
+    def log_void_pause(self) -> None:
         """Log that a pause from before this start is void."""
         if self.was_paused:
             log.warning("removed a pause file from before this start: %s", self._rundir.pause)
 
-    def _tell_how_it_was_left(self, left: State | None) -> None:
-        """A process that was killed could not say so."""
+    def _record_kill(self, left: State | None) -> None:
+        """Record as an event that the process before this one was killed: it could not do so itself."""
         if left is None or not left.at or not left.is_left(is_running=False):
             return
         said = f"it ended while {left.phase}, after step {left.step} or later, without a save"
@@ -135,7 +135,7 @@ def claimed(
     Args:
       rundir: the run directory; it is made if it is missing.
       job: what trains there, for `trainerd status`.
-      observers: told of every change of the state.
+      observers: called with each new state.
       check: called with the lock held, before anything is written: it raises if the job may not train there.
 
     Raises:
@@ -146,6 +146,6 @@ def claimed(
     with lock.hold(rundir) as held, undone_in_children(held.close):
         check()
         claim = Claim(held, rundir, job, observers=observers)
-        claim.tell_of_leftovers()
+        claim.log_void_pause()
         with called_every(FLUSH_SECS, claim.look, name="state"):
             yield claim.reporter

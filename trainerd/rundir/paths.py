@@ -107,7 +107,7 @@ class RunDirectory:
 
     @property
     def save(self) -> Path:
-        """Touch it: save at the next boundary and go on."""
+        """Touch it: save at the next boundary and continue."""
         return self.path / "save"
 
     @property
@@ -137,7 +137,7 @@ class RunDirectory:
 
     @property
     def accept_changes(self) -> Path:
-        """Touch it before a start: go on although the dataset is not the one whose position was saved."""
+        """Touch it before a start: resume although the dataset is not the one whose position was saved."""
         return self.path / "accept-changes"
 
     @property

@@ -96,8 +96,8 @@ def find(name: str, paths: Iterable[Path]) -> Path | None:
     """
     found = [path for path in paths if is_called(path, name)]
     if len(found) > 1:
-        told = ", ".join(sorted(names(found).values()))
-        raise UsageError(f"{name} is the name of {len(found)} runs. Say which: {told}.")
+        candidates = ", ".join(sorted(names(found).values()))
+        raise UsageError(f"{name} is the name of {len(found)} runs. Say which: {candidates}.")
     return found[0] if found else None
 
 

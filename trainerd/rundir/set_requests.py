@@ -52,7 +52,7 @@ def parse(said: str) -> dict[str, float]:
 
 
 def take(rundir: RunDirectory) -> list[SetRequest]:
-    """Remove the file `set`. Returns its requests; lines that are none are left out, and told in the log."""
+    """Remove the file `set`. Returns its requests. Other lines are skipped, and the log names them."""
     found = []
     for line in request_files.consume_lines(rundir.set_request):
         try:

@@ -17,7 +17,7 @@ from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
 from trainerd.text import printable, seconds, size
 
-DAMAGED = "state.json is damaged: the next start writes it anew"
+DAMAGED = "state.json is damaged: the next start rewrites it"
 KILLED = "killed"  # a phase that no process can write
 _SILENT_SECS = 3600.0  # after which a process of another machine, which cannot be seen, counts as gone
 _LONGEST_ETA_SECS = 1e11  # some thousand years
@@ -112,7 +112,7 @@ class EvaluationSummary:
     Attributes:
       count: how many checkpoints.
       best_step: the step of the one with the lowest loss; None if none has a loss.
-      best: its figures.
+      best: its metrics.
     """
 
     count: int
@@ -156,8 +156,8 @@ class State:
     Attributes:
       phase: what the process is doing.
       pid, create_time: which process; `create_time` is in seconds since 1970 (UTC), as psutil gives it.
-      uptime_at_start: the machine's uptime when the process started, in seconds: it tells a process apart from
-        another with its pid even when the wall clock was set in between.
+      uptime_at_start: the machine's uptime when the process started, in seconds: it distinguishes a process
+        from another with its pid even when the wall clock was set in between.
       host: the name of its machine; empty where it is not known.
       step, max_steps: the global step, and where training ends (None: it does not).
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
@@ -227,7 +227,7 @@ class State:
         return self.max_steps if self.max_steps is not None and self.step <= self.max_steps else None
 
     def at_checkpoint(self, last: LastCheckpoint, metrics: dict[str, float], phase: Phase) -> State:
-        """The state of a run that is to go on from this checkpoint, while no process trains."""
+        """The state of a run that will resume from this checkpoint, while no process trains."""
         goodput = replace(self.goodput, known_until=0)  # what is trained again from here on was not lost in a crash
         changed = replace(self, phase=phase, step=last.step, metrics=dict(metrics), last_checkpoint=last)
         return replace(changed, error=None, goodput=goodput)

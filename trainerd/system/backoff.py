@@ -28,5 +28,5 @@ class Backoff:
         return min(self._most_secs, wait)
 
     def succeeded(self) -> None:
-        """Begin anew."""
+        """Start over."""
         self.failures = 0

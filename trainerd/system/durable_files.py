@@ -64,7 +64,7 @@ def _advice(error: OSError) -> str:
         errno.EEXIST: "A file stands where a directory is needed; move it or choose another `logdir`.",
         errno.EIO: "The device reports an error; see `dmesg`.",
         **dict.fromkeys((errno.ELOOP, errno.ENXIO, errno.EMLINK, errno.EFBIG), "Nothing that trainerd wrote: move it."),
-    }.get(error.errno or 0, "`dmesg` may tell more.")
+    }.get(error.errno or 0, "`dmesg` may show more.")
 
 
 def is_damage(error: OSError) -> bool:
@@ -148,7 +148,7 @@ def free_bytes(path: Path) -> int:
     """How many bytes this process may write on the file system that holds `path`."""
     found = os.statvfs(path)
     if not found.f_blocks:
-        return sys.maxsize  # it does not tell
+        return sys.maxsize  # the filesystem does not report it
     return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
 
 

@@ -1,4 +1,4 @@
-"""Tells whether a pid is still the same process, also after a reboot."""
+"""Checks whether a pid is still the same process, also after a reboot."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def lstat(path: Path) -> os.stat_result | None:
     """Return what an entry is, without following it if it is a link; None if there is none.
 
     Raises:
-      OSError: it cannot be told.
+      OSError: its folder cannot be opened or read.
     """
     try:
         with opened(path.parent) as folder:
@@ -103,7 +103,7 @@ def size(path: Path) -> int:
     """Return the size of an entry in bytes.
 
     Raises:
-      OSError: it is not there, or cannot be told.
+      OSError: it is not there, or cannot be read.
     """
     with opened(path.parent) as folder:
         return os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_size

@@ -18,7 +18,7 @@ class Background:
 
     If work comes faster than it is done, `submit` waits for a while: a slow disk slows the caller down, and nothing is
     lost. If the queue stays full, the disk hangs, and work is refused until some gets done: a curve may have a gap, but
-    training must go on. The thread is a daemon thread, so that it never keeps the process from ending.
+    training must continue. The thread is a daemon thread, so that it never keeps the process from ending.
 
     Args:
       name: the thread's.

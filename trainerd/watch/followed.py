@@ -23,12 +23,12 @@ class RunMemory:
       lines_read: the last lines of its events that were read by an earlier watcher.
 
     Attributes:
-      told: the keys of what was told of it and holds on.
+      announced: the keys of notices that were sent and still apply.
       is_doubtful: whether its process seems to have gone since the look before.
     """
 
     def __init__(self, lines_read: list[str]) -> None:
-        self.told: set[str] = set()
+        self.announced: set[str] = set()
         self._lines_read = self._noted = lines_read
         self._noted_at = -math.inf
         self._events: Sequence[Event] = ()
@@ -86,10 +86,10 @@ class RunMemory:
         self._events, self._lines_read = events, lines
 
     def is_note_due(self, lines: list[str], now: float) -> bool:
-        """Whether it is to be noted how far the events were read, although nothing is told.
+        """Whether it is to be noted how far the events were read, although no notice is due.
 
         A run may be evaluated at every look, and each note waits for the disk. So it is noted once a minute: what came
-        since then is read again by the next watcher, and is not told again.
+        since then is read again by the next watcher, and is not sent again.
 
         Args:
           lines: the last lines.

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: the figures of all runs."""
+"""What Prometheus scrapes: the metrics of all runs."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class _Runs(Collector):
             {n: bool(r.unread) for n, r in runs.items()},
         )
         yield _phases(ones)
-        for name, (told, get) in _OF_STATE.items():
-            yield _gauge(name, told, {one.label: get(one.state) for one in ones})
+        for name, (about, get) in _OF_STATE.items():
+            yield _gauge(name, about, {one.label: get(one.state) for one in ones})
         yield from self._of_now(ones)
         yield _metrics(ones)
         yield _spent(ones)
@@ -127,8 +127,8 @@ def _label(text: str) -> str:
     return " ".join(printable(text[:_LONGEST]).split())
 
 
-def _gauge(name: str, told: str, samples: Mapping[str, float | None]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"trainerd_{name}", told, labels=["run"])
+def _gauge(name: str, about: str, samples: Mapping[str, float | None]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"trainerd_{name}", about, labels=["run"])
     for label, value in samples.items():
         if value is not None:
             family.add_metric([label], value)
@@ -143,8 +143,8 @@ def _phases(ones: Sequence[_Labelled]) -> StateSetMetricFamily:
 
 
 def _metrics(ones: Sequence[_Labelled]) -> GaugeMetricFamily:
-    told = "The last value of a metric of the job, such as the loss."
-    family = GaugeMetricFamily("trainerd_metric", told, labels=["run", "metric"])
+    about = "The last value of a metric of the job, such as the loss."
+    family = GaugeMetricFamily("trainerd_metric", about, labels=["run", "metric"])
     for one in ones:
         found = {_label(name): value for name, value in list(one.state.metrics.items())[:MOST_METRICS]}
         for name, value in found.items():
@@ -153,8 +153,8 @@ def _metrics(ones: Sequence[_Labelled]) -> GaugeMetricFamily:
 
 
 def _spent(ones: Sequence[_Labelled]) -> CounterMetricFamily:
-    told = "What the time of the run went to, from its first start on."
-    family = CounterMetricFamily("trainerd_spent_seconds", told, labels=["run", "kind"])
+    about = "What the time of the run went to, from its first start on."
+    family = CounterMetricFamily("trainerd_spent_seconds", about, labels=["run", "kind"])
     for one in ones:
         for kind in Spent:
             seconds = one.state.goodput.seconds.get(kind, 0.0)

@@ -1,4 +1,4 @@
-"""Disks that fill up, and runs whose memory grows: what there is to tell, from figures that are passed in."""
+"""Disks that fill up, and runs whose memory grows: the notices that are due, from numbers that are passed in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainerd.watch.trend import Trend
 SAMPLE_SECS = 60.0
 # How long a trend must have lasted: a run that begins grows for a while, until the oldest checkpoints are deleted.
 _LEAST_SECS, _MOST_SECS = 600.0, 7200.0
-_GROWTH = 0.1  # of a run's memory, the least that is told of
+_GROWTH = 0.1  # of a run's memory, the least that is reported
 _DAY = 86400.0
 
 
@@ -21,7 +21,7 @@ class Disks:
     """The disks of the runs.
 
     Args:
-      hours: one that is full within so long is told of.
+      hours: one that is full within so long is reported.
       free: the bytes that may be written on the disk of a folder.
       disk: which disk a folder is on.
     """
@@ -45,8 +45,8 @@ class Disks:
             except OSError:
                 continue  # it is gone
         self._trends = {disk: self._trends.get(disk, Trend()) for disk in places}
-        told = [self._look_at(disk, *place, timer, now) for disk, place in places.items()]
-        return [notice for notice in told if notice is not None]
+        found = [self._look_at(disk, *place, timer, now) for disk, place in places.items()]
+        return [notice for notice in found if notice is not None]
 
     def _look_at(self, disk: int, run: str, path: Path, free: int, timer: float, now: float) -> Notice | None:
         trend = self._trends[disk]
@@ -63,7 +63,7 @@ class Memory:
     """The memory of the runs.
 
     Args:
-      hours: a run that fills the machine's within so long is told of.
+      hours: a run that fills the machine's within so long is reported.
       available: the bytes that the machine can still give.
     """
 
@@ -81,8 +81,8 @@ class Memory:
         """
         runs = {(name, state.create_time): state for name, state in states.items()}
         self._trends = {process: self._trends.get(process, Trend()) for process in runs}
-        told = [self._look_at(process, state, timer, now) for process, state in runs.items()]
-        return [notice for notice in told if notice is not None]
+        found = [self._look_at(process, state, timer, now) for process, state in runs.items()]
+        return [notice for notice in found if notice is not None]
 
     def _look_at(self, process: tuple[str, float], state: State, timer: float, now: float) -> Notice | None:
         trend, run = self._trends[process], process[0]
@@ -100,11 +100,11 @@ class Memory:
 
 
 def _is_soon(left: float, hours: float, trend: Trend) -> bool:
-    """Whether this is to be told: what comes soon is told after a short trend, the rest after a long one.
+    """Whether to report this: what comes soon is reported after a short trend, the rest after a long one.
 
     Args:
       left: seconds until there is nothing left.
-      hours: within how many that is told.
+      hours: within how many that is reported.
       trend: what it is concluded from.
     """
     return left <= hours * 3600 and trend.secs >= min(_MOST_SECS, max(_LEAST_SECS, left / 2))

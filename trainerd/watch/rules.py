@@ -1,4 +1,4 @@
-"""What of a run is told, in which words. Pure: files are read, and time is known, elsewhere."""
+"""Which notices a run gives, in which words. Pure: its callers read files and clocks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _NO_NUMBER = re.compile(r"\bthe loss became (nan|-?inf)\b|\bholds a NaN\b")
 
 
 def of_event(run: str, event: Event, state: State | None) -> Notice:
-    """What is told of an event.
+    """Return the notice of an event.
 
     Args:
       run: the run's name.
       event: what happened.
-      state: the run's state now, for its figures; None if there is none.
+      state: the run's state now, for its metrics; None if there is none.
     """
     kind, words = _KINDS[event.kind]
     if event.kind is EventKind.FINISH and event.said.startswith("the target "):
@@ -43,7 +43,7 @@ def of_event(run: str, event: Event, state: State | None) -> Notice:
     if event.kind in (EventKind.FAIL, EventKind.ROLLBACK) and _NO_NUMBER.search(event.said):
         kind, words = "nan", f"{words}, since it came to NaN or infinity,"
     is_of_now = state is not None and state.step == event.step  # a notice may be late
-    # All runs of a machine are told of a reboot at the same moment. The key of a kill is that of `of_kill`.
+    # All runs of a machine have the event of a reboot at the same moment. The key of a kill is that of `of_kill`.
     key = f"{event.kind} {event.at} {event.step}" + (f" {run}" if event.kind is EventKind.REBOOT else "")
     step = f" at step {event.step:,}" if event.step is not None else ""
     body = [event.said, _figures(state) if is_of_now and event.kind in (EventKind.FINISH, EventKind.PAUSE) else ""]
@@ -51,7 +51,7 @@ def of_event(run: str, event: Event, state: State | None) -> Notice:
 
 
 def of_kill(run: str, state: State, booted_at: float) -> Notice:
-    """What is told of a run whose process has gone without a word.
+    """Return the notice of a run whose process has gone without a word.
 
     The next start notes the same: the key is that of its event.
 
@@ -68,7 +68,7 @@ def of_kill(run: str, state: State, booted_at: float) -> Notice:
 
 
 def of_no_progress(run: str, state: State, secs: float, now: float) -> Notice:
-    """What is told of a run that trains, and has made no step for so many seconds."""
+    """Return the notice of a run that trains, and has made no step for so many seconds."""
     title = f"has made no step for {seconds(secs)}"
     said = f"It is {state.phase} at step {state.step:,}, pid {state.pid}."
     return _notice("no progress", run, f"no progress {state.step} {state.create_time}", now, title, said)

@@ -1,4 +1,4 @@
-"""watch.toml, the config of the watcher: whom to tell, of what, and where the page is."""
+"""watch.toml, the config of the watcher: whom to notify, of what, and where the page is."""
 
 from __future__ import annotations
 
@@ -51,27 +51,27 @@ Minutes = Annotated[float, Meta(ge=0, le=1e6)]
 
 @dataclass(frozen=True, kw_only=True)
 class WatchConfig:
-    """Whom to tell, and of what."""
+    """Whom to notify, and of what."""
 
     channels: tuple[str, ...] = key(
-        (), "", 'Whom to tell: URLs of Apprise, such as "ntfy://ntfy.sh/a-long-topic" or "mailto://…". Secret.'
+        (), "", 'Whom to notify: URLs of Apprise, such as "ntfy://ntfy.sh/a-long-topic" or "mailto://…". Secret.'
     )
-    events: tuple[NoticeKind, ...] = key(BY_DEFAULT, "", "What is told.")
-    runs: tuple[str, ...] = key((), "", "The names of the runs that are told of. Default: all.")
+    events: tuple[NoticeKind, ...] = key(BY_DEFAULT, "", "Of what to notify.")
+    runs: tuple[str, ...] = key((), "", "The names of the runs to notify of. Default: all.")
     no_progress_mins: Minutes = key(
-        30.0, "min", "A run that trains and has made no step for so long is told of. 0: none is."
+        30.0, "min", "Notify of a run that trains and has made no step for so long. 0: never."
     )
     disk_hours: Annotated[float, Meta(ge=0, le=1e4)] = key(
-        24.0, "h", "A disk that is full within so long at the present rate is told of. 0: none is."
+        24.0, "h", "Notify of a disk that is full within so long at the present rate. 0: never."
     )
     memory_hours: Annotated[float, Meta(ge=0, le=1e4)] = key(
-        24.0, "h", "A run whose memory grows, and fills the machine's within so long, is told of. 0: none is."
+        24.0, "h", "Notify of a run whose memory grows, and fills the machine's within so long. 0: never."
     )
     summary_at: TimeOfDay | None = key(
         None, "", 'When the daily summary is sent, such as "08:00", in local time. Default: none is.'
     )
     heartbeat_url: str | None = key(
-        None, "", "Fetched every `heartbeat_secs`, for a service that tells you when that ends. Secret."
+        None, "", "Fetched every `heartbeat_secs`, for a service that alerts you when that ends. Secret."
     )
     heartbeat_secs: Annotated[float, Meta(ge=5, le=86400)] = key(60.0, "s", "Seconds between two heartbeats.")
 

@@ -1,4 +1,4 @@
-"""The watcher: looks at all runs once a second, and puts into the queue what there is to tell."""
+"""The watcher: looks at all runs once a second, and queues the notices that are due."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 LOOK_SECS = 1.0
 _SOON_SECS = 0.25  # where a process seems to have gone
 _WELL_SECS = 60.0  # without a look that succeeds, after which the watcher is not well
-_SEEN_FOR_LONG = ("killed", "no progress")  # at each look, until the run starts again or goes on
+_SEEN_FOR_LONG = ("killed", "no progress")  # at each look, until the run starts again or continues
 
 
 class Watcher:
     """Looks at all runs.
 
     Args:
-      config: what is told.
-      notes: what was told.
-      senders: tell it.
+      config: what to notify of.
+      notes: what was read and sent before.
+      senders: send the notices.
       runs: reads them.
       clock: seconds since 1970 (UTC).
       timer: seconds on a clock that is never set.
@@ -70,7 +70,7 @@ class Watcher:
         return self._timer() - self._well_at < _WELL_SECS
 
     def look(self) -> float:
-        """Look once. What cannot be noted now, since the disk is full, is told later.
+        """Look once. What cannot be noted now, since the disk is full, is sent later.
 
         Returns:
           The seconds until the next look.
@@ -103,13 +103,13 @@ class Watcher:
         secs = run.stands_for(seen, self._timer())
         if state is not None and self._config.no_progress_mins and secs >= self._config.no_progress_mins * 60:
             notices.append(rules.of_no_progress(seen.name, state, secs, self._clock()))
-        notices = [notice for notice in notices if notice.key not in run.told]
+        notices = [notice for notice in notices if notice.key not in run.announced]
         wanted = self._wanted(notices) if self._is_followed(seen) else []
         if wanted or run.is_note_due(lines, self._timer()):
-            self._tell(wanted, str(seen.rundir.path), lines)
+            self._announce(wanted, str(seen.rundir.path), lines)
             run.noted(lines, self._timer())
         run.took(seen.events, lines)
-        run.told |= {notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG}
+        run.announced |= {notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG}
 
     def _is_followed(self, seen: RunView) -> bool:
         names = self._config.runs
@@ -118,7 +118,7 @@ class Watcher:
     def _wanted(self, notices: Sequence[Notice]) -> list[Notice]:
         return [notice for notice in notices if notice.kind in self._config.events]
 
-    def _tell(self, notices: Sequence[Notice], path: str = "", lines: Sequence[str] = ()) -> None:
+    def _announce(self, notices: Sequence[Notice], path: str = "", lines: Sequence[str] = ()) -> None:
         for notice in self._notes.take(path, lines, notices, self._senders.names, self._clock()):
             log.info("%s", notice.title, extra={"event": "told"})
 
@@ -136,7 +136,7 @@ class Watcher:
         if self._config.memory_hours:
             found += self._memory.look(states, timer, now)
         for notice in self._wanted(found):
-            self._tell([notice])
+            self._announce([notice])
 
     def _sum_up(self, runs: Sequence[RunView]) -> None:
         """Send the summary of the day, if it is due."""
@@ -146,8 +146,8 @@ class Watcher:
         due = due_since(self._config.summary_at, datetime.fromtimestamp(now))
         if due == self._summed_up or due.timestamp() < self._notes.begun_at:
             return
-        if not self._notes.was_told(f"summary {due:%Y-%m-%d}"):
-            self._tell([summary([day for seen in runs if (day := _day(seen, now))], due, now)])
+        if not self._notes.is_known(f"summary {due:%Y-%m-%d}"):
+            self._announce([summary([day for seen in runs if (day := _day(seen, now))], due, now)])
         self._summed_up = due
 
 

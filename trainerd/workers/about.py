@@ -1,4 +1,4 @@
-"""What must be the same on all workers, and how a difference is told. Imports no TensorFlow."""
+"""What must be the same on all workers, and how a difference is reported. Imports no TensorFlow."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class Chief:
         self._timer = timer
         self._answers: dict[int, queue.SimpleQueue[Message]] = {rank: queue.SimpleQueue() for rank in peers}
         self._is_over = False
-        self._told_at = float("-inf")
-        self._told: State | None = None
+        self._sent_at = float("-inf")
+        self._sent: State | None = None
         for rank, peer in self._peers.items():
             peer.listen(self._listener(rank), self._lost)
 
@@ -127,22 +127,22 @@ class Chief:
     def _lost(self, why: str) -> None:
         self.trouble.found(PeerLostError(why))
 
-    # ------------------------------------------------------------------ what others are told
+    # ------------------------------------------------------------------ what others get
 
     def observe(self, state: State) -> None:
-        """Tell the others of the run: they show it as theirs. An observer of the state."""
+        """Send the state of the run to the others, which show it as theirs. An observer of the state."""
         now = self._timer()
-        before = self._told
+        before = self._sent
         is_news = before is None or (state.phase, state.last_checkpoint, state.answers) != (
             before.phase,
             before.last_checkpoint,
             before.answers,
         )
-        if is_news or now - self._told_at >= STATE_SECS:
-            self._told_at, self._told = now, state
+        if is_news or now - self._sent_at >= STATE_SECS:
+            self._sent_at, self._sent = now, state
             shown = replace(state, workers=[]).to_json()
             for peer in self._peers.values():
-                peer.tell("state", state=shown)
+                peer.try_send("state", state=shown)
 
     def end(self, outcome: Outcome | BaseException) -> None:
         """The run is over: the others end as the chief does. May be called twice, and from any thread."""
@@ -156,7 +156,7 @@ class Chief:
             why = full_message(outcome) if isinstance(outcome, TrainerdError) else repr(outcome)
             last = {"phase": "failed", "why": why, "code": exit_code_of(outcome)}
         for peer in self._peers.values():
-            peer.tell("end", **last)
+            peer.try_send("end", **last)
         deadline = self._timer() + END_SECS
         for peer in self._peers.values():
             peer.wait_until_gone(deadline - self._timer())

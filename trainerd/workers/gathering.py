@@ -27,7 +27,7 @@ from trainerd.workers.wire import PROOF_SECS, Arrival, Gone, Reception, Wire
 log = logging.getLogger(__name__)
 
 POLL_SECS = 0.2
-CLOCK_SECS = 60.0  # by how much clocks may differ before a person is told
+CLOCK_SECS = 60.0  # by how much clocks may differ without a warning
 _BACKLOG = 128
 
 
@@ -41,7 +41,7 @@ class Terms:
       token: the file of the token.
       heartbeat_secs: see `Peer`.
       is_asked_to_pause: looked at all the time.
-      tell: shows who is missing, in a few words.
+      show: shows who is missing, in a few words.
       clock: seconds since 1970 (UTC).
     """
 
@@ -50,7 +50,7 @@ class Terms:
     token: Path
     heartbeat_secs: float
     is_asked_to_pause: Callable[[], bool]
-    tell: Callable[[str], None]
+    show: Callable[[str], None]
     clock: Callable[[], float] = field(default=time.time)
 
 
@@ -62,7 +62,7 @@ def gather_as_chief(terms: Terms) -> dict[int, Peer]:
     """Wait for all other workers.
 
     Returns:
-      The peers by rank. They are told to begin by `begin`.
+      The peers by rank. The message `begin` starts them.
 
     Raises:
       PausedWhileGathering: a pause was asked for.
@@ -70,7 +70,7 @@ def gather_as_chief(terms: Terms) -> dict[int, Peer]:
     """
     token = tokens.make(terms.token)
     here: dict[int, Peer] = {}
-    told = ""
+    shown = ""
     try:
         with _listening(terms.plan) as listener, Reception(listener, token, terms.heartbeat_secs) as reception:
             while len(here) < terms.plan.size - 1:
@@ -78,8 +78,8 @@ def gather_as_chief(terms: Terms) -> dict[int, Peer]:
                     log.warning("worker %d left while the others were awaited", rank, extra={"event": "gathering"})
                     del here[rank]
                 missing = [rank for rank in range(1, terms.plan.size) if rank not in here]
-                if (now := _missing(missing, terms.plan)) != told:
-                    terms.tell(told := now)
+                if (now := _missing(missing, terms.plan)) != shown:
+                    terms.show(shown := now)
                 if terms.is_asked_to_pause():
                     raise PausedWhileGathering
                 if (arrival := reception.next(POLL_SECS)) is not None:
@@ -98,9 +98,9 @@ def _missing(ranks: list[int], plan: ClusterPlan) -> str:
 
 def _send_off(peer: Peer, error: BaseException) -> None:
     if isinstance(error, PausedWhileGathering):
-        peer.tell("end", phase="paused", why="the chief was paused while it waited for the other workers")
+        peer.try_send("end", phase="paused", why="the chief was paused while it waited for the other workers")
     elif isinstance(error, ConfigError):
-        peer.tell("end", phase="failed", why=str(error), code=error.exit_code)
+        peer.try_send("end", phase="failed", why=str(error), code=error.exit_code)
     peer.close()
 
 
@@ -182,15 +182,15 @@ def gather_as_worker(terms: Terms) -> Peer:
       PausedWhileGathering: a pause was asked for.
       ConfigError: the token cannot be used, or this worker's address is none of this machine.
     """
-    place, told = terms.plan.meeting_place, ""
+    place, shown = terms.plan.meeting_place, ""
     _require_free(terms.plan.workers[terms.plan.rank])
     while not terms.is_asked_to_pause():
         token = tokens.read(terms.token)
         now = (
             f"waiting for the chief at {place}" if token else f"waiting for the token {terms.token}: the chief makes it"
         )
-        if now != told:
-            terms.tell(told := now)
+        if now != shown:
+            terms.show(shown := now)
         peer = _connect(token, terms) if token else None
         if peer is not None:
             return peer

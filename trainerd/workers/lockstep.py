@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Running = Callable[[], contextlib.AbstractContextManager[None]]
-PERIOD_SECS = 0.08  # how often the workers agree on whether to go on, by the clock
+PERIOD_SECS = 0.08  # how often the workers agree on whether to continue, by the clock
 _MOST_STEPS = 65536
 _SHOWN = 5  # variables in a message
 
@@ -30,7 +30,7 @@ class Replicas(Protocol):
     """What the workers' steps have in common.
 
     Attributes:
-      period: after how many steps the workers agree on whether to go on. The same on all.
+      period: after how many steps the workers agree on whether to continue. The same on all.
     """
 
     period: int
@@ -83,11 +83,11 @@ class ReplicatedSession(Session, Protocol):
         ...
 
     def validation_logs(self) -> Mapping[str, float]:
-        """The figures of the validation of that epoch, if it has one."""
+        """The metrics of the validation of that epoch, if it has one."""
         ...
 
     def agree_on(self, logs: Mapping[str, Any]) -> None:
-        """Take these figures for those of that epoch."""
+        """Take these metrics for those of that epoch."""
         ...
 
 
@@ -101,7 +101,7 @@ class ChiefSession:
       chief: the others.
       replicas: see there.
       where: maps a checkpoint's prefix to what the others need to read it.
-      running: a context for steps, in which it is seen that they go on.
+      running: a context for steps, which detects that they hang.
       leaves: whether to leave instead of waiting until the others have built the job.
       timer: seconds on a clock that is never set.
     """
@@ -199,7 +199,7 @@ class ChiefSession:
         self._is_compiled = self._is_compiled or count > 0
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        """The end of an epoch: callbacks are told the same on all workers: means, and the chief's validation."""
+        """The end of an epoch: callbacks get the same metrics on all workers: means, and the chief's validation."""
         others = [said["logs"] for said in self._chief.call("logs").values()]
         logs = {**means([self._session.epoch_logs(), *others]), **self._session.validation_logs()}
         self._session.agree_on(logs)
@@ -277,7 +277,7 @@ def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Repl
 
 
 def means(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each figure that all workers have."""
+    """The mean of each metric that all workers have."""
     names = [name for name in logs[0] if all(name in each for each in logs)]
     return {name: sum(each[name] for each in logs) / len(logs) for name in names}
 
@@ -308,8 +308,8 @@ class WorkerCommands:
       rank: its rank.
       replicas: see there.
       found: maps what the chief says of a checkpoint to its prefix here.
-      running: a context for steps, in which it is seen that they go on.
-      tell: told of the step and of the steps per second after each run.
+      running: a context for steps, which detects that they hang.
+      progressed: called with the step and the steps per second after each run.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class WorkerCommands:
         rank: int,
         replicas: Replicas,
         found: Callable[[Message], Path],
-        tell: Callable[[int, float], None],
+        progressed: Callable[[int, float], None],
         running: Running = contextlib.nullcontext,
     ) -> None:
         self._session = session
@@ -327,7 +327,7 @@ class WorkerCommands:
         self._rank = rank
         self._replicas = replicas
         self._found = found
-        self._tell = tell
+        self._progressed = progressed
         self._running = running
         self._then: Callable[[], Mapping[str, float]] | None = None
 
@@ -358,7 +358,7 @@ class WorkerCommands:
             steps = self._together(lambda: self._session.run_until(message["limit"]))
         self._then = steps.then
         count = len(steps.rows)
-        self._tell(steps.last_step, count / max(time.monotonic() - begun, 1e-9))
+        self._progressed(steps.last_step, count / max(time.monotonic() - begun, 1e-9))
         return {"first": steps.first, "count": count, "rows": steps.rows.tobytes()}
 
     def _between(self, message: Message) -> Mapping[str, Any]:

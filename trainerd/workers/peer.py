@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 Message = Mapping[str, Any]
 BEATS = 4  # at least so many before silence counts as the end
 BEAT_SECS = 1.0  # and not further apart than this, so that silence is noticed as soon as it has lasted too long
-LAST_WORDS_SECS = 0.5  # in which what it has said at last is read: that tells more than a connection that has ended
+LAST_WORDS_SECS = 0.5  # in which its last messages are read: they say more than a connection that has ended
 _KIND = "kind"
 _BEAT = "beat"
 
@@ -25,7 +25,7 @@ _BEAT = "beat"
 class Peer:
     """Talks with one other worker.
 
-    A thread tells the other side that this one lives, and finds out if nothing has come from there for too long: a
+    A thread sends heartbeats to the other side, and finds out if nothing has come from there for too long: a
     process that is stopped, or a network that is cut. Another one reads what it says.
 
     Args:
@@ -61,7 +61,7 @@ class Peer:
             threading.Thread(target=work, name=f"trainerd-{job}-{name}", daemon=True).start()
 
     def listen(self, heard: Callable[[str, Message], None], lost: Callable[[str], None]) -> None:
-        """Be told from now on, and of what came before.
+        """Receive messages from now on, and those that came before.
 
         Args:
           heard: called with the kind of each message and the message, on the reading thread.
@@ -98,13 +98,13 @@ class Peer:
             self._end(str(error))
             raise PeerLostError(self._last_words()) from None
 
-    def tell(self, kind: str, **fields: Any) -> None:
-        """Send a message, if it is there."""
+    def try_send(self, kind: str, **fields: Any) -> None:
+        """Send a message, if the other side is there."""
         with contextlib.suppress(PeerLostError):
             self.send(kind, **fields)
 
     def close(self) -> None:
-        """End the connection. Nobody is told that it is lost."""
+        """End the connection, without calling `lost`."""
         self._is_closed = True
         self._wire.close()
         self._gone.set()

@@ -22,7 +22,7 @@ class StepWatch:
     Args:
       step: the global step, which is read while steps are run.
       seconds: how long one step may take.
-      stalled: told once, on another thread.
+      stalled: called once, on another thread.
       timer: seconds on a clock that is never set.
     """
 

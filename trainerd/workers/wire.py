@@ -33,7 +33,7 @@ _LEAST_SECS = 0.001
 UNPROVED_SECS = 1.0  # for which a connection may prove nothing
 PROOF_SECS = 5.0  # for which a side that knows the token is waited for
 MOST_SILENT = 64  # connections that have proved nothing
-_MOST_TOLD = 64  # warnings: whoever can connect must not fill the log
+_MOST_WARNINGS = 64  # warnings: whoever can connect must not fill the log
 _RETRY_SECS = 0.2
 
 
@@ -185,7 +185,7 @@ class Reception:
         self._unproved: list[Wire] = []  # oldest first
         self._lock = threading.Lock()
         self._is_over = False
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._thread = threading.Thread(target=self._accept, name="trainerd-reception", daemon=True)
 
     def __enter__(self) -> Reception:
@@ -216,7 +216,7 @@ class Reception:
                 connected, (host, *_) = self._listener.accept()
             except OSError as error:
                 if not self._is_over:
-                    self._tell(f"a connection failed: {error.strerror}")
+                    self._warn_once(f"a connection failed: {error.strerror}")
                     time.sleep(_RETRY_SECS)
                 continue
             wire = Wire(connected, patience=self._patience)
@@ -240,7 +240,7 @@ class Reception:
         except Gone as error:
             self._forget(wire)
             wire.close()
-            self._tell(f"a connection from {host} was refused: {error}")
+            self._warn_once(f"a connection from {host} was refused: {error}")
             return
         with self._lock:
             if not self._is_over:
@@ -253,9 +253,9 @@ class Reception:
             if wire in self._unproved:
                 self._unproved.remove(wire)
 
-    def _tell(self, warning: str) -> None:
+    def _warn_once(self, warning: str) -> None:
         with self._lock:
-            if self._is_over or warning in self._told or len(self._told) >= _MOST_TOLD:
+            if self._is_over or warning in self._warned or len(self._warned) >= _MOST_WARNINGS:
                 return
-            self._told.add(warning)
+            self._warned.add(warning)
         log.warning("%s", warning, extra={"event": "gathering"})

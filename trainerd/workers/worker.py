@@ -105,21 +105,21 @@ class Worker:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the chief can be told anything."""
+        """Whether messages can reach the chief."""
         return not self._peer.is_gone
 
     def ask(self, what: str, **fields: Any) -> None:
         """Pass on what this worker was asked for."""
-        self._peer.tell(what, **fields)
+        self._peer.try_send(what, **fields)
 
-    def tell_state(self, **fields: Any) -> None:
-        """Tell the chief how this worker is."""
-        self._peer.tell("state", state={"seen_at": time.time(), **fields})
+    def send_state(self, **fields: Any) -> None:
+        """Send the state of this worker to the chief."""
+        self._peer.try_send("state", state={"seen_at": time.time(), **fields})
 
     def failed(self, error: BaseException) -> None:
-        """Tell the chief that this worker fails: all end."""
+        """Report to the chief that this worker fails: all end."""
         if self.trouble.error is None:
-            self._peer.tell("failed", why=headline(error), code=exit_code_of(error))
+            self._peer.try_send("failed", why=headline(error), code=exit_code_of(error))
 
     def close(self) -> None:
         """End the connection."""

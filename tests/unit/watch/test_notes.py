@@ -31,13 +31,13 @@ def test_what_is_too_old_to_be_news_is_forgotten_and_not_told_again(tmp_path: Pa
     notes = Notes(tmp_path, 0.0)
     for day in range(0, 1000, 45):
         assert notes.take("run", ["line"], [notice(f"day {day}", day * DAY)], [], day * DAY)
-    assert rows(notes)["told"] == 3 and not notes.was_told("day 0") and notes.was_told("day 990")
+    assert rows(notes)["told"] == 3 and not notes.is_known("day 0") and notes.is_known("day 990")
     again = [notice(f"day {day}", day * DAY) for day in range(0, 1000, 45)]
     assert notes.take("run", ["line"], again, [], 990 * DAY) == []
 
 
 def test_a_run_that_fails_again_and_again_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("_MOST_TOLD", "_MOST_WAITING", "_MOST_RUNS"):
+    for limit in ("_MOST_KNOWN", "_MOST_WAITING", "_MOST_RUNS"):
         monkeypatch.setattr(module, limit, 5)
     notes = Notes(tmp_path, 0.0)
     for number in range(12):  # as fast as it can, in a channel that does not answer, and in ever new folders

@@ -9,7 +9,7 @@ from trainerd.errors import EntryError
 log = logging.getLogger(__name__)
 
 
-def tell(text: str, *, refuse: bool, event: str) -> None:
+def warn_or_refuse(text: str, *, refuse: bool, event: str) -> None:
     """Warn that a resume will not be exact.
 
     Args:

@@ -21,7 +21,7 @@ _METRICS, _SEEDS, _INNER, _INNER_OF_METRICS = "/.METRICS", "/.SEEDS", "/.INNER",
 # Where Keras lists once more what the program has under a name of its own, which is what stays the same.
 _LISTED_AGAIN = ("_trainable_variables", "_non_trainable_variables", "_layers", "_metrics", "_seed_generators")
 _SHOWN = 5  # names in a message
-_LONG = 1000  # elements of a list, such as a vocabulary, of which the first tells what the others are
+_LONG = 1000  # elements of a list, such as a vocabulary, of which the first shows what the others are
 _PLAIN = (str, bytes, int, float, type(None), np.ndarray)
 _Parts = Sequence[tuple[str, Any]]  # an owner first, and what `_walk` finds in it
 # What Keras calls in a step and does not track as it tracks a layer: not each variable in it is among its `variables`.
@@ -38,9 +38,9 @@ _NOT_LAYERS = (
 def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
     """The variables that `tf.train.Checkpoint` does not find in Keras models.
 
-    Those are seed generators and metrics, without which a model with dropout would go on with other random numbers than
-    the run that was not interrupted; all that stands in a list or a dict of a model: layers, optimizers, and more; and
-    each variable that a metric, an optimizer, a loss, or the like has in an attribute of its own.
+    Those are seed generators and metrics, without which a model with dropout would resume with other random numbers
+    than the run that was not interrupted; all that stands in a list or a dict of a model: layers, optimizers, and more;
+    and each variable that a metric, an optimizer, a loss, or the like has in an attribute of its own.
     They are in the file beside what the object graph names, so that `Checkpoint.read` finds all that it expects.
 
     Args:
@@ -80,7 +80,7 @@ def part_of(key: str) -> str:
 
 
 def is_of_metrics(key: str) -> bool:
-    """Whether a hidden variable is a metric's, which an epoch begins anew."""
+    """Whether a hidden variable is a metric's, which each epoch resets."""
     return part_of(key).endswith((_METRICS, _INNER_OF_METRICS))
 
 
@@ -136,7 +136,7 @@ def _not_listed(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
         yield from _numbered(f"{name}{_METRICS}", owner.variables)
     elif isinstance(owner, keras.random.SeedGenerator):
         yield f"{name}{_SEEDS}/0", owner.state
-    elif isinstance(owner, keras.optimizers.Optimizer):  # a MultiOptimizer has more than it tells of
+    elif isinstance(owner, keras.optimizers.Optimizer):  # a MultiOptimizer has more than it lists
         yield from _numbered(name, owner.variables)
     elif _is_of_keras(owner):
         metrics = {identity(each): each for each in getattr(owner, "metrics_variables", ())}

@@ -74,7 +74,7 @@ def require_saved(graph: Any, held: Iterable[Any], *, refuse: bool, where: str =
         for name, outside in lost.items()
         if outside.dtype == tf.variant and hasattr(outside, "numpy") and _has_state(outside)
     }
-    _tell(found, graph, saved, names, datasets, refuse=refuse, where=where)
+    _warn(found, graph, saved, names, datasets, refuse=refuse, where=where)
     changed = {node.name for use in found.changes for node in use.handles}
     return Unsaved(
         {name: variables[id(lost[node])] for node, name in names.items() if node not in changed},
@@ -96,10 +96,10 @@ def require_saved_in(graph: Any, fetches: Iterable[Any], saved: Collection[str],
     """
     roots = [fetch.name if isinstance(fetch, tf.Operation) else fetch.op.name for fetch in fetches]
     found = walk(graph.as_graph_def(), roots)
-    _tell(found, graph, saved, {}, (), refuse=refuse, where="the Saver")
+    _warn(found, graph, saved, {}, (), refuse=refuse, where="the Saver")
 
 
-def _tell(
+def _warn(
     found: Walk,
     graph: Any,
     saved: Collection[str],
@@ -123,7 +123,7 @@ def _tell(
     random = [use.node for use in found.changes if use.node.op in RANDOM]
     python = [use.node for use in found.changes if use.node.op in PYTHON]
     if python:
-        inexact_ops.tell(
+        inexact_ops.warn_or_refuse(
             f"the step calls Python ({_listed(described(node, graph) for node in python)}): what that keeps, such as "
             "an environment or NumPy's random numbers, is in no checkpoint, and after a pause it starts over. Keep it "
             "in variables. If it keeps nothing, say so: tf.numpy_function(..., stateful=False).",
@@ -131,7 +131,7 @@ def _tell(
             event="python",
         )
     if random:
-        inexact_ops.tell(
+        inexact_ops.warn_or_refuse(
             f"the job's step uses {_listed(described(node, graph) for node in random)}, which keep their place in the "
             "random numbers where no checkpoint can reach: after a pause they start over. Use a tf.random.Generator "
             "that is in the job's state, tf.random.stateless_*, or Keras layers with their own seed generators.",
@@ -145,7 +145,7 @@ def _tell(
         for node in _lost(use, saved, reads_files=bool(found.kinds & READS_FILES))
     }
     if texts := [*changed.values(), *others]:
-        inexact_ops.tell(
+        inexact_ops.warn_or_refuse(
             f"the step changes what is not in {where}: {_listed(texts)}. No checkpoint holds it, and after a pause it "
             "starts over. Put what it belongs to (an optimizer, a tf.random.Generator, a layer, an iterator) into "
             f"{where}; a metric of Keras, into an attribute of a model that is in it. Read a dataset by an iterator "

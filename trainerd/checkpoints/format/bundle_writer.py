@@ -3,7 +3,7 @@
 SaveV2 writes small tensors, and those without plain memory. Large tensors are written here, since SaveV2 can only write
 through the page cache: docs/benchmarks.md has the cost. The data file is tensors one after another, the
 index a table of BundleEntryProto, with the place and the CRC-32C of each (tensorflow/core/util/tensor_bundle). That is
-a format on disk, which TensorFlow has to go on reading; its protocol buffer is not in `tf.`:
+a format on disk, which later versions of TensorFlow have to read too; its protocol buffer is not in `tf.`:
 tests/tensorflow/test_internals.py names the versions for which it holds.
 """
 

@@ -1,7 +1,7 @@
 """Writing a large file past the page cache: from where its content lies in memory straight to the disk.
 
 A buffered write copies everything into pages of the kernel, which it may have to find first, and writes them to the
-disk later: several times the processor's work, all of it taken from the training that goes on meanwhile. A checkpoint
+disk later: several times the processor's work, all of it taken from the training that continues meanwhile. A checkpoint
 is not read again before the next start, so nothing is gained by its being cached either.
 
 A disk takes whole blocks from addresses that are multiples of a block. What has another place in a block of memory

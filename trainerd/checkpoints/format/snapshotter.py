@@ -52,7 +52,7 @@ class TensorSnapshot:
         return bundle_writer.write(prefix, self.items, moved, refuse_nan=self.refuse_nan)
 
     def first_change(self, later: TensorSnapshot) -> str | None:
-        """See `Snapshot`. Metrics of Keras begin anew with what is measured; an input reads ahead by itself."""
+        """See `Snapshot`. Metrics of Keras are reset before each measurement; an input reads ahead by itself."""
         for before, after in zip(self.items, later.items, strict=True):
             name = before.key.split("/.ATTRIBUTES")[0]
             reads_ahead = before.tensor.dtype == tf.variant or name.startswith(OF_WORKER)

@@ -45,8 +45,8 @@ class Python:
     nice: int = 0
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {self.versions[name]}" for name in NAMES if name in self.versions)
-        return f"{self.program} ({told})"
+        versions = ", ".join(f"{name} {self.versions[name]}" for name in NAMES if name in self.versions)
+        return f"{self.program} ({versions})"
 
     @classmethod
     def find(cls, said: Path, scratch: Path) -> Python:
@@ -159,7 +159,7 @@ def _asked(program: Path, scratch: Path) -> dict[str, str]:
         done = subprocess.run(asked, cwd=scratch, capture_output=True, text=True, timeout=_ASKED_SECS, check=False)
         return {str(name).lower(): str(version) for name, version in json.loads(done.stdout).items()}
     except (OSError, subprocess.TimeoutExpired, ValueError, AttributeError):
-        raise UsageError(f"--python: {program} is no Python that tells what is installed there.") from None
+        raise UsageError(f"--python: {program} is not a Python that can list its installed packages.") from None
 
 
 def _kill_group(pid: int) -> None:

@@ -58,7 +58,7 @@ def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
     """
     newest = facts.newest
     if newest is None:
-        yield warning(SUBJECT, "there is no checkpoint yet to go on from", "train until the first one.")
+        yield warning(SUBJECT, "there is no checkpoint yet to resume from", "train until the first one.")
         return
     if (short := _memory_short(facts, psutil.virtual_memory().available)) is not None:
         yield warning(SUBJECT, short, "pause the run before, or type this on a machine with more memory.")
@@ -122,20 +122,21 @@ class _Rehearsal:
             said = f"{other} reads step {steps[0]}, and no step is left to train"
             return warning(SUBJECT, said, "give the dataset more batches, and type this again.")
         far = self._compare("here", "there")
-        told = f"{done} steps from step {self._newest.step} on with {other}"
+        trials = f"{done} steps from step {self._newest.step} on with {other}"
         if not far.where:
-            return well(SUBJECT, f"{told} are those of this Python, bit for bit: {far.count} variables and the metrics")
-        return self._judge(told, far)
+            same = f"bit for bit: {far.count} variables and the metrics"
+            return well(SUBJECT, f"{trials} are those of this Python, {same}")
+        return self._judge(trials, far)
 
-    def _judge(self, told: str, far: TrialDifference) -> Finding:
+    def _judge(self, trials: str, far: TrialDifference) -> Finding:
         """What a difference means: two trials with this Python may differ too."""
         self._copy(self._copied, "again")
         try:
             error = self._train(self._here, "again")
             own = self._compare("here", "again") if not error else None
-        except TimedOutError:  # what is known by now is told
+        except TimedOutError:  # the findings so far are reported
             own = None
-        return judge(told, far, own)
+        return judge(trials, far, own)
 
     # ------------------------------------------------------------------ trials
 
@@ -196,11 +197,11 @@ def furthest_metric(one: Mapping[str, float], other: Mapping[str, float], count:
     return found
 
 
-def judge(told: str, far: TrialDifference, own: TrialDifference | None) -> Finding:
+def judge(trials: str, far: TrialDifference, own: TrialDifference | None) -> Finding:
     """What it means that two trials differ.
 
     Args:
-      told: which trials.
+      trials: which trials.
       far: how far that of the other Python is from that of this one.
       own: how far two trials with this Python are from each other; None if that could not be tried.
     """
@@ -210,7 +211,7 @@ def judge(told: str, far: TrialDifference, own: TrialDifference | None) -> Findi
         repeats = "two trials with this Python are the same, bit for bit"
     else:
         repeats = f"two trials with this Python differ too, by {own.relative:.2g} in {own.where}"
-    said = f"{told} differ from those of this Python, by {far.relative:.2g} at most, in {far.where}; {repeats}"
+    said = f"{trials} differ from those of this Python, by {far.relative:.2g} at most, in {far.where}; {repeats}"
     if far.relative <= _CLOSE or (own is not None and own.where and far.relative <= 10 * own.relative):
         return warning(SUBJECT, f"close: {said}", f"upgrade if that is near enough; for the same bits {_STAY}.")
     return problem(SUBJECT, f"not close: {said}", f"{_STAY}, or find what has changed.")

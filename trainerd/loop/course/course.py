@@ -34,10 +34,10 @@ _NOT_SET = "not set"
 
 
 class GoesOn(Protocol):
-    """Restores the session from a checkpoint, and has everything go on from there."""
+    """Restores the session from a checkpoint, and has everything resume from there."""
 
     def __call__(self, found: Manifest) -> None:
-        """Go on from this checkpoint."""
+        """Resume from this checkpoint."""
 
 
 class Course:
@@ -47,7 +47,7 @@ class Course:
       rundir: the run directory.
       store: its checkpoints.
       checkpointer: makes them.
-      reporter: shows what cannot be done.
+      reporter: gets a warning for what cannot be done.
       model: what is trained.
       session: the same; None if it cannot be restored while it trains. Then a run that is to go back is paused, and its
         next start goes back.
@@ -85,7 +85,7 @@ class Course:
         return min((each.step for each in self._ahead), default=None)
 
     def resumed(self, found: Manifest) -> None:
-        """The run goes on from this checkpoint: what lies ahead in its lineage is still to be done."""
+        """The run resumes from this checkpoint: what lies ahead in its lineage is still to be done."""
         self._ahead = [each for each in found.lineage if each.kind != BACK and each.step > found.step]
 
     # ------------------------------------------------------------------ what a person asks for
@@ -93,10 +93,10 @@ class Course:
     def go_back(self) -> Outcome | None:
         """Go back to an earlier checkpoint, as the file `rollback` asks. The state of this boundary is saved first.
 
-        If that is not possible, training goes on where it is, and `status` shows why.
+        If that is not possible, training continues where it is, and `status` shows why.
 
         Returns:
-          The outcome of a run whose next start goes back; None if the run goes on.
+          The outcome of a run whose next start goes back; None if the run continues.
 
         Raises:
           DataError: the checkpoint does not fit the job.
@@ -180,7 +180,7 @@ class Course:
     def _refuse(self, what: str, ids: list[str], error: TrainerdError) -> None:
         log.error("%s: %s", what, error, extra={"event": "refused"})
         self._reporter.unwarn(what)
-        if not ids:  # else whoever asked gets an answer
+        if not ids:  # else the answer has it
             self._reporter.warn(f"{what}: {error}")
         self._checkpointer.answers.give(ids, None, str(error))
 
@@ -188,25 +188,25 @@ class Course:
 
     def do_due(self, step: int) -> None:
         """Do what lies ahead in the lineage for this boundary, before anything else is done there."""
-        done = self._do(step)
-        self._checkpointer.lineage = tuple(done.get(each, each) for each in self._checkpointer.lineage)
+        known = self._do(step)
+        self._checkpointer.lineage = tuple(known.get(each, each) for each in self._checkpointer.lineage)
 
     def _do(self, step: int) -> dict[Change, Change]:
         """Do what lies ahead for this boundary. Returns the changes of which more is known now."""
-        due, done = [each for each in self._ahead if each.step == step], {}
+        due, known = [each for each in self._ahead if each.step == step], {}
         if not due or self._session is None:
             return {}
         self._ahead = [each for each in self._ahead if each.step != step]
         for each in due:
             if each.kind == SKIP:
-                done[each] = each.with_elements(self._session.skip(int(each.value)))
+                known[each] = each.with_elements(self._session.skip(int(each.value)))
             elif each.name not in self._session.numbers():
                 log.warning("the job has no number %r any more: it is not set", each.name, extra={"event": "changed"})
                 continue
             else:
                 self._session.assign(each.name, each.value)
-            log.warning("%s", done.get(each, each), extra={"event": "changed", "step": step})
-        return done
+            log.warning("%s", known.get(each, each), extra={"event": "changed", "step": step})
+        return known
 
     def turn_back(self, bad: BadTurn, config: TroubleConfig) -> None:
         """Go back to the last sound checkpoint, and do something else from there than before.
@@ -234,8 +234,8 @@ class Course:
             new = Change(SKIP, bad.first - 1, bad.last - bad.first + 1, why=why)
             self._ahead.append(new)  # it may be of this very boundary
             lineage.append(new)
-            done = self._do(found.step)
-            lineage = [done.get(each, each) for each in lineage]
+            known = self._do(found.step)
+            lineage = [known.get(each, each) for each in lineage]
         else:
             lineage += self._lower_learning_rates(found.step, config.learning_rate_factor)
         self._checkpointer.changed(lineage, at=found.step)
@@ -249,7 +249,7 @@ class Course:
                 self._session.assign(name, now * factor)
                 changes.append(Change(SET, step, now * factor, name))
         if not changes:
-            log.warning("the job has no learning rate that can be set: it goes on with the same numbers")
+            log.warning("the job has no learning rate that can be set: training continues with the same numbers")
         return changes
 
 

@@ -38,7 +38,7 @@ class DaemonFlag(Flag):
         """See `Flag.raise_for`."""
         super().raise_for(request, by)
         if request is Request.PAUSE and self.has_program:
-            _listeners.was_told_to_pause = True
+            _listeners.is_pause_pending = True
             for flag in {*_listeners.sessions} - {self}:
                 self.was_heard = True
                 flag.raise_for(request, by)
@@ -51,7 +51,7 @@ class _Listeners:
       daemon: the daemon's; None if the process is a program's own.
       sessions: the flags of the open sessions; the daemon's again if it manages one.
       mains: the flags of those that were opened on the main thread.
-      was_told_to_pause: whether there was a pause request that nobody has asked about since.
+      is_pause_pending: whether there was a pause request that no `take_pause` has consumed since.
       handlers: what undoes the handlers of signals; None if there are none.
     """
 
@@ -59,7 +59,7 @@ class _Listeners:
         self.daemon: DaemonFlag | None = None
         self.sessions: list[Flag] = []
         self.mains: list[Flag] = []
-        self.was_told_to_pause = False
+        self.is_pause_pending = False
         self._paused_by = ""
         self.handlers: contextlib.ExitStack | None = None
         self._inherited: list[contextlib.ExitStack] = []
@@ -78,7 +78,7 @@ class _Listeners:
         if request is Request.PAUSE:
             self._paused_by = by
         if request is Request.PAUSE and (self.daemon is None or self.daemon.has_program):
-            self.was_told_to_pause = True  # first: who is added from now on looks at it
+            self.is_pause_pending = True  # first: a flag that is added from now on checks it
         flags = self.flags
         if request is Request.PAUSE and not flags:
             exit_by_signal(signal.SIGTERM)
@@ -88,7 +88,7 @@ class _Listeners:
     def add(self, flag: Flag) -> None:
         """Add the flag of an open session. It is raised if a pause was requested meanwhile."""
         self.sessions.append(flag)
-        if self.was_told_to_pause:
+        if self.is_pause_pending:
             flag.raise_for(Request.PAUSE, self._paused_by)
 
     def remove(self, flag: Flag) -> None:
@@ -113,7 +113,7 @@ class _Listeners:
         """
         left = open_sessions.left(frame) if number in STOP and self.daemon is None else []
         for session in left:
-            while not self.was_told_to_pause:  # the thread that hears it finds no session afterwards
+            while not self.is_pause_pending:  # the thread that hears it finds no session afterwards
                 time.sleep(0.001)
             session.end(open_sessions.left_by_error())
         if left and self.handlers is None:
@@ -132,11 +132,11 @@ class _Listeners:
             )
 
     def forget_pause(self) -> bool:
-        """Go on although a pause was asked for. Returns whether one was."""
-        was_told, self.was_told_to_pause = self.was_told_to_pause, False
-        if was_told and self._thread is not None:
+        """Continue although a pause was requested. Return whether one was."""
+        was_pending, self.is_pause_pending = self.is_pause_pending, False
+        if was_pending and self._thread is not None:
             self._thread.forget_stop()
-        return was_told
+        return was_pending
 
     def unhandle(self) -> None:
         """Put back the handlers from before."""
@@ -150,20 +150,20 @@ class _Listeners:
         if self.handlers is not None:
             self._inherited.append(self.handlers)  # kept: it would undo itself when it is collected
         self.handlers = None
-        self.daemon, self.sessions, self.mains, self.was_told_to_pause = None, [], [], False
+        self.daemon, self.sessions, self.mains, self.is_pause_pending = None, [], [], False
 
 
 _listeners = _Listeners()
 
 
-def were_told_to_pause() -> bool:
-    """Whether a program was asked to pause since the last call. An open session gets the request itself."""
+def take_pause() -> bool:
+    """Consume a pause request. Return whether a program got one since the last call. Open sessions get it directly."""
     return not _listeners.sessions and forget_pause()
 
 
-def is_told_to_pause() -> bool:
-    """Whether a pause was asked for that a session which is being made has not served."""
-    return _listeners.was_told_to_pause
+def is_pause_pending() -> bool:
+    """Return whether there is a pause request that a session which is being made has not served."""
+    return _listeners.is_pause_pending
 
 
 def renew_handlers() -> None:
@@ -172,7 +172,7 @@ def renew_handlers() -> None:
 
 
 def forget_pause() -> bool:
-    """Go on although a pause was asked for. Returns whether one was."""
+    """Continue although a pause was requested. Return whether one was."""
     return _listeners.forget_pause()
 
 
@@ -185,7 +185,7 @@ def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
         yield
     finally:
         _listeners.unhandle()
-        _listeners.daemon, _listeners.was_told_to_pause = None, False
+        _listeners.daemon, _listeners.is_pause_pending = None, False
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ class SignalThread:
             self._exit_now(number)
 
     def forget_stop(self) -> None:
-        """The process goes on after a stop request: the next signal counts as the first."""
+        """The process continues after a stop request: the next signal counts as the first."""
         self._stopped_at = None
 
     def _pause(self, why: str) -> None:

@@ -31,7 +31,7 @@ class BaseEstimator(ABC):
     """Trains and evaluates a model.
 
     It trains in a `trainerd.MonitoredTrainingSession`: a pause by signal or file, durable checkpoints of one step each,
-    an input that goes on in mid-epoch.
+    an input that resumes in mid-epoch.
 
     One class, since TensorFlow's is one, and programs derive from it.
 
@@ -202,7 +202,7 @@ class BaseEstimator(ABC):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the training that is open was told to pause. While an evaluation runs beside it, this is a boundary
+        """Whether the training that is open was asked to pause. While an evaluation runs beside it, this is a boundary
         of the training: a requested checkpoint is made."""
         return self._training is not None and self._training.look()
 

@@ -11,7 +11,7 @@ tf1 = tf.compat.v1
 
 
 class CheckpointHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """A hook that only waits for checkpoints: an Estimator tells its listener of them, and does not call it at a step.
+    """A hook that only waits for checkpoints: an Estimator calls its listener for them, and does not call it at a step.
 
     Attributes:
       listener: a `CheckpointSaverListener`.

@@ -31,7 +31,7 @@ def call_input_fn(input_fn: Callable[..., Any], mode: str, params: Any, config: 
 def features_and_labels(given: Any) -> tuple[Any, Any]:
     """The tensors of a batch.
 
-    A dataset's iterator is initialized with the tables, so a session that is restored goes on in mid-epoch.
+    A dataset's iterator is initialized with the tables, so a session that is restored continues in mid-epoch.
 
     Args:
       given: what an input function returned: a `tf.data.Dataset`, features, or (features, labels).

@@ -1,4 +1,4 @@
-"""The lines of the log that tell of the loss of a training."""
+"""The lines of the log that show the loss of a training."""
 
 from __future__ import annotations
 

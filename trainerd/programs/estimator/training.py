@@ -95,7 +95,7 @@ class Training(ABC):
           last: the global step; infinity for no end.
 
         Returns:
-          Whether it can go on.
+          Whether it can continue.
 
         Raises:
           Paused: a pause was requested; the last step is on disk.

@@ -27,7 +27,7 @@ _NOTHING_NEW = "No new checkpoint ready for evaluation."
 
 @dataclass(frozen=True)
 class Pace:
-    """How an evaluator goes on.
+    """How an evaluator continues.
 
     Attributes:
       delay_secs: how long it waits before it begins.
@@ -49,8 +49,8 @@ class ContinuousEvaluation:
       once: evaluates a checkpoint once.
       again: evaluates a checkpoint whether it was evaluated or not.
       model_dir: the run directory of the training.
-      pace: how it goes on.
-      predicate: called with the metrics and, if it takes two arguments, the checkpoint; says whether to go on.
+      pace: how it continues.
+      predicate: called with the metrics and, if it takes two arguments, the checkpoint; says whether to continue.
     """
 
     def __init__(

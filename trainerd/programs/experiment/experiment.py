@@ -41,7 +41,7 @@ _LOCAL_RUN = (
 class Experiment(Scheduled):
     """An estimator, the input of its training and of its evaluation, and methods that run them on a schedule.
 
-    All of it pauses, by signal or file, and goes on exactly: no checkpoint is evaluated twice, none is left out.
+    All of it pauses, by signal or file, and resumes exactly: no checkpoint is evaluated twice, none is left out.
 
     One class, since TensorFlow's is one: its methods are the schedules, and programs name them.
 
@@ -271,7 +271,7 @@ class Experiment(Scheduled):
           throttle_delay_secs: between the beginnings of two evaluations. Default: `continuous_eval_throttle_secs`.
           evaluate_checkpoint_only_once: whether a checkpoint is evaluated once.
           continuous_eval_predicate_fn: called with the metrics, None at first, and, if it takes two arguments, the
-            checkpoint; says whether to go on.
+            checkpoint; says whether to continue.
           name: of the evaluation, for its curves.
 
         Raises:
@@ -377,7 +377,7 @@ class Experiment(Scheduled):
         """Train, evaluate and export in turns. The session and the input of the training stay open meanwhile.
 
         Args:
-          continuous_eval_predicate_fn: called with the metrics, None at first; says whether to go on.
+          continuous_eval_predicate_fn: called with the metrics, None at first; says whether to continue.
 
         Returns:
           The metrics of the last evaluation, and what its exports gave; (None, None) if there was none.
@@ -473,10 +473,10 @@ class Experiment(Scheduled):
             lambda metrics, prefix: self._maybe_export(metrics, checkpoint_path=prefix),
             exporters=lambda: [strategy.name for strategy in self._export_strategies],
             exports=exports,
-            told=self._tell,
+            after=self._show,
         )
 
-    def _tell(self, summary: Summary) -> None:
+    def _show(self, summary: Summary) -> None:
         if self._core_estimator_used:
             self._estimator.show_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
 

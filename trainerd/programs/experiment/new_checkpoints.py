@@ -56,7 +56,7 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         self._look(int(global_step_value))
 
     def resumed(self, session: Any, global_step_value: int) -> None:
-        """The training goes on from this checkpoint."""
+        """The training resumes from this checkpoint."""
         self._look(int(global_step_value))
 
     def _look(self, step: int) -> None:

@@ -43,7 +43,7 @@ class OncePerCheckpoint:
       export: called with the metrics and the prefix; returns what each exporter gave.
       exporters: returns the names of the exporters.
       exports: whether a checkpoint is exported when it is evaluated.
-      told: called with a summary after each evaluation.
+      after: called with a summary after each evaluation.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OncePerCheckpoint:
         *,
         exporters: Callable[[], Sequence[str]],
         exports: bool = True,
-        told: Callable[[Summary], None] = lambda summary: None,
+        after: Callable[[Summary], None] = lambda summary: None,
     ) -> None:
         self.records = records
         self.last: Evaluated | None = None  # in this process
@@ -62,7 +62,7 @@ class OncePerCheckpoint:
         self._export = export
         self._exporters = exporters
         self._exports = exports
-        self._told = told
+        self._after = after
 
     def __call__(self, prefix: str, *, exports: bool | None = None) -> Evaluated:
         """Do what is left to do for this checkpoint.
@@ -101,8 +101,8 @@ class OncePerCheckpoint:
                 self.records.evaluated(prefix, metrics, at, took)
             except StorageError as error:  # what trains continues, and another start evaluates the checkpoint again
                 log.warning("%s", error, extra={"event": "evaluations"})
-            told = figures(numbers_of(metrics))
+            shown = figures(numbers_of(metrics))
             step = step_of(prefix)
-            log.info("evaluated step %d in %.2f s: %s", step, took, told, extra={"event": "evaluated", "step": step})
-        self._told(self.records.summary)
+            log.info("evaluated step %d in %.2f s: %s", step, took, shown, extra={"event": "evaluated", "step": step})
+        self._after(self.records.summary)
         return metrics

@@ -36,7 +36,7 @@ class Summary:
       last_step: the step of the last one; None before the first.
       last_at: when that began, in seconds since 1970 (UTC).
       best_step: the step of the one with the lowest loss; None if none has a loss.
-      best: its figures.
+      best: its metrics.
     """
 
     count: int = 0
@@ -45,14 +45,14 @@ class Summary:
     best_step: int | None = None
     best: dict[str, float] = field(default_factory=dict)
 
-    def with_evaluation(self, step: int, figures: Mapping[str, float], at: float) -> Summary:
+    def with_evaluation(self, step: int, metrics: Mapping[str, float], at: float) -> Summary:
         """With one evaluation more; a step that was evaluated already is not counted again."""
         if self.last_step is not None and step <= self.last_step:
             return self
         now = replace(self, count=self.count + 1, last_step=step, last_at=at)
-        loss = figures.get("loss", math.nan)
+        loss = metrics.get("loss", math.nan)
         if loss < self.best.get("loss", math.inf):
-            now = replace(now, best_step=step, best={k: v for k, v in figures.items() if math.isfinite(v)})
+            now = replace(now, best_step=step, best={k: v for k, v in metrics.items() if math.isfinite(v)})
         return now
 
 
@@ -114,10 +114,10 @@ class Records:
         self._seen[prefix] = metrics
         if not isinstance(metrics, Mapping):
             return
-        figures = numbers_of(metrics)
+        numbers = numbers_of(metrics)
         if (checkpoint := self._manifest(prefix)) is not None:
-            evaluations.record(rundir_of(prefix), checkpoint, self._key, as_validation(figures), at, seconds)
-        self._sum_up(int(metrics.get(GLOBAL_STEP, step_of(prefix))), figures, at)
+            evaluations.record(rundir_of(prefix), checkpoint, self._key, as_validation(numbers), at, seconds)
+        self._sum_up(int(metrics.get(GLOBAL_STEP, step_of(prefix))), numbers, at)
 
     def exported(self, prefix: str, names: Sequence[str]) -> None:
         """A checkpoint was exported by these."""
@@ -136,8 +136,8 @@ class Records:
             return None
         return evaluations.read(rundir_of(prefix), checkpoint).by_entry.get(self._key)
 
-    def _sum_up(self, step: int, figures: Mapping[str, float], at: float) -> None:
-        before, self.summary = self.summary, self.summary.with_evaluation(step, figures, at)
+    def _sum_up(self, step: int, metrics: Mapping[str, float], at: float) -> None:
+        before, self.summary = self.summary, self.summary.with_evaluation(step, metrics, at)
         if self.summary != before:
             self._write()
 

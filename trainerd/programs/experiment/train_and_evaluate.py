@@ -75,7 +75,7 @@ class TrainAndEvaluate(Scheduled):
             self._evaluate,
             self._export,
             exporters=lambda: [exporter.name for exporter in eval_spec.exporters],
-            told=self._tell,
+            after=self._show,
         )
 
     schedules = ("run_chief", "run_evaluator", "run_local", "run_ps", "run_worker", "train_and_evaluate")
@@ -190,5 +190,5 @@ class TrainAndEvaluate(Scheduled):
             made.append(exported)
         return made
 
-    def _tell(self, summary: Summary) -> None:
-        self._estimator.show_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
+    def _show(self, summary: Summary) -> None:
+        self._estimator.tell_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))

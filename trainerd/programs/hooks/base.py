@@ -39,12 +39,12 @@ class Timer:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start over."""
         self._step: int | None = None
         self._at = 0.0
 
     def due_at(self, step: int) -> float:
-        """The step at which it is due, after this one; infinity if the clock will tell."""
+        """The step at which it is due, after this one; infinity if the clock decides."""
         if self._step is None:
             return step + 1
         if self.every_steps is not None:

@@ -10,17 +10,18 @@ from trainerd.programs.hooks.base import Hook, Timer
 
 
 class CheckpointSaverHook(Hook):
-    """Says where and how often the session saves, and who is told; see `tf.compat.v1.train.CheckpointSaverHook`.
+    """Says where and how often the session saves, and whom it calls; see `tf.compat.v1.train.CheckpointSaverHook`.
 
     The session itself saves, through trainerd's store. A listener's `before_save` is called before the state is taken,
-    and its `after_save` when the checkpoint is on disk, before the next step. Without listeners steps go on meanwhile.
+    and its `after_save` when the checkpoint is on disk, before the next step. Without listeners, training continues
+    meanwhile.
 
     Args:
       checkpoint_dir: the run directory.
       save_secs, save_steps: how often; one of them.
       saver, scaffold, save_graph_def: of graphs; not used here.
       checkpoint_basename: the first part of the checkpoints' names.
-      listeners: told of each checkpoint.
+      listeners: called for each checkpoint.
 
     Raises:
       ValueError: the arguments set no schedule, or two.

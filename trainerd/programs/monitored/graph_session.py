@@ -79,7 +79,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
         self._session: Any = None
         self._is_started = False
-        self._stops = self._was_told = False
+        self._stops = self._has_reported_end = False
         self._seen, self._same, self._warned = (
             -1,
             0,
@@ -124,8 +124,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
                 self._global_step,
                 self._events,
                 stop=self._stop,
-                saving=self._settings.tell_saving,
-                saved=self._settings.tell_saved,
+                saving=self._settings.on_saving,
+                saved=self._settings.on_saved,
             )
 
     def _create(self) -> None:
@@ -182,7 +182,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         if self._settings is not None and not self._is_started:
             self._is_started = True
             self._settings.start(self._managed, self._graph)
-            self._tell_listeners()
+            self._call_listeners()
             self._listeners.resumed(self._session, self._managed)
 
     @property
@@ -218,8 +218,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         if self._session is None:
             return True
         self._managed.look()
-        self._was_told = self._is_over()
-        return self._was_told
+        self._has_reported_end = self._is_over()
+        return self._has_reported_end
 
     def _is_over(self) -> bool:
         """Whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a preemption's."""
@@ -243,7 +243,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
           RuntimeError: it was asked to stop, or is closed.
         """
         result = self._recovering(lambda: self._run(fetches, feed_dict, options, run_metadata))
-        self._tell_listeners()
+        self._call_listeners()
         return result
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
@@ -270,8 +270,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
                 self._close_session()
 
     def _run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        # A pause may come between the program's look and its run: then the run is done, and the next look tells.
-        if self._stops or (self._was_told and self._managed.outcome is not None):
+        # A pause may come between the program's look and its run: then the run is done, and the next look reports it.
+        if self._stops or (self._has_reported_end and self._managed.outcome is not None):
             raise RuntimeError(STOPPED)
         boundary = self._managed.boundary
         assert boundary is not None

@@ -23,7 +23,7 @@ class Lifecycle(ABC):
     _managed: ManagedRun
     _hooks: list[Any]
     _listeners: SavingListeners
-    _has_ended = _stops = _has_told_end = False
+    _has_ended = _stops = _has_called_end = False
 
     def close(self) -> None:
         """End each hook, save, and close the session.
@@ -35,7 +35,7 @@ class Lifecycle(ABC):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was told to stop for a pause."""
+        """Whether it was asked to stop for a pause."""
         return self._managed.is_paused
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Lifecycle(ABC):
         """
         if self._managed.is_active:
             self._managed.save_now(reason)
-            self._tell_listeners()
+            self._call_listeners()
 
     def __enter__(self) -> Self:
         self._managed.is_within = True
@@ -74,9 +74,9 @@ class Lifecycle(ABC):
         if self._has_ended:
             raise RuntimeError(CLOSED)
 
-    def _tell_listeners(self) -> None:
-        """Tell the listeners of a checkpoint of this boundary, when it is on disk."""
-        self._stops = self._listeners.tell(self._for_listeners, self._managed) or self._stops
+    def _call_listeners(self) -> None:
+        """Call the listeners for a checkpoint of this boundary, when it is on disk."""
+        self._stops = self._listeners.after_save(self._for_listeners, self._managed) or self._stops
 
     @property
     @abstractmethod
@@ -101,8 +101,8 @@ class Lifecycle(ABC):
     def _save(self, error: BaseException | None) -> None:
         """Save what is sound. The listeners are called once, after the first save without an error."""
         self._managed.save(error)
-        if error is None and not self._has_told_end:
-            self._has_told_end = True
+        if error is None and not self._has_called_end:
+            self._has_called_end = True
             self._stops = self._listeners.end(self._for_listeners, self._managed) or self._stops
 
     def _save_and_join(self, error: BaseException | None) -> None:

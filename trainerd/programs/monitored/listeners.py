@@ -1,4 +1,4 @@
-"""Tells `CheckpointSaverListener`s of a session's checkpoints."""
+"""Calls `CheckpointSaverListener`s for a session's checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from trainerd.run.attached import ManagedRun
 class SavingListeners:
     """Calls `before_save` before the state is taken, and `after_save` when it is on disk, before the next step.
 
-    After a pause they are not told: the next start goes on from that checkpoint, and calls `resumed`, if they have it.
+    After a pause they are not called: the next start resumes from that checkpoint, and calls `resumed`, if they have
+    it.
 
     Args:
       listeners: `CheckpointSaverListener`s, called in this order.
@@ -19,7 +20,7 @@ class SavingListeners:
 
     def __init__(self, listeners: Sequence[Any]) -> None:
         self._listeners = listeners
-        self._begun: int | None = None  # the step of a checkpoint that they have not been told of
+        self._begun: int | None = None  # the step of a checkpoint that they were not called for yet
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
@@ -38,15 +39,15 @@ class SavingListeners:
         """A checkpoint is begun."""
         self._begun = step
 
-    def tell(self, session: Any, managed: ManagedRun) -> bool:
-        """Tell them of a checkpoint of this boundary, when it is on disk. Returns whether one wants to stop."""
+    def after_save(self, session: Any, managed: ManagedRun) -> bool:
+        """Call them for a checkpoint of this boundary, when it is on disk. Returns whether one wants to stop."""
         step, self._begun = self._begun, None
         if step is None or not self._listeners or managed.is_paused:
             return False
         managed.wait()
         if not managed.saved_step == step == managed.step:
             return False
-        wishes = [listener.after_save(session, step) for listener in self._listeners]  # all of them are told
+        wishes = [listener.after_save(session, step) for listener in self._listeners]  # all of them are called
         return any(wishes)
 
     def resumed(self, session: Any, managed: ManagedRun) -> None:
@@ -57,7 +58,7 @@ class SavingListeners:
 
     def end(self, session: Any, managed: ManagedRun) -> bool:
         """The last step is saved. Returns whether one wants to stop."""
-        wishes = self.tell(session, managed)
+        wishes = self.after_save(session, managed)
         for listener in self._listeners:
             listener.end(session, managed.step)
         return wishes

@@ -31,7 +31,7 @@ class SaveSettings:
       shows: whether there are summaries.
       writes_graph: whether `graph.pbtxt` is written, and the graph with each checkpoint.
       loss: a tensor with one number, whose minima are kept; None for none.
-      listeners: told of each checkpoint.
+      listeners: called for each checkpoint.
     """
 
     rundir: RunDirectory
@@ -58,13 +58,13 @@ class SaveSettings:
             "CheckpointSaverHook": True,
         }
 
-    def tell_saving(self, step: int) -> None:
+    def on_saving(self, step: int) -> None:
         """A checkpoint is begun: log it, in TensorFlow's words."""
         self.listeners.saving(step)
         tf1.logging.info("Calling checkpoint listeners before saving checkpoint %d...", step)
         tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.save_path)
 
-    def tell_saved(self, step: int) -> None:
+    def on_saved(self, step: int) -> None:
         """Log that the checkpoint is there."""
         tf1.logging.info("Calling checkpoint listeners after saving checkpoint %d...", step)
 
@@ -109,8 +109,8 @@ class StepSaveSettings:
       save_secs, save_steps: between checkpoints.
       show_secs, show_steps: between points of the metrics' curves.
       count_steps: between two points of the curve of the rate.
-      listeners: told of each checkpoint.
-      loss: the figure whose minima are kept; "" for none.
+      listeners: called for each checkpoint.
+      loss: the metric whose minima are kept; "" for none.
     """
 
     rundir: RunDirectory | None

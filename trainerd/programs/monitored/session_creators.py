@@ -10,7 +10,7 @@ import tensorflow as tf
 from trainerd.checkpoints import saver_checkpoints
 from trainerd.checkpoints.format.reader import read_whole
 from trainerd.loop.outcome import Paused
-from trainerd.loop.signals.dispatch import is_told_to_pause
+from trainerd.loop.signals.dispatch import is_pause_pending
 from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1
@@ -141,7 +141,7 @@ class WorkerSessionCreator(_Creator):
             try:  # TensorFlow's waiting looks twice a minute, and hears no signal
                 return manager.wait_for_session(self._master, config=self._config, max_wait_secs=0)
             except tf.errors.DeadlineExceededError:
-                if is_told_to_pause():
+                if is_pause_pending():
                     raise Paused from None
                 if time.monotonic() >= deadline:
                     raise

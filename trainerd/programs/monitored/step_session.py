@@ -58,7 +58,7 @@ class MonitoredStepSession(Lifecycle):
         self._settings = with_hook_that_saves(self._hooks, settings)
         self._grace_secs = stop_grace_secs
         self._coord = tf1.train.Coordinator(clean_stop_exception_types=[])
-        self._stops = self._was_told = False
+        self._stops = self._has_reported_end = False
         self._listeners = SavingListeners(self._settings.listeners)
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
         for hook in self._hooks:
@@ -98,7 +98,7 @@ class MonitoredStepSession(Lifecycle):
         if settings.count_steps:
             schedule = Schedule(steps=settings.count_steps, since_last=True)
             self._managed.add_service("steps", self._managed.count_steps, schedule, at_next_step=True)
-        self._tell_listeners()
+        self._call_listeners()
         self._listeners.resumed(self._for_hooks, self._managed)
         if any(getattr(hook, "by_clock", False) for hook in self._hooks):
             flag = self._session.session_link.boundary.flag
@@ -116,8 +116,8 @@ class MonitoredStepSession(Lifecycle):
         if self._has_ended:
             return True
         self._managed.look()
-        self._was_told = self._is_over()
-        return self._was_told
+        self._has_reported_end = self._is_over()
+        return self._has_reported_end
 
     def run(
         self,
@@ -138,7 +138,7 @@ class MonitoredStepSession(Lifecycle):
           ValueError: `steps` is not positive, or goes with a `feed_dict`.
         """
         self._require_open()
-        if self._stops or (self._was_told and self._managed.outcome is not None):
+        if self._stops or (self._has_reported_end and self._managed.outcome is not None):
             raise RuntimeError(STOPPED)
         if steps is not None and (feed_dict or steps < 1):
             raise ValueError(f"steps must be 1 or more, without a feed_dict; they are {steps!r} and {feed_dict!r}.")
@@ -155,7 +155,7 @@ class MonitoredStepSession(Lifecycle):
                 result = last if last is not None else result
                 if boundary.flag.is_raised or self.step >= self._session.session_link.next_step:
                     boundary.reached()
-                    self._tell_listeners()
+                    self._call_listeners()
                 if steps is None:
                     break
         return result

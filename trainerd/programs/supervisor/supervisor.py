@@ -246,7 +246,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             self._error = error
             self.request_stop(error)
             if self._managed.outcome is not None and not isinstance(error, _OF_QUEUES):
-                raise  # a Coordinator takes no error of a loop that it was told to end, as a pause has
+                raise  # a Coordinator takes no error of a loop that it was asked to end, as a pause has
         except BaseException as error:  # an exit, or Ctrl-C: it is raised whatever the threads say
             self._error = error
             raise

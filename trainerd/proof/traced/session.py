@@ -29,7 +29,7 @@ _PARTS = 4  # of 16 bits each, since a row has floating-point numbers
 
 
 def open_untraced(config: Config, engine: Any = None, *, trial_steps: int | None = None) -> Session:
-    """Build the job that a config names, and a session whose steps tell which batch they were given.
+    """Build the job that a config names, and a session whose steps record which batch they were given.
 
     Args:
       config: what to build.
@@ -44,7 +44,7 @@ def open_untraced(config: Config, engine: Any = None, *, trial_steps: int | None
 
 
 def with_digest(job: Job) -> Job:
-    """A job whose steps tell which batch they were given, in columns beside their metrics."""
+    """A job whose steps record which batch they were given, in columns beside their metrics."""
 
     def train_step(*batch: Any) -> dict[str, tf.Tensor]:
         return {**as_dict(job.train_step(*batch)), **_digest(batch)}
@@ -143,7 +143,7 @@ class TracedSession:
         self._killed_by = due.latest or None
 
     def evaluate(self) -> dict[str, float]:
-        """The job's own figures."""
+        """The job's own metrics."""
         return self._evaluating(self._session.evaluate) if self._session.has_evaluation else self._session.evaluate()
 
 

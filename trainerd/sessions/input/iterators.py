@@ -48,7 +48,7 @@ def retire(dataset: tf.data.Dataset, iterator: Any) -> None:
 
 
 def indices_in(batch: Any) -> list[int]:
-    """The indices of the elements of a batch, if it tells them: a dict, or a tuple with one, with integers named
+    """The indices of the elements of a batch, if it has them: if it is a dict, or a tuple with one, with integers named
     `index`."""
     for part in batch if isinstance(batch, tuple) else (batch,):
         index = part.get("index") if isinstance(part, dict) else None

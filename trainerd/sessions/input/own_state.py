@@ -32,7 +32,7 @@ class OwnState(msgspec.Struct, frozen=True):
     measured: list[bytes] = []
 
     def put_back(self, iterator: Any, variables: Sequence[Any]) -> None:
-        """Go on from here."""
+        """Continue from here."""
         if self.position:
             go_to(iterator, self.position)
         for variable, value in zip(variables, self.measured, strict=False):
@@ -47,7 +47,7 @@ def position_of(iterator: Any) -> bytes:
 
 
 def go_to(iterator: Any, position: bytes) -> None:
-    """Have an iterator go on from a position that was sent."""
+    """Have an iterator continue from a position that was sent."""
     variants = tf.io.parse_tensor(position, tf.variant)
     tf.raw_ops.DeserializeIterator(resource_handle=iterator._iterator_resource, serialized=variants)
 

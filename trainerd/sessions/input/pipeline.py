@@ -1,6 +1,6 @@
 """The stages of a dataset, as far as a saved position depends on them.
 
-A dataset does not tell its inputs in public: tests/tensorflow/test_internals.py names the versions for which it holds.
+A dataset has no public access to its inputs: tests/tensorflow/test_internals.py names the versions for which it holds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def describe(dataset: tf.data.Dataset) -> str:
     """The stages from the source on, such as "TensorSlice > Shuffle(buffer_size=100) > Batch(batch_size=32)"."""
     if said := getattr(dataset, SAID, None):
         return str(said)
-    below = [describe(each) for each in inputs(dataset)] if _tells_inputs(dataset) else [UNREAD]
+    below = [describe(each) for each in inputs(dataset)] if _has_inputs(dataset) else [UNREAD]
     name = stage_name(dataset)
     keys = ("buffer_size",) if name == "Shuffle" else _SETTINGS
     settings = {key: value for key in keys if (value := setting(dataset, key)) is not None}
@@ -65,7 +65,7 @@ def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
 
 def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
     """The number of elements of each source; negative if it is unknown or infinite."""
-    if not _tells_inputs(dataset):
+    if not _has_inputs(dataset):
         return []
     below = inputs(dataset)
     return [size for each in below for size in _source_sizes(each)] if below else [int(dataset.cardinality())]
@@ -73,7 +73,7 @@ def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
 
 def _content(dataset: tf.data.Dataset) -> str:
     """A digest of the tensors of a dataset; of large ones, of their beginnings and ends."""
-    if any(not _tells_inputs(stage) or _hides_tensors(stage) for stage in stages(dataset)):
+    if any(not _has_inputs(stage) or _hides_tensors(stage) for stage in stages(dataset)):
         return UNREAD
     digest = xxhash.xxh3_64()
     for stage in stages(dataset):
@@ -86,23 +86,23 @@ def _content(dataset: tf.data.Dataset) -> str:
 
 def _seeds(dataset: tf.data.Dataset) -> str:
     """The seeds of its stages."""
-    if not all(map(_tells_inputs, stages(dataset))):
+    if not all(map(_has_inputs, stages(dataset))):
         return UNREAD
     found = [(setting(stage, "seed"), setting(stage, "seed2")) for stage in stages(dataset)]
     return ", ".join(f"{one}/{other}" for one, other in found if one is not None or other is not None)
 
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The inputs of a stage; none if this TensorFlow does not tell."""
-    return list(dataset._inputs()) if _tells_inputs(dataset) else []
+    """The inputs of a stage; none if this TensorFlow does not expose them."""
+    return list(dataset._inputs()) if _has_inputs(dataset) else []
 
 
-def _tells_inputs(dataset: tf.data.Dataset) -> bool:
+def _has_inputs(dataset: tf.data.Dataset) -> bool:
     return hasattr(dataset, "_inputs")
 
 
 def _hides_tensors(dataset: tf.data.Dataset) -> bool:
-    """Whether it has tensors that this TensorFlow does not tell."""
+    """Whether it has tensors that this TensorFlow does not expose."""
     return stage_name(dataset) in ("TensorSlice", "Tensor") and not hasattr(dataset, "_tensors")
 
 

@@ -20,7 +20,7 @@ _OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is no part of a pos
 
 
 def has_position(prefix: Path) -> bool:
-    """Whether a checkpoint holds a dataset's position; True if it cannot be read, since reading it will tell."""
+    """Whether a checkpoint holds a dataset's position; True if it cannot be read: its restore reports the error."""
     try:
         return any(name.startswith("iterator/") for name, _ in tf.train.list_variables(str(prefix)))
     except tf.errors.OpError:
@@ -53,8 +53,8 @@ def require_saveable(iterator: Any, otherwise: str) -> None:
         )
     if any(map(_hangs, stages(dataset_of(iterator)))):
         raise EntryError(
-            "the dataset draws from several that end (sample_from_datasets), which TensorFlow cannot go on with where "
-            "all end and one of them has: after a pause it would wait for ever. Draw from datasets with repeat(), or "
+            "the dataset draws from several that end (sample_from_datasets), which TensorFlow cannot resume if all of "
+            "them end and one of them has: after a pause it would wait for ever. Draw from datasets with repeat(), or "
             f"with stop_on_empty_dataset=True; or {otherwise}."
         )
     _try(iterator, otherwise)

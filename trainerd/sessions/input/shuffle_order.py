@@ -4,7 +4,7 @@ A `shuffle` with another order in each epoch draws a pair of seeds whenever it b
 the dataset. TensorFlow saves the number of pairs with the shuffle's iterator, but most stages release that iterator at
 its end. If a stage has reached that end and still has elements to give (it has fetched ahead, it has a smaller last
 batch, it is a shuffle itself), a position that is saved then lacks the number, and after a restore the next epochs
-would have another order. The position does hold the epoch, which tells the number.
+would have another order. The position does hold the epoch, which gives the number.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class _Shuffle:
         return any(stage_name(stage) == "Cache" for stage, _ in self.above)
 
     @property
-    def is_told(self) -> bool:
-        """Whether its marks tell which input of each stage leads to it."""
+    def is_located(self) -> bool:
+        """Whether its marks show which input of each stage leads to it."""
         return all(len(inputs(stage)) == 1 or stage_name(stage) in BRANCHING for stage, _ in self.above)
 
     @property
@@ -132,7 +132,7 @@ def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) 
         log.warning(
             "the dataset has a Dataset.random(rerandomize_each_iteration=True): after a pause near an epoch's end the "
             "next epochs may have other numbers. Leave that out, and zip Dataset.random(...) with what is repeated "
-            "already, so that it goes on over all epochs.",
+            "already, so that it continues through all epochs.",
             extra={"event": "lost-order"},
         )
 
@@ -154,9 +154,9 @@ def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
         return
     way_out = "Give it a seed, shuffle(..., seed=1), or set `seed` in the config."
     if all(map(is_reshuffled, unseeded)) and not refuse:
-        log.info("a shuffle has no seed: each start draws the order of the epochs to come anew. %s", way_out)
+        log.info("a shuffle has no seed: each start reshuffles later epochs differently. %s", way_out)
         return
-    inexact_ops.tell(
+    inexact_ops.warn_or_refuse(
         "the dataset has a shuffle without a seed, so each start draws another order for the epochs to come; where "
         "that is to be the same in each (reshuffle_each_iteration=False, for a part that is held out), elements change "
         f"their places after a pause. {way_out}",
@@ -206,7 +206,7 @@ def _counted(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
         each
         for each in _at_risk(dataset, begins_again)
         if each.levels == 1
-        and each.is_told
+        and each.is_located
         and not each.is_cached
         and sum(each.dataset is other for other in read) == 1
     ]

@@ -46,7 +46,7 @@ class ValidationData:
         self._is = f"Its stages: {describe(data)}." if is_dataset else f"It is of the type {type(data).__name__}."
         if reasons := _reasons(data, training):
             said = f"the validation data can differ after a resume: it has {', and '.join(reasons)}. {_SO} {self._is}"
-            inexact_ops.tell(said, refuse=refuse, event=_EVENT)
+            inexact_ops.warn_or_refuse(said, refuse=refuse, event=_EVENT)
         if is_dataset:
             ours = _own_stages(data, training)
             self._setters = [setter_of_drawn(stage, 1) for stage in ours if is_reshuffled(stage)]

@@ -19,11 +19,11 @@ def worker_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Part every batch among the workers of a cluster; alone, a worker has all of it.
 
     All workers read the same batches in the same order, and each takes its part of each. So the position of one is
-    that of all, a checkpoint holds it once, and a run may go on with another number of workers: it sees the same
+    that of all, a checkpoint holds it once, and a run may resume with another number of workers: it sees the same
     elements at the same steps. What costs time, such as decoding, comes after it: then each worker does its part.
 
     A `prefetch`, or a `map` with `num_parallel_calls`, after it holds elements of one worker. Then each has a position
-    of its own: the run goes on exactly, with as many workers as before.
+    of its own: the run resumes exactly, with as many workers as before.
 
         indices = trainerd.data.shuffled_indices(size, seed=1, batch_size=256)
         dataset = trainerd.data.worker_batches(indices).map(load)

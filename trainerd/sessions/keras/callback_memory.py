@@ -152,19 +152,19 @@ class Forgotten:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._told = set[tuple[int, str]]()
+        self._warned = set[tuple[int, str]]()
 
     def look(self, callback: Any) -> None:
         """Warn of what a callback keeps, as far as that is known before the first step."""
         if not isinstance(callback, keras.callbacks.Callback):
             return
-        self.tell(callback, [*self._attributes(callback), *self._outside(callback)])
+        self.warn(callback, [*self._attributes(callback), *self._outside(callback)])
 
     def look_at_unlisted(self, callback: Any) -> None:
         """Warn of a callback that is given to `fit` alone, if it remembers something."""
         self.look(callback)
-        if _remembers(callback) and (id(callback), "") not in self._told:
-            self._told.add((id(callback), ""))
+        if _remembers(callback) and (id(callback), "") not in self._warned:
+            self._warned.add((id(callback), ""))
             log.warning(
                 "the callback %s is given to fit and not to Supervise, so no checkpoint holds what it remembers: after "
                 "a resume it restarts, and the training can differ. Give it to both: Supervise(..., callbacks=[...]).",
@@ -179,12 +179,12 @@ class Forgotten:
         lost = begun.keys() & there.keys() - now.keys()
         made = {name for name in _states(callback).keys() & now.keys() if not _is_state(begun.get(name))}
         if not any(kind in KERAS_OWN for kind in type(callback).__mro__):
-            self.tell(callback, [f"{name} (of the type {type(there[name]).__name__})" for name in sorted(lost | made)])
+            self.warn(callback, [f"{name} (of the type {type(there[name]).__name__})" for name in sorted(lost | made)])
 
-    def tell(self, callback: Any, things: list[str]) -> None:
+    def warn(self, callback: Any, things: list[str]) -> None:
         """Warn of these things that a callback keeps."""
-        new = [each for each in things if (id(callback), each) not in self._told]
-        self._told |= {(id(callback), each) for each in new}
+        new = [each for each in things if (id(callback), each) not in self._warned]
+        self._warned |= {(id(callback), each) for each in new}
         if new:
             log.warning(
                 "the callback %s keeps what no checkpoint holds, so after a resume it restarts: %s. Keep it in "
@@ -305,7 +305,7 @@ def as_it_is(present: Any, value: Any) -> Any:
 
 
 def _default(present: Any, key: Any, value: Any) -> Any:
-    """The value that a defaultdict has, or would make, for a key: it tells the class."""
+    """The value that a defaultdict has, or would make, for a key: it shows the class."""
     if key in present or not isinstance(value, dict) or present.default_factory is None:
         return present.get(key)
     return present.default_factory()

@@ -111,11 +111,11 @@ class Callbacks:
         self._known = [set() for _ in self._own]
 
     def go_on(self, epoch: int, rows: Mapping[str, int]) -> None:
-        """Training goes on.
+        """Training resumes.
 
         Args:
           epoch: in this one, counted from 0.
-          rows: what `rows` told before training began.
+          rows: what `rows` returned before training began.
         """
         for each in self._own:
             if isinstance(each, keras.callbacks.CSVLogger):

@@ -15,7 +15,7 @@ def keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
     """Remove the rows of epochs that will be trained again from the end of a CSVLogger's file.
 
     Args:
-      epoch: the epoch that goes on.
+      epoch: the epoch that is resumed.
       logger: the CSVLogger.
       earlier: the number of rows of an earlier training; None if unknown.
     """

@@ -1,4 +1,4 @@
-"""What `Supervise` refuses: what `fit` does with its data so that it could not go on."""
+"""What `Supervise` refuses: uses of the data by `fit` that it could not resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_position(data: FitData, model: Any, params: Mapping[str, Any]) -> No
     if model.distribute_strategy.experimental_distribute_dataset(data.kept) is not data.kept:
         raise UsageError(
             "the model was made under a tf.distribute strategy, which reads iterators of its own: give fit the dataset "
-            "itself, and an epoch that was interrupted begins anew."
+            "itself; an interrupted epoch then restarts."
         )
     if 0 <= data.size != params.get("steps"):
         raise UsageError(
@@ -70,5 +70,5 @@ def traced_step(model: Any, batch: Any) -> Any:
         raise UsageError(
             "the model's train_step runs eagerly alone and cannot be traced, which supervise.data needs to make "
             f"all variables before it restores them: {error}. Write it in TensorFlow's ops; or give fit the data "
-            "itself, and an epoch that was interrupted begins anew."
+            "itself; an interrupted epoch then restarts."
         ) from error

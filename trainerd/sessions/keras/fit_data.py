@@ -15,7 +15,7 @@ MANY = 2**62  # batches: more than any epoch has
 class FitData:
     """A dataset with one iterator, whose position can be saved: each epoch begins it again.
 
-    Keras makes an iterator whenever it begins an epoch, and there is no other way to have it go on with one.
+    Keras makes an iterator whenever it begins an epoch, and there is no other way to have it continue with one.
 
     Attributes:
       is_read: whether `fit` has asked for its iterator since training began.
@@ -31,7 +31,7 @@ class FitData:
         self.is_read = self.was_read = False
         self.passes = self.begun = 0
         self.size = int(dataset.cardinality())
-        if self.size != tf.data.INFINITE_CARDINALITY:  # of others a tracked iterator tells
+        if self.size != tf.data.INFINITE_CARDINALITY:  # the others are warned of when an iterator is tracked
             warn_of_lost_order(dataset, begins_again=True)
         require_seeds(dataset, refuse=False)
         self.kept = dataset.take(-1)  # an object of our own, and the same elements
@@ -62,7 +62,7 @@ class FitData:
         return self._iterator
 
     def begin_again(self) -> None:
-        """An epoch has ended: the next one has all of the data. Told twice, it is done once."""
+        """An epoch has ended: the next one has all of the data. A second call does nothing."""
         if self.was_read:
             begin_again(self._dataset, self._iterator)
             self.was_read = False

@@ -1,4 +1,4 @@
-"""The call of `fit` that runs, by its frame: Keras tells a callback nothing of how a `fit` has ended by an error."""
+"""The call of `fit` that runs, by its frame: Keras does not call a callback when an error ends a `fit`."""
 
 from __future__ import annotations
 

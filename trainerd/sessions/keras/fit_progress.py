@@ -39,7 +39,7 @@ class LeftBehind:
     Attributes:
       callbacks: the memory of the callbacks.
       was_read: whether the data had given a batch since it was begun.
-      is_stopping: whether `fit` was told to stop.
+      is_stopping: whether a callback has stopped `fit`.
       logs: the logs of the last batch.
     """
 
@@ -50,7 +50,7 @@ class LeftBehind:
 
 
 class FitProgress:
-    """The epoch and the batch of a `fit`, and what the next process must know to go on from there.
+    """The epoch and the batch of a `fit`, and what the next process must know to resume from there.
 
     Args:
       data: the data of the `fit`; None if its position is not saved.
@@ -62,7 +62,7 @@ class FitProgress:
       batch: how many batches of it have been trained with.
       first_batch: `batch` where this process has begun the epoch.
       logs: those of the last batch or epoch.
-      is_stopping: whether `fit` was told to stop by the last batch.
+      is_stopping: whether a callback has stopped `fit` in the last batch.
       stopped_by: the settings of the callbacks when one of them has ended the training; None if none has.
       left: what an earlier process has saved; None if the run is new.
       is_as_left: whether no batch was trained since that was restored.
@@ -81,14 +81,14 @@ class FitProgress:
 
     @property
     def was_stopping(self) -> bool:
-        """Whether an earlier process has saved that `fit` was told to stop."""
+        """Whether an earlier process has saved that a callback had stopped `fit`."""
         return self.left is not None and self.left.is_stopping
 
     def count(self, batch: int, steps: int | None, logs: Any) -> None:
         """Count what was trained.
 
         Args:
-          batch: the number of the last batch, from 0, as `fit` tells it.
+          batch: the number of the last batch, from 0, as `fit` gives it.
           steps: the batches of an epoch; None if that is not known.
           logs: the logs of the batch.
         """
@@ -103,8 +103,8 @@ class FitProgress:
             self._data.was_read = True
         self.logs = logs
 
-    def told_again(self) -> None:
-        """Callbacks were told again of a batch that an earlier process has trained: all is as that process left it."""
+    def replayed(self) -> None:
+        """Callbacks got a batch again that an earlier process has trained: all is as that process left it."""
         assert self.left is not None and self._data is not None and self._memory is not None
         self._memory.put_back(self.left.callbacks)
         self._data.was_read = self.left.was_read

@@ -11,8 +11,8 @@ class FitStage(enum.Enum):
     IDLE = "no fit runs"
     BOUNDARY = "between two steps: all is sound"
     STEP = "in a step, or in a validation that no known end of an epoch came before: nothing is sound"
-    DONE = "a step is done, and callbacks are told of it: it is counted"
-    TOLD_AGAIN = "callbacks are told once more of the last batch of an epoch: nothing is sound"
+    DONE = "a step is done, and callbacks are called for it: it is counted"
+    REPLAYED = "callbacks are called once more for the last batch of an epoch: nothing is sound"
     KEPT = "between two epochs: all is sound as it was when this stage was entered"
 
 
@@ -20,8 +20,8 @@ class FitStage(enum.Enum):
 TRANSITIONS = {
     FitStage.IDLE: {FitStage.BOUNDARY},
     FitStage.BOUNDARY: {FitStage.STEP, FitStage.KEPT, FitStage.IDLE},
-    FitStage.STEP: {FitStage.DONE, FitStage.TOLD_AGAIN, FitStage.BOUNDARY, FitStage.IDLE},
+    FitStage.STEP: {FitStage.DONE, FitStage.REPLAYED, FitStage.BOUNDARY, FitStage.IDLE},
     FitStage.DONE: {FitStage.STEP, FitStage.BOUNDARY, FitStage.IDLE},
-    FitStage.TOLD_AGAIN: {FitStage.STEP, FitStage.BOUNDARY, FitStage.IDLE},
+    FitStage.REPLAYED: {FitStage.STEP, FitStage.BOUNDARY, FitStage.IDLE},
     FitStage.KEPT: {FitStage.STEP, FitStage.BOUNDARY, FitStage.IDLE},
 }

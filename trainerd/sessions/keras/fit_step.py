@@ -1,4 +1,4 @@
-"""The steps of a `fit`: Keras does not tell a callback when a step is done, if a callback before it fails."""
+"""The steps of a `fit`: Keras does not call a callback after a step if a callback before it fails."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FitSteps:
       is_over: see `NotedStep`.
 
     Attributes:
-      done: the last batch of a step that is done, and its logs, until the callback is told of it.
+      done: the last batch of a step that is done, and its logs, until the callback is called for it.
     """
 
     def __init__(self, model: Any, stages: Stages[FitStage], call: FitCall, is_over: Callable[[], bool]) -> None:
@@ -64,25 +64,25 @@ class FitSteps:
         self._stages.enter(FitStage.STEP)
 
     def replay(self, logs: Any, *, may_have_more: bool) -> None:
-        """Have an epoch that was saved after its last batch end with the logs of that: callbacks are told them again.
+        """Have an epoch that was saved after its last batch end with the logs of that batch: callbacks get them again.
 
-        `fit` knows no other way to them. Without a batch it would tell callbacks of an epoch without any.
+        `fit` has no other way to pass them on. Without a batch it would call callbacks for an epoch without batches.
 
         Args:
           logs: the logs of the last batch.
           may_have_more: whether there may be another batch: then that is trained.
         """
 
-        def train_or_tell(iterator: Any) -> Any:
+        def train_or_replay(iterator: Any) -> Any:
             try:
                 if may_have_more:
                     return self._step(iterator)
             except (tf.errors.OutOfRangeError, StopIteration) as error:  # this with steps_per_execution
                 self._instead = _raising(error)
-            self._stages.enter(FitStage.TOLD_AGAIN)
+            self._stages.enter(FitStage.REPLAYED)
             return logs
 
-        self._instead = train_or_tell
+        self._instead = train_or_replay
 
     def forget(self) -> None:
         """Give the model its own step back, unless it has another one by now."""

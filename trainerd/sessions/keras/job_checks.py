@@ -170,7 +170,7 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
             f"{type(job.data).__name__}. Make a dataset of it: tf.data.Dataset.from_tensor_slices(...).batch(...)."
         )
     given = job.data
-    while len(given) > 1 and given[-1] is None:  # as `fit` is told of no y, or no weights
+    while len(given) > 1 and given[-1] is None:  # as a caller of `fit` leaves out y, or the weights
         given = given[:-1]
     try:
         arrays = tf.nest.map_structure(_tensor, _without_lists(given))

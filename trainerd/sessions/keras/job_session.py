@@ -35,7 +35,7 @@ from trainerd.sessions.tf2.job_session import FunctionSession, examples_of
 
 log = logging.getLogger(__name__)
 
-TELL_SECS = 1.0
+LOG_SECS = 1.0
 _STATE = "training"  # its name in a checkpoint
 _NO_ROWS = np.empty((0, 0))
 
@@ -73,7 +73,7 @@ class KerasJobSession(FunctionSession):
         self._trial_steps = trial_steps
         self._keras = job if trial_steps is None else dataclasses.replace(job, validation_freq=1)
         self._model = job.model
-        self._agreed: Mapping[str, Any] | None = None  # the figures of an epoch, if there are several workers
+        self._agreed: Mapping[str, Any] | None = None  # the metrics of an epoch, if there are several workers
         self._data, self._size, self._epoch_steps = data_of(job)
         self._ends_unforeseen = int(self._data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
         self._progress = Progress()
@@ -81,7 +81,7 @@ class KerasJobSession(FunctionSession):
         elsewhere = [each for each in job.callbacks if each not in callbacks] if options.get("engine") else []
         epochs = epochs_of(job, self._epoch_steps, max_steps)
         self._callbacks = Callbacks(callbacks, job.model, epochs=epochs, steps=self._epoch_steps, elsewhere=elsewhere)
-        self._timer, self._told_at = timer, -math.inf
+        self._timer, self._logged_at = timer, -math.inf
         self._remembered: Any = None
         self._before: Any = None  # what callbacks remembered before what is under way between two epochs
         self._ended_changes = 0
@@ -198,7 +198,7 @@ class KerasJobSession(FunctionSession):
         return {f"prediction_{column}": rows[:, column] for column in range(rows.shape[1])}
 
     def end(self, *, finished: bool) -> None:
-        """Tell the callbacks that training has ended. They are not told of a pause."""
+        """Call `on_train_end` of the callbacks. A pause does not call it."""
         if not self._is_begun:
             return
         step, progress = self.step, self._progress
@@ -215,7 +215,7 @@ class KerasJobSession(FunctionSession):
     # ------------------------------------------------------------------ epochs
 
     def _begin(self, was: Progress | None) -> None:
-        """Training begins, or goes on. The callbacks begin first, since the checkpoint overwrites what they do."""
+        """Training begins, or resumes. The callbacks begin first, since the checkpoint overwrites what they do."""
         if was is None:
             self._progress.rows = self._callbacks.rows()
             self._callbacks.begin()
@@ -277,7 +277,7 @@ class KerasJobSession(FunctionSession):
         self._trains = None
 
     def _run_batch(self, before: int) -> Steps:
-        """One step, and the callbacks around it. If the flag is raised, the step waits, and the callbacks are not told
+        """One step, and the callbacks around it. If the flag is raised, the step waits, and callbacks are not called
         again."""
         assert self._progress.epoch_began is not None
         batch = before - self._progress.epoch_began
@@ -297,7 +297,7 @@ class KerasJobSession(FunctionSession):
         done, wanted = step - progress.epoch_began, self._epoch_steps
         if data_ended and wanted and done < wanted:
             log.warning(
-                "the data ran out after %d of the %d steps of epoch %d; end it with .repeat() to go on from its "
+                "the data ran out after %d of the %d steps of epoch %d; end it with .repeat() to continue from its "
                 "beginning in mid-epoch",
                 done,
                 wanted,
@@ -311,16 +311,16 @@ class KerasJobSession(FunctionSession):
                 logs = logs | {f"val_{name}": value for name, value in self._validate().items()}
             self._call("on_epoch_end", progress.epoch, logs)
         progress.epoch_logs = saveable(logs)
-        figures = _numbers(logs)
-        is_told = (now := self._timer()) - self._told_at >= TELL_SECS
-        self._told_at = now if is_told else self._told_at
-        level = logging.INFO if is_told else logging.DEBUG  # small epochs come by the dozen in a second
+        metrics = _numbers(logs)
+        is_logged = (now := self._timer()) - self._logged_at >= LOG_SECS
+        self._logged_at = now if is_logged else self._logged_at
+        level = logging.INFO if is_logged else logging.DEBUG  # small epochs come by the dozen in a second
         log.log(
             level,
             "epoch %d ended at step %d: %s",
             progress.epoch + 1,
             step,
-            text.figures(figures),
+            text.figures(metrics),
             extra={"event": "epoch"},
         )
         if self._model.stop_training:
@@ -333,7 +333,7 @@ class KerasJobSession(FunctionSession):
             self._loop.settle()
         progress.epoch, progress.epoch_began, progress.logs = progress.epoch + 1, None, None
         progress.batch_began = False  # of one that the data had no more
-        return {"epoch": float(progress.epoch), **figures}
+        return {"epoch": float(progress.epoch), **metrics}
 
     def _logs(self) -> dict[str, Any]:
         """The metrics of the epoch so far, as `fit` gives them to callbacks."""
@@ -400,13 +400,13 @@ class KerasJobSession(FunctionSession):
         return _numbers(logs)
 
     def validation_logs(self) -> Mapping[str, float]:
-        """The figures of the validation of that epoch, if it has one."""
+        """The metrics of the validation of that epoch, if it has one."""
         if not self._is_validated():
             return {}
         return {f"val_{name}": value for name, value in _numbers(self._validate()).items()}
 
     def agree_on(self, logs: Mapping[str, Any]) -> None:
-        """Take these figures for those of that epoch."""
+        """Take these metrics for those of that epoch."""
         self._agreed = dict(logs)
 
     def _require_endless(self) -> None:
@@ -421,7 +421,7 @@ class KerasJobSession(FunctionSession):
     def _read_progress(self) -> Any:
         memory = self._memory() if self._before is None else self._before
         progress = dict(vars(self._progress))
-        if self._ends_unforeseen:  # the epoch may be at its end, and not be told of it until the next step
+        if self._ends_unforeseen:  # the epoch may be at its end, which only the next step finds out
             progress["given"] = saveable(self._given())
         return {"progress": progress, "callbacks": memory}
 
@@ -436,7 +436,7 @@ class KerasJobSession(FunctionSession):
         self._callbacks.remember(values["callbacks"])
         self._remembered = None
         if self._progress.stopped and packed(self._progress.settings) != packed(self._callbacks.settings):
-            log.info("%s; the callbacks are others now, so it goes on", self._progress.stopped)
+            log.info("%s; the callbacks have changed since, so training continues", self._progress.stopped)
             self._progress.stopped = ""
 
 

@@ -18,13 +18,13 @@ class Progress:
       epoch_began: the global step at which it began; None if it has not begun.
       input_began: the global step at which the data was begun.
       passes: how often the data was begun before.
-      batch_began: whether callbacks were told of the beginning of the next batch.
+      batch_began: whether `on_train_batch_begin` was called for the next batch.
       logs: the metrics of an epoch whose end is under way; None if none is.
       stopped: why training is over, if a callback stopped it; empty otherwise.
       settings: the arguments of the callbacks that stopped it.
       epoch_logs: the metrics of the last epoch that has ended.
       given: the logs of the last step, if the length of the data is unknown.
-      told: the global step at which callbacks were last told of training's end; None if they never were.
+      told: the global step at which `on_train_end` was last called; None if it never was. Checkpoints hold this name.
       rows: the number of rows in each file that a callback appends to, before training began.
     """
 

@@ -42,13 +42,13 @@ from trainerd.system.stages import Stages
 log = logging.getLogger(__name__)
 
 _STATE = "training"  # its name in a checkpoint
-_COMPILED_ANEW = "%s: the model was compiled anew since an error has left `fit`, so nothing is saved of that"
+_RECOMPILED = "%s: the model was recompiled after an error had left `fit`, so nothing is saved of that `fit`"
 
 
 class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     """Signals, durable checkpoints and a resume in mid-epoch for `model.fit`. Give it as the last of the callbacks.
 
-    The next `fit` of the program goes on from the newest checkpoint that verifies: with the weights, the optimizer, the
+    The next `fit` of the program resumes from the newest checkpoint that verifies: with the weights, the optimizer, the
     metrics and the epoch; and with the next batch, where the data is `supervise.data(dataset)`.
 
     One class, since Keras's Callback is one: Keras calls most of its methods, and the others are what those share.
@@ -116,7 +116,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             super().set_model(model)
 
     def set_params(self, params: Any) -> None:
-        """The params of `fit`, without the number of steps that `FitData` tells Keras, since it is no length."""
+        """The params of `fit`, without the number of steps that `FitData` gives to Keras, since it is not a length."""
         if self._managed is not None:  # see `set_model`
             return
         if params and params.get("steps") == MANY:
@@ -177,7 +177,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         return model
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """In an epoch that goes on, put back what `fit` has just reset."""
+        """In an epoch that is resumed, put back what `fit` has just reset."""
         self.model._initial_epoch = None  # it is read by now, and another fit of this model is none of ours
         progress, reset = self._progress, self._restored
         if reset is None:
@@ -226,12 +226,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._refuse_data()
         if self._unsure is not None:
             self._require_whole()
-        is_told_again = self._stages.now is FitStage.TOLD_AGAIN
+        is_replayed = self._stages.now is FitStage.REPLAYED
         self._stages.enter(FitStage.BOUNDARY)
-        if not is_told_again:
+        if not is_replayed:
             progress.count(batch, self.params.get("steps"), logs)
         else:
-            progress.told_again()
+            progress.replayed()
             managed.model.runs += 1  # what comes now the earlier process had not done
             if progress.was_stopping:
                 self.model.stop_training = True
@@ -241,7 +241,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._keep_boundary()
             if progress.first_batch and not progress.is_stopping:
                 self.model.stop_training = self._break = _Break()
-        if not is_last and not is_told_again and self._boundary.flag.is_raised:
+        if not is_last and not is_replayed and self._boundary.flag.is_raised:
             self._at_boundary()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -271,9 +271,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         assert managed is not None
         progress = self._progress
         is_between = self._is_amid or progress.epoch > self.params["epochs"]
-        if (
-            self._restored is not None and progress.stopped_by is None and is_between
-        ):  # it is for a later `fit` to go on
+        if self._restored is not None and progress.stopped_by is None and is_between:  # a later `fit` resumes it
             self._go_back()
             self._leave(None)
             return
@@ -290,7 +288,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     # ------------------------------------------------------------------ its own
 
     _begun_at = 0
-    _is_amid = False  # whether an epoch goes on that an earlier process has begun
+    _is_amid = False  # whether this epoch was begun by an earlier process
     _restored: EpochReset | None = None
     _optimizer: Any = None
     _begun_before: int | None = None  # how often the data had been begun, if `fit` must begin it again now
@@ -373,13 +371,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._is_amid = progress.batch > 0
         if not progress.step:
             return
-        # What an epoch that goes on is reset to at its beginning is put back.
+        # `fit` resets these at the beginning of an epoch that is resumed: they are put back.
         values = (
             [(each, each.numpy()) for each in model.variables()] if self._data is not None and self._is_amid else []
         )
         self._restored = EpochReset(values, learning_rate_of(self.model.optimizer))
         self._unsure = model
-        if self._data is None:  # the epoch begins anew with its data, and its metrics too
+        if self._data is None:  # the epoch restarts with its data, and its metrics too
             progress.batch = 0
             model.forget_metrics()
         else:
@@ -424,17 +422,17 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _save_sound(self, error: BaseException, managed: FunctionRun) -> None:
         if self.model.optimizer is not self._optimizer:
-            log.warning(_COMPILED_ANEW, self._rundir.path, extra={"event": "abandoned"})
+            log.warning(_RECOMPILED, self._rundir.path, extra={"event": "abandoned"})
             return
         self._go_back_to_boundary()
         self._count(managed)
-        if self._stages.now in (FitStage.STEP, FitStage.TOLD_AGAIN):
+        if self._stages.now in (FitStage.STEP, FitStage.REPLAYED):
             self._session_link.session_link.fail(error, managed.model.changes)
         managed.save(error)
 
     def _leave_open(self, error: BaseException | None) -> None:
         """The program ends, but `fit` did not: it was left by an error, or by an exit."""
-        is_torn = self._stages.now in (FitStage.STEP, FitStage.TOLD_AGAIN)
+        is_torn = self._stages.now in (FitStage.STEP, FitStage.REPLAYED)
         self._leave(
             error or (RuntimeError("the program has ended in the middle of a step") if is_torn else SystemExit())
         )
@@ -473,7 +471,7 @@ def _validation_of(call: FitCall) -> ValidationData:
 
 
 class _Break:
-    """Ends an epoch that goes on after a pause: `fit` does not know that it has fewer batches, and would ask for more.
+    """Ends an epoch that was resumed: `fit` does not know that it has fewer batches, and would ask for more.
 
     True to `fit`, but not the True that a callback sets to stop.
     """

@@ -25,10 +25,10 @@ def step_of(model: Any, arrays: LatestArrays | None = None, names: set[str] | No
         given = step(data)
         if not isinstance(given, Mapping):
             raise TypeError(f"the model's train_step must return a dict of name to value, and returned {given!r}")
-        figures = {name: tf.convert_to_tensor(value) for name, value in flat(given).items()}
+        returned = {name: tf.convert_to_tensor(value) for name, value in flat(given).items()}
         if names is not None:
-            names.update(figures)
-        numbers = {name: value for name, value in figures.items() if _is_numbers(value)}
+            names.update(returned)
+        numbers = {name: value for name, value in returned.items() if _is_numbers(value)}
         for name, value in numbers.items():
             if value.shape.rank != 0 and arrays is not None:
                 arrays.keep(name, value)

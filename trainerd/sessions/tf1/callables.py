@@ -85,8 +85,8 @@ def op_of(session: Any, error: tf.errors.OpError) -> Any:
     if error.op is None:
         try:
             session._do_call(_raising(error))
-        except tf.errors.OpError as told:
-            return told.op
+        except tf.errors.OpError as named:
+            return named.op
     return error.op
 
 

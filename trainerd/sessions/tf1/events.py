@@ -26,19 +26,19 @@ class GraphEvents:
       rates_logged: how many times the rate of the steps is logged: ten by a Supervisor.
 
     Attributes:
-      told: called with the scalars of each Summary.
+      on_scalars: called with the scalars of each Summary.
     """
 
     is_well = True
 
     def __init__(self, writer: Any, summary_op: Any = None, *, rates_logged: float = 10) -> None:
-        self.told: Callable[[dict[str, float]], None] = lambda scalars: None
+        self.on_scalars: Callable[[dict[str, float]], None] = lambda scalars: None
         self._writer = writer
         self._summary_op = summary_op
         self._rates_left = rates_logged
 
     def begin(self, step: int, model: Model) -> None:
-        """Training goes on after this step: TensorBoard hides what earlier processes wrote of later ones."""
+        """Training resumes after this step: TensorBoard hides what earlier processes wrote of later ones."""
         self._add(lambda: self._writer.add_session_log(SessionLog(status=SessionLog.START), step + 1))
 
     def saved(self, path: str, step: int) -> None:
@@ -48,7 +48,7 @@ class GraphEvents:
             self._add(lambda: self._writer.add_session_log(log, step))
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Write figures of one step."""
+        """Write scalars of one step."""
         points = [tf1.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
         event = tf1.Event(wall_time=at, step=step, summary=tf1.Summary(value=points))
         self._add(lambda: self._writer.add_event(event))
@@ -73,7 +73,7 @@ class GraphEvents:
         """Write a Summary, or a serialized one."""
         self._add(lambda: self._writer.add_summary(summary, step))
         parsed = tf1.Summary.FromString(summary) if isinstance(summary, bytes) else summary
-        self.told({v.tag: v.simple_value for v in parsed.value if v.HasField("simple_value")})
+        self.on_scalars({v.tag: v.simple_value for v in parsed.value if v.HasField("simple_value")})
 
     def flush(self) -> None:
         """Show what was written so far to readers."""

@@ -28,7 +28,7 @@ _HANGS = (
 
 
 def unsound_iterators(graph: Any) -> dict[str, list[str]]:
-    """The iterators of a TensorFlow 1 graph that TensorFlow saves but cannot go on with: their names, by the reason."""
+    """The iterators of a TensorFlow 1 graph that TensorFlow saves but cannot resume: their names, by the reason."""
     definition = graph.as_graph_def()
     functions = {function.signature.name: function.node_def for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}
@@ -49,7 +49,7 @@ def unsound_iterators(graph: Any) -> dict[str, list[str]]:
 
 
 def _hangs(node: Any, endless: _Endless) -> bool:
-    """Whether a node draws from datasets that all end, and goes on until all have; see `saveable._hangs`."""
+    """Whether a node draws from datasets that all end, and continues until all have; see `saveable._hangs`."""
     if not node.op.endswith("DirectedInterleaveDataset") or node.attr["stop_on_empty_dataset"].b:
         return False
     choice, *chosen = inputs_of(node)
@@ -57,7 +57,7 @@ def _hangs(node: Any, endless: _Endless) -> bool:
 
 
 class _Endless:
-    """Tells which datasets have no end, or may have none.
+    """Finds out which datasets have no end, or may have none.
 
     Args:
       nodes: those of a graph, or of a function.

@@ -58,7 +58,7 @@ class GraphModel:
         if prefix is not None:
             self._go_on(prefix, was_finished=was_finished)
         if ops := random_ops(self._state.graph):
-            log.info("after a pause these begin anew, since no checkpoint holds their place: %s", ", ".join(ops))
+            log.info("after a pause these restart, since no checkpoint holds their position: %s", ", ".join(ops))
 
     def _go_on(self, prefix: Path, *, was_finished: bool) -> None:
         """Move the inputs to their positions in a checkpoint; again when the program initializes them.
@@ -76,8 +76,8 @@ class GraphModel:
     def initialized(self, made_by: Mapping[str, str]) -> None:
         """The program has initialized these iterators, each by this operation.
 
-        The first time, if the program has not trained since the resume, iterators in mid-epoch go on from there. Later
-        an epoch begins.
+        The first time, if the program has not trained since the resume, iterators in mid-epoch continue from there.
+        Later an epoch begins.
         """
         if self._waiting and self.step != self._begun_at:
             self._waiting.clear()
@@ -86,7 +86,7 @@ class GraphModel:
             if was is not None and was.made_by in ("", by):
                 self._state.move(self._session, {name: was.state})
             elif was is not None:
-                log.info("the input %s begins anew: it was given other data than before", name)
+                log.info("the input %s restarts: it was given other data than before", name)
         self._made_by |= made_by
         self._at_end -= made_by.keys()
 

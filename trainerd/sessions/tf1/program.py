@@ -119,32 +119,32 @@ class GraphProgram:
             if not self.restores:
                 self.require_restored(session, prefix)
             elif prefix is not None:
-                self._tell_saver()
+                self._give_saver_its_own()
             return session
 
-    def _tell_saver(self) -> None:
-        """Which checkpoints the program saved itself: it deletes the oldest of them, by its own count. None of ours."""
+    def _give_saver_its_own(self) -> None:
+        """Give the Saver the checkpoints that the program saved itself, and none of ours: it deletes the oldest."""
         assert self._rundir is not None
         self.saver.recover_last_checkpoints(saver_checkpoints.listed(self._rundir))
 
     def require_restored(self, session: Any, prefix: str | None) -> None:
-        """What another than ours has made a session with goes on from the checkpoint that it was to.
+        """Require that a session that the program itself made has resumed from the run's checkpoint.
 
         Raises:
-          DataError: it does not.
+          DataError: it has not.
         """
         if prefix is None or self._rundir is None or self.saver is None:
             return
-        self._tell_saver()
+        self._give_saver_its_own()
         if self.global_step is None:
             return
         reader, name = tf.train.load_checkpoint(prefix), self.global_step.op.name.removesuffix("/Read/ReadVariableOp")
         saved = int(reader.get_tensor(name)) if reader.has_tensor(name) else None
         if saved is not None and saved > (step := int(session.run(self.global_step))):
             raise DataError(
-                f"a session that the program made began at step {step}, and {prefix}, where the run is to go on, has "
+                f"a session that the program made began at step {step}, and {prefix}, from which the run resumes, has "
                 f"step {saved}. Restore it from there: a session manager of the program's own is called with the "
-                "checkpoint_dir. To begin anew, use another `logdir`."
+                "checkpoint_dir. To start over, use another `logdir`."
             )
 
     @property

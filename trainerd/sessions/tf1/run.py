@@ -51,7 +51,7 @@ class GraphRun(ManagedRun):
         host: Host | None = None,
         saved: Callable[[int], None] = lambda step: None,
     ) -> None:
-        self._tell_saved = saved
+        self._on_saved = saved
         if saver is not None and saver.saver_def is None:
             with graph.as_default():
                 saver.build()
@@ -66,7 +66,7 @@ class GraphRun(ManagedRun):
         self._published: LastCheckpoint | None = None
         name = global_step.op.name.removesuffix("/Read/ReadVariableOp") if global_step is not None else None
         events = events or GraphEvents(None)
-        events.told = self.show
+        events.on_scalars = self.tell
         self._graph_events = events
         keep = None
         if saver is not None:
@@ -105,9 +105,9 @@ class GraphRun(ManagedRun):
             self._session_link.runs_limit = self.model.runs + max(1, self._services.config.max_steps - self.model.step)
 
     def _saved(self, state: State) -> None:
-        """Tell TensorBoard, and the Supervisor's Saver which checkpoints there are: programs ask it for them.
+        """Record the checkpoint for TensorBoard and in the Supervisor's Saver, which programs ask for checkpoints.
 
-        A Saver of the program's own is not told: it would delete them, by its own count.
+        A Saver of the program's own does not get it: it would delete checkpoints by its own count.
         """
         super()._saved(state)
         last, rundir = state.last_checkpoint, self.rundir
@@ -118,4 +118,4 @@ class GraphRun(ManagedRun):
             self._saver.published = [f"{rundir.save_path}-{step}" for step in reversed(rundir.steps())]
         if last.seconds is not None:  # it was saved now, and not restored
             self._graph_events.saved(last.path, last.step)
-            self._tell_saved(last.step)
+            self._on_saved(last.step)

@@ -100,7 +100,7 @@ class GraphState:
         for why, names in unsound_iterators(graph).items() if self._positions else ():
             self._lost |= set(names)
             log.warning(
-                "the position of an input is not saved, so each start begins it anew: %s: %s",
+                "the position of an input is not saved, so each start restarts it: %s: %s",
                 ", ".join(names),
                 why,
                 extra={"event": "input"},
@@ -151,7 +151,7 @@ class GraphState:
             if _UNINITIALIZED not in error.message:
                 self._lost.add(position.name)
                 log.warning(
-                    "the position of an input is not saved, so each start begins it anew: %s: %s",
+                    "the position of an input is not saved, so each start restarts it: %s: %s",
                     position.name,
                     _reason(error.message),
                 )
@@ -186,7 +186,7 @@ class GraphState:
         needed = {op.type for op in ancestors(makers)}
         if len(makers) != 1 or "Placeholder" in needed:  # it is the program that knows with what
             raise ValueError(f"the position of the input {name} does not fit it: it is another dataset.")
-        log.warning("the input %s is another dataset than before: it begins anew", name, extra={"event": "input"})
+        log.warning("the input %s is another dataset than before: it restarts", name, extra={"event": "input"})
         _run(session, makers[0])
 
     def effects(self, fetches: Sequence[Any]) -> Effects:

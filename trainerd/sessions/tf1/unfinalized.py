@@ -1,7 +1,7 @@
 """Adds to a finalized graph.
 
 TensorFlow's Scaffold makes the Saver and finalizes the graph in one call, and its own MonitoredSession makes the graph
-open again at its end, so that a notebook can go on. Neither has a public way; tests/tensorflow/test_internals.py
+open again at its end, so that a notebook can continue. Neither has a public way; tests/tensorflow/test_internals.py
 names the versions that have this one.
 """
 

@@ -35,7 +35,7 @@ _UNMATCHED = (
 
 
 class DeferredRestore:
-    """Gives variables their values as they are made, and tells what of a checkpoint has no variable yet.
+    """Gives variables their values as they are made, and knows what of a checkpoint has no variable yet.
 
     Until every value has a variable nothing is saved: the new checkpoint would be without that value.
 
@@ -83,7 +83,7 @@ class DeferredRestore:
         if missing and is_late:
             raise DataError(
                 f"after {PATIENCE} runs the program still has no variables for {missing[0]} and {len(missing) - 1} "
-                "other values of the checkpoint that it went on from, so nothing was saved since. Is the model another "
+                "other values of the checkpoint that it resumed from, so nothing was saved since. Is the model another "
                 "one? Then use another `logdir`. Is a part used later? Then build it before: model.build(...)."
             )
         if self._waiting and is_late:
@@ -113,7 +113,7 @@ class DeferredRestore:
         self._forget_waiting()
 
     def forget_metrics(self) -> None:
-        """An epoch begins anew: metrics that are not made yet do, too."""
+        """An epoch restarts: metrics that are not made yet do, too."""
         self._waiting = {key: value for key, value in self._waiting.items() if not is_of_metrics(key)}
 
     def _tracked_missing(self) -> list[str]:
@@ -140,7 +140,7 @@ class DeferredRestore:
         """Every hidden variable that the program has made has its value in the checkpoint.
 
         This is asked when a step is traced, since what a model is built of may have another place then than before.
-        It is asked until every value has its variable: then the program may go on to make others.
+        It is asked until every value has its variable: then the program may make others.
         """
         if self._is_asked and self._is_settled:
             return
@@ -183,11 +183,11 @@ class DeferredRestore:
         return [key for key in new if not (_may_differ(key) or is_inner(key))]
 
     def _forget_waiting(self) -> None:
-        """Hidden variables that are not made yet begin anew, as metrics do in any case."""
+        """Drop the values of hidden variables that are not made yet, as of metrics in any case."""
         if lost := [key for key in self._waiting if not is_of_metrics(key)]:
             log.warning(
-                "the model has no variables for %d values of the checkpoint that it went on from, %s among them: "
-                "which begin anew",
+                "the model has no variables for %d values of the checkpoint that it resumed from, %s among them: "
+                "these start over",
                 len(lost),
                 min(lost),
                 extra={"event": "hidden"},
@@ -196,7 +196,7 @@ class DeferredRestore:
 
 
 def _may_differ(key: str) -> bool:
-    """Whether the program may have a variable that the checkpoint has not: metrics begin anew at an epoch, seeds at
+    """Whether the program may have a variable that the checkpoint has not: metrics restart at an epoch, seeds at
     the end, and TensorFlow's own checkpoints count no steps."""
     return is_of_metrics(key) or is_of_seeds(key) or key == STEP_KEY
 

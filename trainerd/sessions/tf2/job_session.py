@@ -64,7 +64,7 @@ class FunctionSession:
       stop_on_nan: whether to stop after a step whose loss is not finite.
       repeats: whether its steps must be the same each time: then a step that cannot be is refused.
       source: what the job was made from, for its fingerprint.
-      restores_input: whether the dataset goes on from a restored position. If not, it begins at its beginning, and its
+      restores_input: whether the dataset resumes from a restored position. If not, it begins at its beginning, and its
         position is saved from then on.
       engine: has several workers do each step together; None if this process does it alone.
 
@@ -206,7 +206,7 @@ class FunctionSession:
             if "dataset iterator" in str(error):
                 raise DataError(
                     f"{prefix} does not fit the job: it holds the position of a dataset with other stages. Put the "
-                    'dataset back; or set input_position = "restart" to begin this one anew at every start; or use '
+                    'dataset back; or set input_position = "restart" to restart this one at every start; or use '
                     f"another `logdir`.\n{str(error).splitlines()[0]}"
                 ) from error
             raise DataError(
@@ -244,11 +244,11 @@ class FunctionSession:
         """Call the job's `evaluate`."""
         if self._job.evaluate is None:
             return {}
-        figures = self._call_at_boundary(self._job.evaluate, "evaluate")
+        metrics = self._call_at_boundary(self._job.evaluate, "evaluate")
         try:
-            return {str(name): float(value) for name, value in figures.items()}
+            return {str(name): float(value) for name, value in metrics.items()}
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            message = f"evaluate must return a dict of name to number, and returned {figures!r}"
+            message = f"evaluate must return a dict of name to number, and returned {metrics!r}"
             raise JobError(message, step=self.step, sound=True) from error
 
     def numbers(self) -> Mapping[str, float | str]:
@@ -281,7 +281,7 @@ class FunctionSession:
         return variable_names.changes(stored_names(prefix), self._given_names)
 
     def load(self, prefix: Path) -> None:
-        """Read a checkpoint; nothing else is told of it."""
+        """Read a checkpoint, and do nothing else with it."""
         if found := variable_names.moved(stored_names(prefix), self._given_names):
             raise DataError(
                 f"{prefix} does not fit the job: its variables are at other places: {found[0]}\nEach would get the "
@@ -317,7 +317,7 @@ class FunctionSession:
         return self._step.graph
 
     def end(self, *, finished: bool) -> None:
-        """Nothing: a job is not told."""
+        """Do nothing: a job has no function for its end."""
 
     def events(self, logdir: Path) -> EventWriter:
         """Its curves, the pictures of its weights, and its own summaries."""
@@ -406,9 +406,7 @@ class FunctionSession:
             _require_trackable(name, part)
         parts["global_step"] = self._global_step
         if with_input:
-            require_saveable(
-                self._iterator, 'set `input_position = "restart"` to begin the dataset anew at every start'
-            )
+            require_saveable(self._iterator, 'set `input_position = "restart"` to restart the dataset at every start')
             parts["iterator"] = self._iterator
         return tf.train.Checkpoint(**parts)
 

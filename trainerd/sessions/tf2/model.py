@@ -58,7 +58,7 @@ class CheckpointModel:
     ) -> None:
         if not isinstance(checkpoint, tf.train.Checkpoint):
             raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is a {type(checkpoint).__name__}.")
-        if (root := vars(checkpoint).get("_root")) is not None:  # its first argument, which it tells nobody of
+        if (root := vars(checkpoint).get("_root")) is not None:  # its first argument, which it does not expose
             raise EntryError(
                 f"the tf.train.Checkpoint has a {type(root).__name__} without a name: write "
                 "tf.train.Checkpoint(model=model, ...) in place of tf.train.Checkpoint(model, ...)."
@@ -100,7 +100,7 @@ class CheckpointModel:
         self._restored.variables_made(self.runs)
 
     def forget_metrics(self) -> None:
-        """An epoch begins anew: metrics that are not made yet do, too."""
+        """An epoch restarts: metrics that are not made yet do, too."""
         self._restored.forget_metrics()
 
     def snapshot(self) -> TensorSnapshot:
@@ -197,7 +197,7 @@ class CheckpointModel:
         if self._snapshotter is None or not _same_objects(objects, self._objects):
             names = self._names(hidden)
             self._snapshotter = Snapshotter(self._checkpoint, hidden, refuse_nan=False, names=names)
-            if not self._objects:  # a program may make its iterator anew each epoch: that is told once
+            if not self._objects:  # a program may make a new iterator each epoch: one warning is enough
                 for iterator in self._tracked.iterators():
                     warn_of_lost_order(dataset_of(iterator))
             self._objects = objects

@@ -14,7 +14,7 @@ from trainerd.workers.engine.engine import Engine
 class ReplicatedLoop(GraphLoop):
     """Runs one traced step on all workers, in the graph.
 
-    After every so many steps the workers sum up what they have against going on: a raised flag, or a metric that is no
+    After every so many steps the workers sum up their reasons to stop: a raised flag, or a metric that is no
     number. All see the same sum, and all have the same limit. So all end after the same step; a metric that is no
     number ends it some steps later than on one machine, within the same period.
 

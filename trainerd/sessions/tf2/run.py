@@ -32,7 +32,7 @@ class FunctionRun(ManagedRun):
     """
 
     saves_at_start = False  # what there is to save may only be known after the first step
-    loss = ""  # the figure whose minima are kept; "" for none
+    loss = ""  # the metric whose minima are kept; "" for none
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FunctionRun(ManagedRun):
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """Take the run directory and the signals; see `ManagedRun`. Event files begin anew each time."""
+        """Take the run directory and the signals; see `ManagedRun`. It opens new event files each time."""
         if self.rundir is not None:
             self._events = EventWriter(self.rundir.path)
         with super().begun():
@@ -69,7 +69,7 @@ class FunctionRun(ManagedRun):
             self._services.recorder.write_metrics()
 
     def write(self, scalars: Mapping[str, float], step: int | None) -> None:
-        """Write figures of a step; of the present one where none is given.
+        """Write scalars of a step; of the present one if none is given.
 
         Raises:
           RuntimeError: there is no `logdir`.
@@ -101,7 +101,7 @@ class FunctionRun(ManagedRun):
         self.model.began(step)
 
     def _ran(self, steps: Steps) -> None:
-        """Keep the figures of these steps."""
+        """Keep the metrics of these steps."""
         if self._services is not None:
             self._recorded = self.model.step
             self._services.recorder.steps(steps)

@@ -26,7 +26,7 @@ class FunctionSessionLink(SessionLink):
     """The session link of a managed session of functions.
 
     Attributes:
-      ran: told of the steps that were run, at each boundary.
+      ran: called with the steps that were run, at each boundary.
       should_stop: whether the program's loop is to end.
     """
 
@@ -206,10 +206,10 @@ def as_numpy(result: Any) -> Any:
 
 
 def as_steps(step: int, result: Any) -> Steps:
-    """The figures of one step, if it returned any."""
+    """The metrics of one step, if it returned any."""
     found = result if isinstance(result, Mapping) else {"loss": result}
-    figures = {str(name): float(value) for name, value in found.items() if _is_number(value)}
-    return Steps(step, tuple(figures), np.array([list(figures.values())], dtype=np.float64))
+    metrics = {str(name): float(value) for name, value in found.items() if _is_number(value)}
+    return Steps(step, tuple(metrics), np.array([list(metrics.values())], dtype=np.float64))
 
 
 def _is_number(value: Any) -> bool:
@@ -217,7 +217,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _like(structure: Any, steps: Steps) -> Any:
-    """The figures of the last step, in the structure and with the types in which the function returned them."""
+    """The metrics of the last step, in the structure and with the types in which the function returned them."""
     specs, last = as_dict(structure), steps.last()
     values = {name: spec.dtype.as_numpy_dtype(last[name]) for name, spec in specs.items()}
     if structure is None:

@@ -22,7 +22,7 @@ _TYPES = {
     **dict.fromkeys(("disk", "memory", "reboot", "rollback"), "warning"),
     **dict.fromkeys(("finished", "target", "best"), "success"),
 }
-_SECRET_CHARS = 4  # parts of a URL that are shorter tell nothing
+_SECRET_CHARS = 4  # shorter parts of a URL identify nothing
 
 
 class UndeliveredError(TrainerdError):

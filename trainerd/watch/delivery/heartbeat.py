@@ -1,4 +1,4 @@
-"""The heartbeat: a URL that is fetched while the watcher is well, for a service that tells when that ends."""
+"""The heartbeat: a URL that is fetched while the watcher is well, for a service that alerts when that ends."""
 
 from __future__ import annotations
 

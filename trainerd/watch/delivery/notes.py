@@ -1,4 +1,5 @@
-"""What the watcher knows over its restarts: what it has read, what it has told, and what waits to be told.
+"""What the watcher knows over its restarts: the events that it has read, the notices that it has queued, and those that
+wait.
 
 It is a database of SQLite, so that an event is taken note of and put into the queue at once or not at all:
 https://www.sqlite.org/atomiccommit.html
@@ -20,8 +21,8 @@ from trainerd.watch.delivery.notice import Notice
 
 NAME = "watch.db"
 _BUSY_SECS = 30.0
-_NEWS_SECS = 90 * 86400.0  # after which nothing is news, so that it need not be known what was told
-_MOST_TOLD = _MOST_WAITING = _MOST_RUNS = 10_000  # whatever the runs write
+_NEWS_SECS = 90 * 86400.0  # after which nothing is news, so that older notices can be forgotten
+_MOST_KNOWN = _MOST_WAITING = _MOST_RUNS = 10_000  # whatever the runs write
 _TABLES = """
 CREATE TABLE IF NOT EXISTS begun (at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS read (run TEXT PRIMARY KEY, lines TEXT NOT NULL);
@@ -35,7 +36,7 @@ class Notes:
 
     Args:
       folder: the folder; it is made if it is missing.
-      now: in seconds since 1970 (UTC). What happened before the first start of a watcher is not told.
+      now: in seconds since 1970 (UTC). No notice is queued for what happened before the first start.
 
     Raises:
       StorageError: they cannot be read or written; so do all methods.
@@ -63,15 +64,15 @@ class Notes:
     def take(
         self, run: str, lines: Sequence[str], notices: Sequence[Notice], channels: Sequence[str], now: float
     ) -> list[Notice]:
-        """Note what was read, and put into the queue of each channel what was not told yet.
+        """Note what was read, and put each new notice into the queue of each channel.
 
-        What is too old to be told again is forgotten, and the oldest of what is too much.
+        Forget notices that are too old to come again, and the oldest if there are too many.
 
         Args:
           run: the path of the run directory.
           lines: the last lines of its events; empty if they are as they were.
-          notices: what there is to tell.
-          channels: whom.
+          notices: those that are due; known ones are skipped.
+          channels: their names.
           now: in seconds since 1970 (UTC).
 
         Returns:
@@ -90,12 +91,12 @@ class Notes:
 
     def _prune(self, database: sqlite3.Connection, oldest: float) -> None:
         database.execute("DELETE FROM told WHERE at < ?", (oldest,))
-        for table, most in (("told", _MOST_TOLD), ("queue", _MOST_WAITING), ("read", _MOST_RUNS)):
+        for table, most in (("told", _MOST_KNOWN), ("queue", _MOST_WAITING), ("read", _MOST_RUNS)):
             newest = f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1 OFFSET {most}"
             database.execute(f"DELETE FROM {table} WHERE rowid <= ({newest})")
 
-    def was_told(self, key: str) -> bool:
-        """Whether the notice of this key was told already."""
+    def is_known(self, key: str) -> bool:
+        """Whether the notice of this key was queued before."""
         with self._at_once() as database:
             return database.execute("SELECT 1 FROM told WHERE key = ?", (key,)).fetchone() is not None
 
@@ -151,4 +152,4 @@ class Notes:
 def _advice(error: sqlite3.Error) -> str:
     if isinstance(error, sqlite3.OperationalError):
         return "Is the disk full, or may this user not write there?"
-    return "Move it away: the watcher begins anew, and tells of nothing older."
+    return "Move it away: the watcher then starts with a new one, and sends no notice of what happened before."

@@ -1,4 +1,4 @@
-"""What a person is told."""
+"""A notice: what is sent to a person."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Notice:
     Attributes:
       kind: what kind of thing.
       run: the run's name; empty for what is of no run.
-      key: tells it apart from all others, whatever its run is called now: what is noticed twice is told once.
+      key: distinguishes it from all others, whatever its run is called now: a known key is not sent again.
       at: when, in seconds since 1970 (UTC).
       title: it in a few words.
       body: more of it.

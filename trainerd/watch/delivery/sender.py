@@ -1,6 +1,6 @@
 """The process that sends what waits for one channel: it may hang, and Apprise is large.
 
-It goes on if the watcher is killed, so that what a service has taken is noted. It is started with `python -m
+It continues if the watcher is killed, so that what a service has taken is noted. It is started with `python -m
 trainerd.watch.delivery.sender CONFIG CHANNEL FOLDER`: a channel is named by its identity, since its URL is a secret.
 """
 
@@ -71,7 +71,8 @@ def _url(config: Path, name: str) -> str:
 
 
 def _test_notice() -> Notice:
-    return Notice("test", "", "test", time.time(), "trainerd: a test", "This is how trainerd watch tells you of a run.")
+    body = "This is how trainerd watch notifies you of a run."
+    return Notice("test", "", "test", time.time(), "trainerd: a test", body)
 
 
 def _send(url: str, name: str, folder: Path) -> None:

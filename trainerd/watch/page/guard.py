@@ -15,7 +15,7 @@ from trainerd.errors import ConfigError
 from trainerd.watch.page.listen import ListenAddress, is_loopback
 
 COOKIE = "trainerd"
-HEADER = "X-Trainerd"  # no page of another site can send it: a browser asks first, and is told nothing
+HEADER = "X-Trainerd"  # no page of another site can send it: a browser asks first, and gets no permission
 
 
 class RequestGuard:

@@ -57,7 +57,7 @@ const clock = (at) => new Date(at * 1000).toLocaleString("sv-SE", { dateStyle: "
 
 // ------------------------------------------------------------------ the curve
 
-const MARKS = { // a shape of its own for each: color alone tells nobody
+const MARKS = { // a shape of its own for each: color alone is not enough
   checkpoint: ["checkpoint", (x, y) => make("svg:circle", { cx: x, cy: y, r: 3.2 })],
   evaluation: ["evaluation", (x, y) => make("svg:path", { d: `M${x} ${y - 4}l4 4l-4 4l-4 -4z` })],
   minimum: ["minimum of the loss", (x, y) => make("svg:path", { d: `M${x - 5} ${y - 10}h10l-5 8z` })],
@@ -136,7 +136,7 @@ class Chart {
     this.marks(detail.moments, height);
     const [step, value] = points[points.length - 1];
     this.svg.setAttribute("aria-label", `${detail.metric} over steps ${short(points[0][0])} to ${short(step)}: ` +
-      `from ${figure(points[0][1])} to ${figure(value)}, ` + (this.told.join(", ") || "nothing marked"));
+      `from ${figure(points[0][1])} to ${figure(value)}, ` + (this.counts.join(", ") || "nothing marked"));
   }
 
   scale(points, moments, width, height) {
@@ -175,7 +175,7 @@ class Chart {
 
   marks(moments, height) {
     const { x, y, bottom } = this.map;
-    this.told = [];
+    this.counts = [];
     for (const [kind, [name]] of Object.entries(MARKS)) {
       const found = moments.filter((moment) => moment.kind === kind && moment.step !== null);
       if (!found.length) continue;
@@ -185,7 +185,7 @@ class Chart {
         drawn.append(make("svg:title", {}, `${name}, step ${whole(moment.step)}${moment.said ? `: ${moment.said}` : ""}`));
         this.svg.append(drawn);
       }
-      this.told.push(`${found.length} × ${name}`);
+      this.counts.push(`${found.length} × ${name}`);
       const sign = make("svg:svg", { viewBox: "-7 -7 14 14", "aria-hidden": "true" }, mark(kind, 0, { minimum: 6, best: 8 }[kind] ?? 0));
       this.legend.append(make("li", {}, sign, `${name} ${found.length}`));
     }
@@ -294,7 +294,7 @@ class Card {
     const answer = this.asked && run.answers?.find((each) => each.ids.includes(this.asked));
     if (answer) {
       this.asked = null;
-      this.tell(answer.error ?? `saved step ${whole(answer.step)}`, answer.error !== null);
+      this.say(answer.error ?? `saved step ${whole(answer.step)}`, answer.error !== null);
     }
     if (!this.body.hidden) this.updateBody(run);
   }
@@ -327,7 +327,7 @@ class Card {
       this.events.replaceChildren(...detail.events.map(event));
       if (!detail.complete) setTimeout(() => this.load(), 50);
     } catch (error) {
-      this.tell(error.message, true);
+      this.say(error.message, true);
     } finally {
       this.isLoading = false;
     }
@@ -336,8 +336,8 @@ class Card {
   pressPause() {
     if (this.pause.classList.toggle("sure")) {
       put(this.pause, "Pause? Press again");
-      this.tell("Press Pause again to save and stop this run.", false);
-      this.unsure = setTimeout(() => { this.forgetPause(); this.tell("", false); }, SURE_MS);
+      this.say("Press Pause again to save and stop this run.", false);
+      this.unsure = setTimeout(() => { this.forgetPause(); this.say("", false); }, SURE_MS);
     } else {
       this.forgetPause();
       this.ask("pause");
@@ -356,13 +356,13 @@ class Card {
       const answer = await fetch(`${this.run.path}/${what}`, { method: "POST", headers, body: "{}" });
       const found = await answer.json();
       this.asked = found.id || null;
-      this.tell(found.said ?? found.error, !answer.ok);
+      this.say(found.said ?? found.error, !answer.ok);
     } catch {
-      this.tell("The watcher does not answer.", true);
+      this.say("The watcher does not answer.", true);
     }
   }
 
-  tell(text, isWrong) {
+  say(text, isWrong) {
     put(this.answer, text);
     this.answer.classList.toggle("wrong", isWrong);
   }

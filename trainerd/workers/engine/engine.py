@@ -40,7 +40,7 @@ class Engine:
 
     Attributes:
       totals: the variables of metrics, which each worker has for itself.
-      period: after how many steps the workers agree on whether to go on. The same on all.
+      period: after how many steps the workers agree on whether to continue. The same on all.
     """
 
     def __init__(self, plan: ClusterPlan, *, heartbeat_secs: float) -> None:

@@ -41,7 +41,7 @@ _NICE = 10
     shell_complete=completion.steps,
     help="Those of STEP and later.",
 )
-@click.option("--follow", is_flag=True, help="Go on with each new one as it appears, until the run is over.")
+@click.option("--follow", is_flag=True, help="Evaluate each new one as it appears, until the run is over.")
 @click.option("--again", is_flag=True, help="Also those that were evaluated before.")
 @click.option("--entry", metavar="MODULE:ATTRIBUTE", help="A job with the same state and other data.")
 @options.config_option
@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Evaluate checkpoints with the job's evaluation, and keep the results beside them. Default: the newest.
 
-    It runs at low priority, beside a run that trains too. A command that was interrupted goes on where it was.
+    It runs at low priority, beside a run that trains too. A command that was interrupted resumes where it was.
     """
     if bool(steps) + every + minima + (since is not None) > 1:
         raise UsageError("choose one of STEP, --all, --minima and --since.")
@@ -154,5 +154,5 @@ def _be_modest() -> None:
 
 
 def _line(result: Result) -> str:
-    figures = ", ".join(f"{name} {figure(value)}" for name, value in result.figures.items())
-    return f"step {result.step}: {result.error or ', '.join(filter(None, [figures, result.skipped]))}"
+    metrics = ", ".join(f"{name} {figure(value)}" for name, value in result.figures.items())
+    return f"step {result.step}: {result.error or ', '.join(filter(None, [metrics, result.skipped]))}"

@@ -35,7 +35,7 @@ from trainerd.rundir.state import Phase, read_state
 @options.config_option
 @options.logdir_option
 def command(where: str, metric: str | None, line: int | None, config_path: Path | None, logdir: Path | None) -> None:
-    """Go back to the checkpoint of a step: a run that trains goes on from there, and so does the next start of another.
+    """Go back to the checkpoint of a step: a run that trains continues there, another one resumes there.
 
     Nothing is deleted: what lay ahead is an earlier line of the run from then on.
     """
@@ -83,7 +83,7 @@ def _finish(rundir: RunDirectory) -> RollbackTarget | None:
         store.clean()
         left = rollback.finish(rundir, store)
         run_events.flush(rundir)
-        _tell_status(rundir)
+        _update_status(rundir)
     if left is None:
         return None
     say(f"finished the rollback to {left.target}, which was cut short")
@@ -98,11 +98,11 @@ def _go_back(rundir: RunDirectory, target: RollbackTarget) -> None:
         rollback.go_back(rundir, store, RollbackRequest(target), time.time())
         run_events.flush(rundir)
         rollback.withdraw(rundir)
-        _tell_status(rundir)
+        _update_status(rundir)
 
 
-def _tell_status(rundir: RunDirectory) -> None:
-    """Have `trainerd status` show where the next start goes on."""
+def _update_status(rundir: RunDirectory) -> None:
+    """Have `trainerd status` show from where the next start resumes."""
     state, found = read_state(rundir.state), catalogue.newest(rundir)
     if state is not None and found is not None:
         phase = Phase.PAUSED if state.phase is Phase.FINISHED else state.phase

@@ -84,5 +84,5 @@ def _in_a_line(said: str) -> str:
 
 def _verdict(findings: Sequence[Finding]) -> str:
     counts = {kind: sum(each.kind is kind for each in findings) for kind in (FindingKind.PROBLEM, FindingKind.WARNING)}
-    told = [counted(count, str(kind)) for kind, count in counts.items() if count]
-    return f"{', '.join(told)}." if told else "All is well."
+    found = [counted(count, str(kind)) for kind, count in counts.items() if count]
+    return f"{', '.join(found)}." if found else "All is well."

@@ -36,7 +36,7 @@ def command(
     config_path: Path | None,
     logdir: Path | None,
 ) -> None:
-    """Write the model of a checkpoint, its figures, and the checksums of all files into the new folder OUT.
+    """Write the model of a checkpoint, its metrics, and the checksums of all files into the new folder OUT.
 
     A process that has nothing of trainerd loads it again, and must get from it what the checkpoint gives: else there is
     no release. Default: the newest checkpoint.
@@ -52,7 +52,7 @@ def command(
     os.chdir(config.folder)
     with tensorflow_import.quiet():
         from trainerd.release.export import Release, release
-    told = release(Release(config, rundir, found, formats), folder, target if archive else None)
+    released = release(Release(config, rundir, found, formats), folder, target if archive else None)
     say(f"released step {found.step}: {target}")
-    for form, compared in told.items():
+    for form, compared in released.items():
         say(f"  {form}: loaded again, and compared: {compared}")

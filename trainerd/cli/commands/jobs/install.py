@@ -43,7 +43,7 @@ def command(
     is_watcher: bool,
     dry_run: bool,
 ) -> None:
-    """Install a systemd unit, so that a run trains in the background and goes on after a reboot."""
+    """Install a systemd unit, so that a run trains in the background and resumes after a reboot."""
     if slurm:
         _install_slurm(config_path, dry_run)
         return

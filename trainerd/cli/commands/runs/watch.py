@@ -1,4 +1,4 @@
-"""`trainerd watch`: tells a person what happens to runs, and shows them on a page."""
+"""`trainerd watch`: notifies a person of what happens to runs, and shows them on a page."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _LEAVE_SECS = 5.0
 )
 @click.option("--test", "is_test", is_flag=True, help="Send a notice to each channel, say how that went, and end.")
 def command(config_path: Path | None, is_test: bool) -> None:
-    """Watch all runs until Ctrl-C or SIGTERM: tell you what happens to them, and show them on a page.
+    """Watch all runs until Ctrl-C or SIGTERM: notify you of what happens to them, and show them on a page.
 
-    Whom it tells, of what, and where the page is, are in watch.toml: see docs/watch.md.
+    watch.toml says whom it notifies, of what, and where the page is: see docs/watch.md.
     """
     path = settings.find(config_path)
     found = settings.load(path)

@@ -26,7 +26,7 @@ def command_run(run: RunOptions, count: int) -> None:
     """Train with several workers on this machine, to try a job.
 
     The chief is shown; the others log to workers/RANK/trainerd.log in the run directory. A worker that is killed is
-    started again, and all go on from the newest checkpoint. Ctrl-C saves and ends all.
+    started again, and all resume from the newest checkpoint. Ctrl-C saves and ends all.
     """
     options.load_config(run.config_path)  # its mistakes are shown once
     environment = {**os.environ, WORKERS: ",".join(f"127.0.0.1:{port}" for port in free_ports(count))}
@@ -39,5 +39,5 @@ def command_run(run: RunOptions, count: int) -> None:
         )
         for rank in range(count)
     ]
-    code = keep_alive(kept, told=lambda text: say(text, err=True))
+    code = keep_alive(kept, report=lambda text: say(text, err=True))
     sys.exit(code if code >= 0 else 128 - code)

@@ -23,7 +23,7 @@ from trainerd.loop.outcome import Outcome
 def command(run: RunOptions, rank: int | None) -> None:
     """Train in the foreground, from where the run left off.
 
-    Ctrl-C saves and exits; a second one exits at once. On a terminal the figures are shown live.
+    Ctrl-C saves and exits; a second one exits at once. On a terminal the metrics are shown live.
     """
     overrides = options.as_worker(run.overrides(), rank)
     written = options.load_config(run.config_path)

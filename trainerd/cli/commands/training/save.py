@@ -1,4 +1,4 @@
-"""`trainerd save`: write a checkpoint now and go on training."""
+"""`trainerd save`: write a checkpoint now and continue training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainerd.rundir.lock import read_holder
 @options.run_argument
 @click.option("--wait", is_flag=True, help="Return when the checkpoint is on disk.")
 def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
-    """Write a checkpoint at the next step and go on training. The same as `touch LOGDIR/save`."""
+    """Write a checkpoint at the next step and continue training. The same as `touch LOGDIR/save`."""
     rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
     if (holder := read_holder(rundir)) is None:
         start = how_to_start(rundir, config_path, logdir)

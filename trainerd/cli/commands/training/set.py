@@ -41,5 +41,5 @@ def command(said: tuple[str, ...], config_path: Path | None, logdir: Path | None
     )
     if answer.step is None:
         raise UsageError(str(answer.error))
-    told = ", ".join(f"{name} = {value:g}" for name, value in values.items())
-    say(f"after step {answer.step}: {told}")
+    numbers = ", ".join(f"{name} = {value:g}" for name, value in values.items())
+    say(f"after step {answer.step}: {numbers}")

@@ -23,7 +23,7 @@ from trainerd.rundir.state import DAMAGED, Phase, State, is_running, read_state
 from trainerd.system.durable_files import free_bytes, storage
 from trainerd.text import counted, figure, printable, seconds, size
 
-_OLD_SECS = 60.0  # a state that was written so long ago is told to be old: a long step, a hang, or no room
+_OLD_SECS = 60.0  # an older state is shown with its age: a long step, a hang, or no room
 _EVENTS = 3
 _ROOM = 1 << 16  # bytes: with less than that state.json itself may not be written
 
@@ -71,7 +71,7 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
         is_damaged = os.path.lexists(rundir.state)
         if saved is None and is_damaged:
             raise NotRunningError(
-                f"{rundir.state} is damaged, and there is no checkpoint yet. {how_to_start()} starts anew."
+                f"{rundir.state} is damaged, and there is no checkpoint yet. {how_to_start()} starts from step 0."
             )
         if saved is None:
             raise NotRunningError(f"nothing has been trained in {rundir.path} yet. {how_to_start()} does.")
@@ -94,7 +94,7 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
 
 
 def _with_full_disk(state: State, rundir: RunDirectory) -> State:
-    """A process that has no room for state.json cannot tell so itself."""
+    """Warn of a full disk: a process that has no room for state.json cannot do so itself."""
     with storage(f"look into {rundir.path}"):
         if free_bytes(rundir.path) >= _ROOM:
             return state
@@ -138,7 +138,7 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     if state.goodput.steps_again:
         rows.append(("again", f"{counted(state.goodput.steps_again, 'step')}, trained again after a crash"))
     rows += [("job", state.job), ("logdir", state.logdir)]
-    rows += [("event", _told(event)) for event in events]
+    rows += [("event", _line(event)) for event in events]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
@@ -151,7 +151,7 @@ def _last_events(rundir: RunDirectory) -> list[Event]:
         return []
 
 
-def _told(event: Event) -> str:
+def _line(event: Event) -> str:
     step = f" at step {event.step:,}" if event.step is not None else ""
     said = f": {' '.join(event.said.split())}" if event.said else ""
     return f"{event.kind}{step}, {seconds(max(0.0, time.time() - event.at))} ago{said}"

@@ -154,7 +154,7 @@ class EvaluationGraphs:
 def _built(blueprint: Blueprint, input_fn: Callable[..., Any]) -> EstimatorSpec:
     try:
         return blueprint.build(input_fn, ModeKeys.EVAL)
-    except Exception as error:  # the model_fn alone does not tell whose input it was called with
+    except Exception as error:  # a model_fn cannot know whose input it was called with
         error.add_note(_BUILT)
         raise
 

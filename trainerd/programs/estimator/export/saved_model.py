@@ -176,7 +176,7 @@ def describe(folder: Path, prefix: str) -> None:
 
 @contextlib.contextmanager
 def _disk_errors(base: Path) -> Any:
-    """Tell a full disk as such, whichever part of TensorFlow has met it."""
+    """Report a full disk as such, whichever part of TensorFlow has met it."""
     try:
         yield
     except Exception as error:

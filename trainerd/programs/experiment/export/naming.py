@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def names_export(name: str) -> Iterator[None]:
-    """Have an error of the block tell the name of the exporter or strategy."""
+    """Add the name of the exporter or strategy to an error of the block."""
     try:
         yield
     except Exception as error:
