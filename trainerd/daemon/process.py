@@ -382,7 +382,7 @@ class TrainerProcess:
                 self._reporter.hold(step=error.step)
             shown = headline(error)
             if isinstance(error, JobError | EntryError):
-                told = failures.with_count(self._reporter.state, told)
-            self._reporter.update(phase=Phase.FAILED, error=told, exit_code=exit_code_of(error))
+                shown = failures.with_count(self._reporter.state, shown)
+            self._reporter.update(phase=Phase.FAILED, error=shown, exit_code=exit_code_of(error))
         if self._member is not None:
             self._member.end(error)

@@ -139,8 +139,16 @@ class ProcessHost:
         if outcome.phase is Phase.PAUSED:
             _paused.add(reporter.state.logdir)
         if error is None:
-            reporter.update(phase=outcome.phase, ended=outcome.reason(self.flag.paused_by))
-            return
+            self.ended(reporter, outcome)
+        else:
+            self.failed(reporter, error)
+
+    def ended(self, reporter: Reporter, outcome: Outcome) -> None:
+        """Write how the run has ended."""
+        reporter.update(phase=outcome.phase, ended=outcome.reason(self.flag.paused_by))
+
+    def failed(self, reporter: Reporter, error: BaseException) -> None:
+        """Write the error that the run has ended with."""
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))
 

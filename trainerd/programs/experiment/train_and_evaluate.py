@@ -191,4 +191,4 @@ class TrainAndEvaluate(Scheduled):
         return made
 
     def _show(self, summary: Summary) -> None:
-        self._estimator.tell_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))
+        self._estimator.show_evaluated(EvaluationSummary(summary.count, summary.best_step, summary.best))

@@ -66,7 +66,7 @@ class GraphRun(ManagedRun):
         self._published: LastCheckpoint | None = None
         name = global_step.op.name.removesuffix("/Read/ReadVariableOp") if global_step is not None else None
         events = events or GraphEvents(None)
-        events.on_scalars = self.tell
+        events.on_scalars = self.show
         self._graph_events = events
         keep = None
         if saver is not None:
