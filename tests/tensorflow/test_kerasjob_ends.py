@@ -146,6 +146,14 @@ def test_a_wrong_argument_is_refused_before_it_trains(options: dict[str, Any]) -
         KerasJobSession(trainerd.KerasJob(a_model(), (X, Y), **options))
 
 
+def test_a_model_of_a_strategy_is_refused() -> None:
+    """One of a single device too: its optimizer wants to be called in that strategy's scope."""
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = a_model()
+    with pytest.raises(EntryError, match=r"outside of `strategy\.scope\(\)`"):
+        KerasJobSession(trainerd.KerasJob(model, (X, Y)))
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_arrays_are_taken_in_the_forms_that_fit_takes(shuffle: bool) -> None:
     def two() -> keras.Model:

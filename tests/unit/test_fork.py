@@ -63,6 +63,16 @@ def test_another_file_system_gets_copies(rundir: RunDirectory, tmp_path: Path, m
     assert resumes_at(new) == 10 and new.index(10).stat().st_ino != rundir.index(10).stat().st_ino
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_of_another_users_run_root_gets_copies(rundir: RunDirectory, tmp_path: Path) -> None:
+    """Its owner could change a file that both have, and root would not trust it."""
+    write(rundir, 10)
+    for path in (rundir.path, *rundir.path.iterdir()):
+        os.chown(path, 12345, 12345)
+    new = fork(rundir, RollbackTarget(10), tmp_path / "new", {})
+    assert resumes_at(new) == 10 and {path.stat().st_uid for path in new.path.iterdir()} == {0}
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_is_full_leaves_nothing(
     rundir: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

@@ -143,7 +143,14 @@ def test_a_link_in_place_of_a_worker_leads_to_no_other_run(rundir: RunDirectory,
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize(
-    "command", [["evaluate"], ["export", "out"], ["predict", "--output", "out.csv"], ["doctor", "--python", "python3"]]
+    "command",
+    [
+        ["evaluate"],
+        ["export", "out"],
+        ["predict", "--output", "out.csv"],
+        ["doctor", "--python", "python3"],
+        ["diff", "5", "5"],
+    ],
 )
 def test_root_runs_no_job_of_another_user(
     rundir: RunDirectory, cli: Cli, command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -159,6 +166,18 @@ def test_root_runs_no_job_of_another_user(
     monkeypatch.setattr(as_owner, "MACHINE", Machine(state=state))
     code, text = cli(*command, "--logdir", str(state / "trainerd-digits"))
     assert code == 64 and "-p DynamicUser=yes -p User=trainerd-digits -p StateDirectory=trainerd-digits" in text
+
+
+def test_no_text_of_a_job_looks_like_a_line_of_trainerd(held: RunDirectory, cli: Cli) -> None:
+    faked = "real\nerror    all is lost"
+    state = State(
+        Phase.FAILED, os.getpid(), metrics={faked: 1.0}, warnings=[faked], error=faked, logdir=faked, job=faked
+    )
+    state.write(held.state)
+    CheckpointStore(held).publish(FakeSnapshot(6, 10.0), About(faked))
+    for command in ("status", "checkpoints"):
+        code, text = cli(command, "--logdir", str(held.path))
+        assert code == 0 and "\nerror    all" not in text and "real error" in text
 
 
 def test_no_command_shows_control_characters(held: RunDirectory, cli: Cli) -> None:

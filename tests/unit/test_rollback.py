@@ -217,12 +217,12 @@ def test_a_kill_at_any_operation_is_finished_by_a_start_or_by_the_command(
         kill_at(nth, monkeypatch, lambda rundir=rundir: back(rundir, TARGETS[line], line))  # type: ignore[misc]
         require_readable(rundir)
         was_left = rollback.is_under_way(rundir)
-        assert ("a rollback was cut short" in cli("checkpoints", "--logdir", str(rundir.path))[1]) == was_left
+        for command in ("checkpoints", "status"):
+            assert ("a rollback was cut short" in cli(command, "--logdir", str(rundir.path))[1]) == was_left
         if nth % 2:
             arguments = ["--line", str(line)] if line is not None else []
             said = cli("rollback", str(TARGETS[line]), *arguments, "--logdir", str(rundir.path))
-            # A kill after the last move leaves nothing to be done, and no such step in that line.
-            assert said[0] == 0 or (line is not None and not was_left and "no checkpoint of step" in said[1])
+            assert said[0] == 0 and f"went back to step {TARGETS[line]}" in said[1]
             assert was_left == ("was cut short" in said[1])
         else:
             store = CheckpointStore(rundir)
@@ -416,8 +416,12 @@ def test_the_command_goes_back_and_says_where_the_next_start_goes_on(cli: Cli, t
     assert code == 0 and "went back to step 20" in printed
     state = read_state(rundir.state)
     assert state is not None and (state.phase, state.step, state.error) == (Phase.PAUSED, 20, None)
+    for _ in range(2):  # the same again, whose checkpoint is in that line no more
+        code, printed = cli("rollback", "30", "--line", "1", "--logdir", "run")
+        assert code == 0 and "went back to step 30 of line 1" in printed and steps_of(rundir) == [10, 20, 30]
+    write(rundir, 40)
     code, printed = cli("rollback", "30", "--line", "1", "--logdir", "run")
-    assert code == 0 and steps_of(rundir) == [10, 20, 30]
+    assert code == 64 and "has no checkpoint of step 30" in printed
 
 
 @pytest.mark.parametrize(

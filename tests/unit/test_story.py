@@ -45,6 +45,14 @@ def test_what_was_trained_again_is_not_there_twice_and_a_crash_is_told(rundir: R
     assert story.steps_of(MomentKind.CHECKPOINT) == [20] and story.steps_of(MomentKind.EVALUATION) == [30]
 
 
+def test_a_file_that_ends_in_zeros_is_read_as_far_as_it_goes(rundir: RunDirectory) -> None:
+    """As after a power failure; a file of a terabyte that a job makes has no end."""
+    add(rundir, "1", 0, {1: 1.0, 2: 0.5})
+    [path] = rundir.path.glob("events.out.tfevents.*")
+    os.truncate(path, 1 << 40)
+    assert read_curve(rundir, "loss").steps == [1, 2]
+
+
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("fall", [0.0, 0.01])
 def test_many_evaluations_do_not_cover_the_curve(rundir: RunDirectory, log: bool, fall: float) -> None:

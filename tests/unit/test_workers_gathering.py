@@ -308,14 +308,18 @@ def test_what_the_other_says_at_last_is_read_before_it_counts_as_gone(monkeypatc
     one, other = wires()
     peer = Peer(one, "worker 7", heartbeat_secs=SECS)
     said: list[str] = []
-    is_slow, may_read = threading.Event(), threading.Event()
+    is_slow, may_read, is_lost = threading.Event(), threading.Event(), threading.Event()
 
     def hear(kind: str, message: Any) -> None:
         is_slow.set()
         assert may_read.wait(SECS)
         said.append(kind)
 
-    peer.listen(hear, said.append)
+    def lose(why: str) -> None:
+        said.append(why)
+        is_lost.set()
+
+    peer.listen(hear, lose)
     for kind in ("state", "failed"):
         other.send({"kind": kind})
     assert is_slow.wait(SECS)
@@ -324,7 +328,17 @@ def test_what_the_other_says_at_last_is_read_before_it_counts_as_gone(monkeypatc
     may_read.set()
     with pytest.raises(PeerLostError, match="the connection was closed"):
         sender.end()
+    assert is_lost.wait(SECS)
     assert said == ["state", "failed", "worker 7 is gone: the connection was closed"]
+
+
+def test_a_message_without_an_end_ends_the_connection() -> None:
+    one, other = socket.socketpair()
+    deep = b"\x91" * 5_000  # arrays within arrays
+    with one, other:
+        one.sendall(len(deep).to_bytes(8, "big") + deep)
+        with pytest.raises(Gone, match="no message"):
+            Wire(other, patience=1.0).receive()
 
 
 def test_silence_counts_as_gone() -> None:

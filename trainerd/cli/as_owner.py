@@ -1,4 +1,4 @@
-"""Root does not run the code of another user's job: commands that load the job say how to run them as that user."""
+"""Root does not run the code of another user's job: commands that would do so show how to run them as that user."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from trainerd.system import safe_paths
 from trainerd.system.durable_files import storage
 from trainerd.system.machine import MACHINE
 
+RUNS_JOB = "runs the job's code"
 
-def require_owner(rundir: RunDirectory) -> None:
-    """Require that this command may run the job of a run directory.
+
+def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
+    """Require that this command may run the job of a run directory, or have TensorFlow read its checkpoints.
+
+    TensorFlow opens a file by its path, which the job may exchange after trainerd has looked at it.
 
     Args:
       rundir: the run directory.
+      does: what the command does, for the message.
 
     Raises:
       UsageError: this is root, and the run is another user's: the job could do all that root can.
@@ -32,8 +37,8 @@ def require_owner(rundir: RunDirectory) -> None:
     if found is None or found.st_uid == 0:
         return
     raise UsageError(
-        f"{rundir.path} belongs to {_name(found.st_uid)}, and this command runs the job's code, which root does not do "
-        f"for another user. Run it as that user:\n\n    {_command(rundir.path.resolve(), found.st_uid)}\n"
+        f"{rundir.path} belongs to {_name(found.st_uid)}, and this command {does}, which root does not do for another "
+        f"user. Run it as that user:\n\n    {_command(rundir.path.resolve(), found.st_uid)}\n"
     )
 
 

@@ -19,6 +19,7 @@ def lines(rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
       rows: the texts; each row has as many.
       left: the columns that begin at the left; the others, such as numbers, end at the right.
     """
+    rows = [[text.replace("\n", " ") for text in row] for row in rows]  # what a job writes may hold line breaks
     widths = [width(column) for column in zip(*rows, strict=True)]
     return [
         GAP.join(

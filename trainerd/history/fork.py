@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -109,10 +110,15 @@ def _fill(staging: RunDirectory, source: RunDirectory, found: Manifest, origin: 
 
 
 def _link(source: Path, target: Path) -> None:
-    try:
-        safe_paths.link(source, target)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        with open_to_read(source) as content, open_new(target) as file:
-            shutil.copyfileobj(content, file, _PIECE)
+    """Have a file in two folders; copy it if it is another user's, who could change it later, or if links are not
+    possible."""
+    found = safe_paths.lstat(source)
+    if found is not None and found.st_uid == os.geteuid():
+        try:
+            safe_paths.link(source, target)
+            return
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+    with open_to_read(source) as content, open_new(target) as file:
+        shutil.copyfileobj(content, file, _PIECE)

@@ -71,10 +71,10 @@ def lines(rundir: RunDirectory) -> list[Line]:
     """
     found = []
     for number in _numbers(rundir):
-        if not safe_paths.is_folder(rundir.line(number)):  # a link may lead to another run's
-            continue
         try:
             with storage(f"read {rundir.line(number) / _ABOUT}", missing_ok=True):
+                if not safe_paths.is_folder(rundir.line(number)):  # a link may lead to another run's
+                    continue
                 found.append(msgspec.json.decode(read_regular(rundir.line(number) / _ABOUT), type=Line))
         except msgspec.DecodeError:
             continue

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from trainerd.checkpoints import catalogue
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.store import CheckpointStore
@@ -176,6 +177,18 @@ def nearest(steps: Sequence[int], step: int, count: int = 5) -> str:
         return "There is none yet."
     near = sorted(sorted(steps, key=lambda other: abs(other - step))[:count])
     return f"The nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(str, near))}."
+
+
+def is_at(rundir: RunDirectory, target: RollbackTarget) -> bool:
+    """Whether the run went back there last, from an earlier line, and was not trained since.
+
+    The checkpoint is in the run directory then, and no longer in the folder of that line.
+    """
+    left = lines(rundir)[-1:]
+    is_last = target.line is not None and [(each.target, each.target_line) for each in left] == [
+        (target.step, target.line)
+    ]
+    return is_last and catalogue.resume_order(rundir)[:1] == [target.step]
 
 
 def go_back(rundir: RunDirectory, store: CheckpointStore, request: RollbackRequest, now: float) -> Manifest:

@@ -22,8 +22,8 @@ def records(file: IO[bytes], largest: int | None = None) -> Iterator[bytes]:
     size = os.fstat(file.fileno()).st_size
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         length = _HEADER.unpack(header)[0]
-        if length > min(size - file.tell() - _CHECKSUM, _LIMIT):
-            return
+        if not 0 < length <= min(size - file.tell() - _CHECKSUM, _LIMIT):
+            return  # a file that ends in zeros, as after a power failure, has empty records there
         if largest is not None and length > largest:
             file.seek(length + _CHECKSUM, 1)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from trainerd.programs.estimator.evaluation.graph import GLOBAL_STEP
 from trainerd.programs.estimator.waiting import Waiting
 from trainerd.programs.experiment.once import OncePerCheckpoint
 
+log = logging.getLogger(__name__)
 tf1 = tf.compat.v1
 
 _WARN_SECS = 600
@@ -76,7 +78,7 @@ class ContinuousEvaluation:
           Paused: a pause was requested.
         """
         if self._pace.delay_secs:
-            tf1.logging.info("Waiting %f secs before starting eval.", self._pace.delay_secs)
+            log.info("the first evaluation begins in %.0f s (delay_secs)", self._pace.delay_secs)
             waiting.sleep(self._pace.delay_secs)
         metrics: Any = None
         while self._goes_on(metrics, self._newest):

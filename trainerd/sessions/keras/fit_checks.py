@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from trainerd.errors import UsageError
 from trainerd.sessions.keras.fit_data import FitData
+from trainerd.sessions.keras.job_checks import has_strategy
 
 
 def require_position(data: FitData, model: Any, params: Mapping[str, Any]) -> None:
@@ -22,7 +23,7 @@ def require_position(data: FitData, model: Any, params: Mapping[str, Any]) -> No
     Raises:
       UsageError: it cannot.
     """
-    if model.distribute_strategy.experimental_distribute_dataset(data.kept) is not data.kept:
+    if has_strategy(model):
         raise UsageError(
             "the model was made under a tf.distribute strategy, which reads iterators of its own: give fit the dataset "
             "itself; an interrupted epoch then restarts."

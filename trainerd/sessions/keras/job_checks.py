@@ -125,8 +125,17 @@ def require_trainable(model: Any, name: str = "KerasJob") -> None:
         raise EntryError(f"{name}: the model is not compiled. Call model.compile(optimizer, loss, metrics) first.")
     if model.run_eagerly:
         raise EntryError(f"{name}: compile the model without run_eagerly=True; its steps are run in the graph.")
-    if model.distribute_strategy.num_replicas_in_sync > 1:
-        raise EntryError(f"{name}: the model was made under a tf.distribute strategy, which trainerd does not know.")
+    if has_strategy(model):
+        raise EntryError(
+            f"{name}: the model was made under a tf.distribute strategy. Make it outside of `strategy.scope()`: one "
+            "process trains it on one device. For several machines see [cluster]."
+        )
+
+
+def has_strategy(model: Any) -> bool:
+    """Whether a model was made under a strategy of its own, be it of one device: it distributes its data."""
+    probe = tf.data.Dataset.range(1)
+    return model.distribute_strategy.experimental_distribute_dataset(probe) is not probe
 
 
 def _require_count(name: str, value: Any, *, or_none: bool = False) -> None:

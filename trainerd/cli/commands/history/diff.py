@@ -11,7 +11,7 @@ import click
 
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
-from trainerd.cli import options
+from trainerd.cli import as_owner, options
 from trainerd.cli.say import say
 from trainerd.config.fingerprint import differences
 from trainerd.daemon import tensorflow_import
@@ -47,6 +47,8 @@ def command(one: str, other: str, config_path: Path | None, logdir: Path | None)
     exit code is 0 if they are equal and 1 if they differ, as with diff(1).
     """
     sides = [_side(said, config_path, logdir) for said in (one, other)]
+    for side in sides:
+        as_owner.require_owner(side.rundir, "has TensorFlow read its checkpoints")
     pairs = list(_pairs(*sides))
     with tensorflow_import.quiet():
         from trainerd.proof.traced import variables  # noqa: F401, which `_compare` uses

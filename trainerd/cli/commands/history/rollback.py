@@ -47,7 +47,7 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
     if holder is None and rollback.is_under_way(asked) and _is_ours(asked):
         finished = _finish(asked)
     target = RollbackTarget(choose(rundir, where, metric, line), line)
-    if finished == target:  # the same command again
+    if finished == target or (holder is None and rollback.is_at(asked, target)):  # the same command again
         say(f"went back to {target}. {start} resumes from there.")
         return
     if asked is rundir or rundir.steps():  # else the checkpoints are on the chief's machine, and the chief looks

@@ -43,10 +43,12 @@ def command(config_path: Path | None) -> None:
     """
     warnings, logger = _Warnings(), logging.getLogger("trainerd")
     logger.addHandler(warnings)
+    logger.propagate = False  # what a library has the root logger print, each warning would be printed twice
     try:
         is_begun = _check(config_path)
     finally:
         logger.removeHandler(warnings)
+        logger.propagate = True
     verdict = "It works; mind the warning above" if warnings.count else "All is well"
     run = options.command_line("run", config_path)
     say(

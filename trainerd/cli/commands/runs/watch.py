@@ -61,6 +61,10 @@ def command(config_path: Path | None, is_test: bool) -> None:
 
 
 def _watch(path: Path | None, found: Settings) -> None:
+    if not (found.page.listen or found.watch.channels or found.watch.heartbeat_url):
+        raise ConfigError(
+            f"{path} leaves nothing to do: set `channels` or `heartbeat_url` in [watch], or [page] `listen`."
+        )
     folder = state_home() / "trainerd" / "watch"
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

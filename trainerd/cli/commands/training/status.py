@@ -88,9 +88,18 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
             logdir=str(rundir.path),
             at=saved.at,
         )
-        return state, False
+        return _with_rollback(state, rundir), False
     state = state or State(logdir=str(rundir.path))
-    return (_with_full_disk(state, rundir) if running else state), running
+    return (_with_full_disk(state, rundir) if running else _with_rollback(state, rundir)), running
+
+
+def _with_rollback(state: State, rundir: RunDirectory) -> State:
+    """Warn of a rollback that was cut short: the next start resumes from its target."""
+    from trainerd.history import rollback  # seldom wanted, and half as slow again
+
+    if not rollback.is_under_way(rundir):
+        return state
+    return replace(state, warnings=[*state.warnings, f"a rollback was cut short. {rollback.FINISHES}"])
 
 
 def _with_full_disk(state: State, rundir: RunDirectory) -> State:
@@ -140,7 +149,8 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
     rows += [("job", state.job), ("logdir", state.logdir)]
     rows += [("event", _line(event)) for event in events]
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+    # What a job writes may hold line breaks, and must not look like lines of trainerd's.
+    return "\n".join(f"{name.replace(chr(10), ' '):<{width}}  {' '.join(value.splitlines())}" for name, value in rows)
 
 
 def _last_events(rundir: RunDirectory) -> list[Event]:
