@@ -28,7 +28,8 @@ class Walk:
             if isinstance(stage, FitStage) and stage is not stages.now:
                 self.changes.append((stages.now, stage))
             enter(stages, stage)
-            self.stage = stage
+            if isinstance(stage, FitStage):
+                self.stage = stage
 
         monkeypatch.setattr(Stages, "enter", noted)
         self.stage = FitStage.IDLE
