@@ -28,8 +28,10 @@ from tests.tensorflow.graphs import (
     train_to_pause_file,
     value,
 )
+from tests.tensorflow.noting import instances
 from trainerd.errors import DataError, InUseError
 from trainerd.loop.services import Services
+from trainerd.managed.boundary import Boundary
 from trainerd.managed.host import ProcessHost
 from trainerd.rundir.state import Phase
 
@@ -500,9 +502,11 @@ def test_a_signal_in_a_session_without_a_run_directory_ends_the_program_too(
 
 @pytest.mark.parametrize("kind", ["supervisor", "monitored"])
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_session_whose_folder_was_removed_makes_way(tmp_path: Path, kind: str, is_there: bool) -> None:
+def test_a_session_whose_folder_was_removed_makes_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_there: bool
+) -> None:
     """A notebook's cell, run again for a new beginning; what the old session still does is not the new one's."""
-    folder = tmp_path / "run"
+    folder, boundaries = tmp_path / "run", instances(monkeypatch, Boundary)
 
     def cell(steps: int) -> tuple[Callable[[], object], Callable[[], object]]:
         found = counter()
@@ -525,7 +529,7 @@ def test_a_session_whose_folder_was_removed_makes_way(tmp_path: Path, kind: str,
     if is_there:
         folder.mkdir()
     end, step = cell(2)
-    time.sleep(0.5)
+    poll(lambda: boundaries[0].flag.is_raised, "the old session to look at its folder")
     old_step()
     assert max(step for step, _ in saved(folder)) <= 2
     old_end()
