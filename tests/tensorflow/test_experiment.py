@@ -32,19 +32,23 @@ def kind(request: pytest.FixtureRequest) -> type[Any]:
     return found
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+class Clock(list[float]):
     """A clock that sleeping moves. The wall clock is set back by a day in the first sleep, and stays there."""
-    now, wall = [1000.0], [1e9]
 
-    def sleep(secs: float) -> None:
-        now[0] += secs
-        wall[0] = 1e9 - 86400
-        assert now[0] < 1e5, "a wait that does not end"
+    wall = 1e9
 
+    def sleep(self, secs: float) -> None:
+        self[0] += secs
+        self.wall = 1e9 - 86400
+        assert self[0] < 1e5, "a wait that does not end"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    now = Clock([1000.0])
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "time", lambda: wall[0])
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "time", lambda: now.wall)
+    monkeypatch.setattr(time, "sleep", now.sleep)
     return now
 
 
@@ -464,7 +468,7 @@ def test_test(tmp_path: Path, kind: type[Any]) -> None:
 
 
 def test_an_evaluation_is_due_in_its_time_although_the_clock_is_set_back(
-    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(new_checkpoints, "reason_of", lambda model_dir, step: "schedule")
     monkeypatch.setattr(new_checkpoints, "Elapsed", lambda: Elapsed(time.time, time.monotonic))
@@ -472,9 +476,9 @@ def test_an_evaluation_is_due_in_its_time_although_the_clock_is_set_back(
     once.records.summary = Summary(count=1, last_step=1, last_at=time.time())
     listener = NewCheckpointListener(once, str(tmp_path), Throttle(secs=100.0))
     listener.after_save(None, 2)
-    time.sleep(99)
+    clock.sleep(99)
     listener.after_save(None, 3)
     assert not once.called
-    time.sleep(1)
+    clock.sleep(1)
     listener.after_save(None, 4)
     assert once.call_count == 1
