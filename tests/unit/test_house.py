@@ -250,8 +250,9 @@ def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def fixed_sleeps(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """The calls that sleep for a number of seconds which is written there."""
     for node in ast.walk(tree):
-        is_sleep = isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep")
-        if is_sleep and all(isinstance(each, ast.Constant) for each in node.args):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("time.sleep", "sleep"):
+            continue
+        if all(isinstance(each, ast.Constant) for each in node.args):
             yield node.lineno, ast.unparse(node)
 
 
