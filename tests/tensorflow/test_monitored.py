@@ -496,7 +496,7 @@ def test_a_worker_that_waits_for_its_chief_hears_a_pause(monkeypatch: pytest.Mon
         tf.compat.v1.train.get_or_create_global_step()
         creator = trainerd.WorkerSessionCreator(max_wait_secs=60)
         manager = _NeverReady()
-        monkeypatch.setattr(tf1.train, "SessionManager", lambda **options: manager)
+        monkeypatch.setattr(tf1.train.SessionManager, "wait_for_session", manager.wait_for_session)
         naps: list[float] = []
         monkeypatch.setattr("trainerd.programs.monitored.session_creators.time.sleep", naps.append)
         monkeypatch.setattr("trainerd.programs.monitored.session_creators.is_told_to_pause", lambda: len(naps) == 3)
