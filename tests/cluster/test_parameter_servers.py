@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.process.trainers import saved, wait_for
+from tests.process.trainers import saved
 from tests.unit.test_workers_gathering import free_port
+from tests.waiting import wait_for
 from trainerd.rundir.paths import RunDirectory
 
 PROGRAM = Path(__file__).with_name("ps_programs.py")

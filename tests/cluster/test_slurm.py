@@ -18,8 +18,9 @@ import psutil
 import pytest
 
 from tests.cluster.conftest import project
-from tests.process.trainers import saved, wait_for
+from tests.process.trainers import saved
 from tests.unit.test_workers_gathering import free_port
+from tests.waiting import wait_for
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State, read_state
 

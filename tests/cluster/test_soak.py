@@ -10,11 +10,14 @@ import signal
 import time
 
 from tests.cluster.conftest import Cluster
+from tests.process.trainers import Trainer
 from tests.torture.conftest import Tell, amount
+from tests.waiting import wait_for
 from trainerd.rundir.state import Phase
 
 COUNT = 2
 STEPS_PER_FAULT = 700
+LIFE_SECS = 600.0
 FAULTS = ("kill", "kill", "pause", "stop", "both", "save")
 
 
@@ -29,10 +32,9 @@ def test_random_faults_of_random_workers_change_nothing(cluster: Cluster, record
         cluster.start(COUNT)
         began = chance.choice([Phase.GATHERING, Phase.STARTING, Phase.TRAINING, Phase.TRAINING, Phase.TRAINING])
         chief = cluster.workers[0]
-        while chief.is_alive() and chief.state.phase not in (began, Phase.TRAINING, Phase.FINISHED):
-            time.sleep(0.01)
-        while any(worker.is_alive() and worker.state.pid == 0 for worker in cluster.workers):
-            time.sleep(0.01)  # a signal that comes before they hear signals is none of ours
+        wait_for_phases(chief, {began, Phase.TRAINING, Phase.FINISHED})
+        # A signal that comes before they hear signals is none of ours.
+        wait_for(lambda: all(not each.is_alive() or each.state.pid for each in cluster.workers), "their states")
         time.sleep(chance.uniform(0, 0.8))
         if done < times:
             inflict(cluster, chance.choice(FAULTS), chance.randrange(COUNT))
@@ -45,15 +47,25 @@ def test_random_faults_of_random_workers_change_nothing(cluster: Cluster, record
     assert cluster.values(steps) == cluster.values(steps, "whole")
 
 
+def wait_for_phases(worker: Trainer, phases: set[Phase]) -> None:
+    """Wait until a worker is in one of these phases, or has ended."""
+    wait_for(lambda: not worker.is_alive() or worker.state.phase in phases, f"one of {phases}", LIFE_SECS)
+
+
 def end(cluster: Cluster) -> list[int]:
     """Wait until all have ended. One that waits for another that has ended is told to end."""
-    while any(worker.is_alive() for worker in cluster.workers):
+    told = list[Trainer]()
+
+    def have_ended() -> bool:
         waiting = [worker for worker in cluster.workers if worker.is_alive()]
         if len(waiting) < len(cluster.workers):
             for worker in waiting:
-                if worker.state.phase in (Phase.GATHERING, Phase.STARTING):
+                if worker.state.phase in (Phase.GATHERING, Phase.STARTING) and worker not in told:
+                    told.append(worker)
                     worker.signal(signal.SIGTERM)
-        time.sleep(0.5)
+        return not waiting
+
+    wait_for(have_ended, "the end of all workers", LIFE_SECS)
     return cluster.end()
 
 
@@ -67,8 +79,7 @@ def inflict(cluster: Cluster, fault: str, rank: int) -> None:
     elif fault == "stop":
         victim.signal(signal.SIGSTOP)
         others = [worker for worker in cluster.workers if worker is not victim]
-        while any(worker.is_alive() for worker in others):
-            time.sleep(0.1)
+        wait_for(lambda: not any(worker.is_alive() for worker in others), "the end of the others")
         victim.signal(signal.SIGCONT)
     elif fault == "save":
         victim.signal(signal.SIGUSR1)

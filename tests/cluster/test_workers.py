@@ -13,7 +13,8 @@ import pytest
 
 from tests.cluster.conftest import Cluster, figures
 from tests.process.conftest import Start
-from tests.process.trainers import saved, wait_for
+from tests.process.trainers import saved
+from tests.waiting import wait_for
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state

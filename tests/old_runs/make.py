@@ -14,13 +14,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.process.trainers import variables
+from tests.waiting import wait_for
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.state import Phase, read_state
 
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"
@@ -57,10 +58,13 @@ def make(name: str, kind: str) -> None:
         folder, rundir = Path(made), RunDirectory(Path(made) / "run")
         prepare(folder, kind)
         process = subprocess.Popen(command(kind, FOR_EVER), cwd=folder)
-        while '"training"' not in (rundir.state.read_text() if rundir.state.exists() else ""):
+
+        def has_trained() -> bool:
             assert process.poll() is None
-            time.sleep(0.1)
-        time.sleep(1.0)
+            state = read_state(rundir.state)
+            return state is not None and state.phase is Phase.TRAINING and state.step > STEPS_AN_EPOCH
+
+        wait_for(has_trained, "an epoch")
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
         step = max(rundir.steps())

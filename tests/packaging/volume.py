@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 from tests.packaging.bootstrap import USER
+from tests.waiting import wait_for
 
 SECONDS = 300.0  # how long anything may take
 
@@ -37,11 +37,13 @@ class Volume:
 
     def until_trained(self, after: int, process: subprocess.Popen[bytes]) -> None:
         """Wait until a process has trained steps after this one."""
-        deadline = time.monotonic() + SECONDS
-        while not ((state := self.state())["phase"] == "training" and state["step"] > after):
+
+        def has_trained() -> bool:
             assert process.poll() is None, f"it ended with {process.returncode}"
-            assert time.monotonic() < deadline, f"{SECONDS:.0f} s, and no step after {after}: {state}"
-            time.sleep(0.1)
+            state = self.state()
+            return bool(state["phase"] == "training" and state["step"] > after)
+
+        wait_for(has_trained, lambda: f"a step after {after}: {self.state()}", SECONDS)
 
     def resumed_at(self) -> list[int]:
         """The steps that starts went on from."""

@@ -18,10 +18,12 @@ import pytest
 
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import saved, variables
+from tests.waiting import wait_for
 from trainerd.checkpoints import evaluations, manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
 
+BEGUN = {Phase.TRAINING, Phase.EVALUATING, Phase.SAVING}
 IN_TURNS = 'schedule = "continuous_train_and_eval"\n'
 PROGRAMS = {"census": "", "schedule": IN_TURNS, "recommender": "", "keras_model": "", "job": ""}
 
@@ -73,9 +75,7 @@ def test_kills_change_nothing(
     cut = 0
     while cut < times:
         run = start("run", "--logdir", "broken", rundir=broken)
-        begun = {Phase.TRAINING, Phase.EVALUATING, Phase.SAVING}
-        while run.is_alive() and run.state.phase not in begun:
-            time.sleep(0.005)
+        wait_for(lambda run=run: not run.is_alive() or run.state.phase in BEGUN, "its beginning")  # type: ignore[misc]
         time.sleep(rng.choice([rng.uniform(0, 0.1), rng.uniform(0, 0.5)]))
         if run.is_alive():
             run.signal(rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
@@ -147,8 +147,7 @@ def test_a_program_of_its_own_ends_with_0_when_it_is_paused_and_goes_on(programs
     environment["XDG_STATE_HOME"] = os.environ["XDG_STATE_HOME"]
     with subprocess.Popen(command, cwd=programs, env=environment, stderr=subprocess.PIPE) as process:
         rundir = RunDirectory(programs / "own")
-        while process.poll() is None and not rundir.manifest(20).exists():
-            time.sleep(0.02)
+        wait_for(lambda: process.poll() is not None or rundir.manifest(20).exists(), "the checkpoint of step 20")
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said.decode()[-2000:]

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import Trainer, saved, wait_for
+from tests.process.trainers import Trainer, saved
+from tests.waiting import wait_for, wait_until_still
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
@@ -101,7 +102,7 @@ def test_a_step_whose_workers_are_gone_is_abandoned(start: Start, project: Path)
     workers = psutil.Process(run.pid).children()
     for worker in workers:
         worker.kill()
-    stuck = wait_for(lambda: _stands_still(run), "a step that does not end")
+    stuck = wait_until_still(lambda: run.state.step, 1.5, "a step that does not end")
     run.signal(signal.SIGINT)
     assert run.end(30) == 0, run.text
     assert "did not end for 2 s, and was abandoned" in run.text
@@ -132,7 +133,7 @@ def test_a_program_that_never_looks_again_is_abandoned(
         worker.kill()
     else:
         worker.kill()
-        wait_for(lambda: _stands_still(run), "a step that does not end")
+        wait_until_still(lambda: run.state.step, 1.5, "a step that does not end")  # more than a report takes
         run.signal(signal.SIGINT)
     assert run.end(30) == 0, run.text
     last = saved(run.rundir)[0]
@@ -141,12 +142,6 @@ def test_a_program_that_never_looks_again_is_abandoned(
     again = start("run", "--max-steps", str(last + 10))
     assert again.end() == 0, again.text
     assert f"restored step {last}" in again.text and saved(run.rundir)[0] == last + 10
-
-
-def _stands_still(run: Trainer) -> int | None:
-    before = run.state.step
-    time.sleep(1.5)  # more than a report takes
-    return before if run.state.step == before else None
 
 
 @pytest.mark.parametrize("command", ["run", "start"])

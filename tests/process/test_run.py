@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import first_steps, saved, wait_for
+from tests.process.trainers import first_steps, saved
+from tests.waiting import wait_for
 from trainerd.checkpoints import manifest
 from trainerd.rundir import run_events
 from trainerd.rundir.lock import read_holder

@@ -6,14 +6,14 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cases import every
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import first_steps, saved, wait_for
+from tests.process.trainers import first_steps, saved
+from tests.waiting import wait_for
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
 
@@ -116,9 +116,13 @@ def test_a_second_sigterm_exits_at_once_without_a_save(start: Start, project: Pa
     wait_for((project / "go.waiting").exists, "the step to hang")
     run.signal(signal.SIGTERM)
     run.until_printed("pausing at the next step: SIGTERM")
-    while run.is_alive():  # until half a second has passed they count as the first
-        run.signal(signal.SIGTERM)
-        time.sleep(0.05)
+
+    def ends() -> bool:
+        if run.is_alive():  # until half a second has passed they count as the first
+            run.signal(signal.SIGTERM)
+        return not run.is_alive()
+
+    wait_for(ends, "the end at the second")
     assert run.end() == -signal.SIGTERM
     assert "exiting now, without a save" in run.text
     assert saved(run.rundir) == []

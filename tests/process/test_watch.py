@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.process.trainers import wait_for
 from tests.process.watchers import SECRET, Endpoint, Watch, Watcher, write_settings
 from tests.unit.test_story import add as write_curve
+from tests.waiting import wait_for
 from trainerd.rundir import registry
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind, add
@@ -98,14 +98,16 @@ def test_a_dead_trainer_is_told_of_within_seconds_and_no_secret_is_shown(
     )
     assert trainer.stdout is not None and trainer.stdout.readline() == "trains\n"
     wait_for(lambda: is_watching(state_home), "the watcher")
-    time.sleep(3.0)  # it has seen the run by then
+    add(RunDirectory(tmp_path / "digits"), EventKind.REBOOT)
+    wait_for(lambda: endpoint.titles == ["digits: the machine was rebooted"], "a sign that it has seen the run")
+    wait_for(lambda: not _children(watcher), "the end of the sender of that")
     endpoint.hangs_secs = 2.0
     killed_at = time.time()
     trainer.kill()
     trainer.communicate()
     seen = wait_for(lambda: _children(watcher) or None, "a sender")
     assert not any(SECRET in part for line in seen for part in line)
-    [(told_at, body)] = wait_for(lambda: list(endpoint.heard) or None, "the notice")
+    [(told_at, body)] = wait_for(lambda: endpoint.heard[1:] or None, "the notice")
     assert body["title"] == "digits: was killed at step 7 or later"
     assert told_at - killed_at - endpoint.hangs_secs < 10.0  # 2 s on a machine that does nothing else
     assert watcher.end() == 0
@@ -129,7 +131,6 @@ def test_each_event_is_told_once_in_order_though_watcher_and_endpoint_fail(
     rundir, expected = run_in(tmp_path / "digits"), []
     watcher, random_ = watch(settings), random.Random(7)
     wait_for(lambda: is_watching(state_home), "the watcher")
-    time.sleep(1.0)
     endpoint.is_down = True
     for number in range(24):
         add(rundir, EventKind.PAUSE, step=number)
@@ -143,7 +144,7 @@ def test_each_event_is_told_once_in_order_though_watcher_and_endpoint_fail(
             watcher.kill()
             watcher = watch(settings)
     wait_for(lambda: len(endpoint.titles) >= 24, lambda: f"{endpoint.titles}, {watcher.text}")
-    time.sleep(1.5)
+    assert watcher.end() == 0 and not _children(watcher)
     assert endpoint.titles == expected
 
 

@@ -8,34 +8,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
+from tests.waiting import DEADLINE_SECS, wait_for
 from trainerd.checkpoints import catalogue, manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State, read_state
-
-DEADLINE_SECS = 90.0
-
-
-T = TypeVar("T")
-
-
-def wait_for(get: Callable[[], T | None], what: str | Callable[[], str], seconds: float = DEADLINE_SECS) -> T:
-    """The first thing that `get` gives that is not None nor False."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = get()
-        if found is not None and found is not False:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s for {what if isinstance(what, str) else what()}")
-        time.sleep(0.01)
 
 
 class Forkserver:

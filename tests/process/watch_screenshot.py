@@ -16,8 +16,8 @@ from pathlib import Path
 from PIL import Image
 
 from tests.process.test_watch_page import COUNT, POINTS, served
-from tests.process.trainers import wait_for
 from tests.tensorflow.chromium import browser, poll
+from tests.waiting import wait_for
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, read_state
 

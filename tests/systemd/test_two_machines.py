@@ -16,6 +16,7 @@ from tests.systemd import machine as machines
 from tests.systemd.machine import TRAINERD, Machine, host, wait_for
 from tests.systemd.overlay import CHECKOUT
 from tests.systemd.service import Service
+from tests.waiting import require_for
 from trainerd.rundir.state import Phase, read_state
 
 NAME = "blobs"
@@ -143,8 +144,7 @@ def read_token(machine: Machine) -> str:
 def test_a_start_waits_for_the_other_machine_and_names_it(two: TwoMachines) -> None:
     """For longer than systemd gives a start, which hears each time that it takes longer."""
     two.chief.systemctl("start", "--no-block")
-    time.sleep(12)
-    assert two.chief.show("ActiveState") == "activating"
+    require_for(12, lambda: two.chief.show("ActiveState") == "activating", "it is still being started")
     assert two.restarts()[0] == 0
     shown = two.chief.machine.output(TRAINERD, "status", "--config", two.chief.config)
     assert "gathering" in shown
@@ -184,8 +184,8 @@ def test_a_cable_that_is_cut_and_put_back(two: TwoMachines) -> None:
     two.cut()
     two.wait_for_restarts(before, seconds=HEARTBEAT_SECS + 5)
     print(f"both ended {time.monotonic() - begun:.1f} s after the cut")
-    time.sleep(12)
-    assert two.restarts() == [count + 1 for count in before], "they wait for each other, and do not give up"
+    once = [count + 1 for count in before]
+    require_for(12, lambda: two.restarts() == once, "they wait for each other, and do not give up")
     begun = time.monotonic()
     two.mend()
     two.wait_until_training()

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+
+from tests.waiting import wait_for
 
 Found = TypeVar("Found")
 
@@ -48,11 +49,7 @@ def fetch(url: str, data: Any = None, *, method: str | None = None, timeout: flo
 
 def poll(look: Callable[[], Found], what: str, seconds: float = 60) -> Found:
     """Look again and again until there is something; a machine under load takes its time."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.1)
-    return found
+    return wait_for(lambda: look() or None, what, seconds)
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:

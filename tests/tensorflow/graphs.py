@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 import trainerd
+from tests import waiting
 from trainerd.checkpoints import catalogue, manifest
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import State, read_state
@@ -100,20 +100,20 @@ def value(logdir: Path, name: str = "tf_p") -> Any:
 
 def wait_for(happened: Any, sv: Any, seconds: float = 20.0) -> None:
     """Loop as a program does that has no step to run."""
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline
+
+    def look() -> bool:
         sv.should_stop()
-        time.sleep(0.01)
+        return bool(happened())
+
+    waiting.wait_for(look, "what the program waits for", seconds)
 
 
 def once(happened: Callable[[], Any], act: Callable[[], Any], seconds: float = 20.0) -> threading.Thread:
     """Do this in a thread, begun here, when that has happened; after so many seconds anyway, that nothing waits on."""
 
     def wait() -> None:
-        deadline = time.monotonic() + seconds
-        while not happened() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        with contextlib.suppress(AssertionError):
+            waiting.wait_for(lambda: bool(happened()), "what comes before it", seconds)
         act()
 
     thread = threading.Thread(target=wait)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 import trainerd
+from tests.waiting import send_signal, wait_for
 from trainerd.loop.flag import Flag
 from trainerd.sessions.keras.job_session import KerasJobSession
 
@@ -152,15 +151,11 @@ class At(keras.callbacks.Callback):  # type: ignore[misc]
         self.left -= 1
         if self.left == 0:
             self.act()
-            deadline = time.monotonic() + 20
-            while not self.wait():
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for(self.wait, "what a callback waits for", 20)
 
 
 def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.1)  # the signal's thread raises the flag
+    send_signal(signal.SIGTERM)
 
 
 class Heads(keras.Model):  # type: ignore[misc]

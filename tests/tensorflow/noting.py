@@ -1,10 +1,10 @@
-"""Estimators that only note what they are called with."""
+"""Objects that only note what they are called with, and the objects that a program makes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import tensorflow as tf
@@ -15,7 +15,22 @@ from trainerd.programs.estimator.run_config import RunConfig
 
 tf1 = tf.compat.v1
 
+Made = TypeVar("Made")
+
 CLUSTER = {"ps": ["host1:2222", "host2:2222"], "worker": ["host3:2222", "host4:2222"], "chief": ["host5:2222"]}
+
+
+def instances(monkeypatch: pytest.MonkeyPatch, kind: type[Made]) -> list[Made]:
+    """All objects of this class that are made from now on, in their order."""
+    made: list[Made] = []
+    init = kind.__init__
+
+    def noted(self: Made, *arguments: Any, **options: Any) -> None:
+        made.append(self)
+        init(self, *arguments, **options)
+
+    monkeypatch.setattr(kind, "__init__", noted)
+    return made
 
 
 class Noting:

@@ -22,9 +22,16 @@ def session() -> Iterator[Any]:
         yield found
 
 
-def callables(session: Any) -> Callables:
+def callables(session: Any, seen: list[Any] | None = None) -> Callables:
+    """Callables of a session; `seen` gets the fetches that are prepared."""
+
+    def see(fetches: Any, call: Any) -> Any:
+        if seen is not None:
+            seen.append(fetches)
+        return call
+
     session.graph.finalize()
-    return Callables(session, lambda fetches, call: call)
+    return Callables(session, see)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -68,9 +75,10 @@ def test_every_structure_is_given_back(session: Any) -> None:
 
 def test_a_list_that_is_made_anew_is_known_and_one_that_has_changed_is_another(session: Any) -> None:
     a, b = tf.constant(1), tf.constant(2)
-    prepared = callables(session)
+    seen = list[Any]()
+    prepared = callables(session, seen)
     assert prepared.run([a, b]) == [1, 2] and prepared.run([a, b]) == [1, 2]
-    assert len(prepared._made._kept) == 1
+    assert seen == [[a, b]]
     mutable = [a]
     assert prepared.run(mutable) == [1]
     mutable[0] = b
@@ -79,10 +87,12 @@ def test_a_list_that_is_made_anew_is_known_and_one_that_has_changed_is_another(s
 
 def test_there_is_a_bound_on_what_is_kept(session: Any) -> None:
     a = tf.constant(1)
-    prepared = callables(session)
-    for number in range(LIMIT + 10):
-        assert prepared.run({str(number): a}) == {str(number): 1}
-    assert len(prepared._made._kept) <= LIMIT
+    seen = list[Any]()
+    prepared = callables(session, seen)
+    fetches = [{str(number): a} for number in range(LIMIT + 1)]
+    for each in [*fetches, fetches[LIMIT], fetches[0]]:
+        assert prepared.run(each) == dict.fromkeys(each, 1)
+    assert seen == [*fetches, fetches[0]], "the last one is still known, and the first one is forgotten"
 
 
 @pytest.mark.parametrize("fetch", [None, 3, "nothing", "nothing:0", [None]])

@@ -14,13 +14,16 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.graphs import events
 from tests.tensorflow.lines import X, Y, endless, make, model_fn, serving_input, step_of, value, whole
+from tests.tensorflow.noting import instances
 from trainerd.checkpoints import manifest
 from trainerd.compat import estimator as names
 from trainerd.compat.estimator.missing import INSTEAD
 from trainerd.errors import DataError
 from trainerd.job.user_code import job_traceback
 from trainerd.loop.flag import Request
+from trainerd.loop.minima.minima import Minima
 from trainerd.loop.outcome import Paused
+from trainerd.managed.boundary import Boundary
 from trainerd.programs.experiment.early_stopping import read_eval_metrics
 from trainerd.rundir.paths import RunDirectory
 
@@ -153,7 +156,7 @@ def test_a_loss_that_is_no_number_ends_it(tmp_path: Path) -> None:
     assert np.isfinite(value(estimator)), "nothing was saved after that"
 
 
-def test_the_state_at_a_minimum_of_the_loss_is_kept(tmp_path: Path) -> None:
+def test_the_state_at_a_minimum_of_the_loss_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learning rate of a model that has learned is raised: its loss turns up."""
 
     def turning(features: Any, labels: Any, mode: str) -> Any:
@@ -167,10 +170,10 @@ def test_the_state_at_a_minimum_of_the_loss_is_kept(tmp_path: Path) -> None:
         """Has the end of each run be a boundary that is looked at, whatever snapshots cost on this machine."""
 
         def after_run(self, run_context: Any, run_values: Any) -> None:
-            managed = estimator._training.session._managed
-            managed._services.minima.next_at = 0.0
-            managed._flag.raise_for(Request.TICK)
+            minima[-1].next_at = 0.0
+            boundaries[-1].flag.raise_for(Request.TICK)
 
+    minima, boundaries = instances(monkeypatch, Minima), instances(monkeypatch, Boundary)
     estimator = make(tmp_path, turning, every=50)
     estimator.train(endless, max_steps=1500, hooks=[Looks()])
     rundir = RunDirectory(tmp_path)

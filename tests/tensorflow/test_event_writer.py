@@ -20,8 +20,9 @@ from tests.tensorflow.boards import LOADERS, Points, serving
 from tests.tensorflow.chromium import poll
 from trainerd.errors import StorageError
 from trainerd.events.event_file import EventFile
-from trainerd.events.writer import EventWriter
-from trainerd.history.curves import read_curve, read_events
+from trainerd.events.purge import read_events
+from trainerd.events.writer import PATIENCE_SECS, EventWriter
+from trainerd.history.curves import read_curve
 from trainerd.loop.fake import FakeSession
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.threads import Background
@@ -52,20 +53,28 @@ class Clock:
         return self.now
 
 
-def write(logdir: Path, begin: int, points: Mapping[str, Mapping[int, float]], *, close: bool = True) -> EventWriter:
+class Writer(EventWriter):
+    """A writer of which a test can wait for what is done in the background."""
+
+    def __init__(self, logdir: Path, **options: Any) -> None:
+        self.background = Background("trainerd-events", patience=PATIENCE_SECS)
+        super().__init__(logdir, background=self.background, **options)
+
+
+def write(logdir: Path, begin: int, points: Mapping[str, Mapping[int, float]], *, close: bool = True) -> Writer:
     """One process's part of a run. Without `close` it is as if it had been killed right after a flush.
 
     Event files are named by the second in which they are made, and are read in the order of their names. Processes
     take longer than that to start.
     """
     poll(lambda: not list(logdir.glob(f"events.out.tfevents.{int(time.time())}.*")), "the next second")
-    writer = EventWriter(logdir)
+    writer = Writer(logdir)
     writer.begin(begin, StandIn(begin))
     by_step = sorted((step, tag, value) for tag, values in points.items() for step, value in values.items())
     for step, tag, value in by_step:
         writer.scalars({tag: value}, step, time.time())
     writer.flush()
-    assert writer._background.wait(30)
+    assert writer.background.wait(30)
     if close:
         writer.close()
     return writer
@@ -152,7 +161,7 @@ def test_a_record_that_was_cut_off_ends_the_reading_of_its_file(tmp_path: Path) 
 
 
 def test_nothing_is_written_before_training_has_begun(tmp_path: Path) -> None:
-    writer = EventWriter(tmp_path)
+    writer = Writer(tmp_path)
     writer.scalars({"loss": 1.0}, 1, 0.0)
     writer.summaries(StandIn())
     writer.flush()
@@ -161,7 +170,7 @@ def test_nothing_is_written_before_training_has_begun(tmp_path: Path) -> None:
 
 
 def test_a_boundary_that_comes_twice_gives_one_point(tmp_path: Path) -> None:
-    writer, session = EventWriter(tmp_path), StandIn(5)
+    writer, session = Writer(tmp_path), StandIn(5)
     writer.begin(0, session)
     for _ in range(3):
         writer.scalars({"loss": 1.0}, 5, 0.0)
@@ -176,7 +185,7 @@ def test_a_boundary_that_comes_twice_gives_one_point(tmp_path: Path) -> None:
 def test_a_sync_puts_on_disk_what_was_written_and_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[set[tuple[str, int]]] = []
     monkeypatch.setattr("trainerd.events.event_file.fsync_file", lambda path: synced.append(written(tmp_path)))
-    writer = EventWriter(tmp_path)
+    writer = Writer(tmp_path)
     writer.sync()
     assert not synced, "training has not started, so no file exists"
     writer.begin(0, StandIn())
@@ -200,7 +209,7 @@ def written(folder: Path) -> set[tuple[str, int]]:
     return {(v.tag, e.step) for path in folder.iterdir() for e in read_events(path) for v in e.summary.value}
 
 
-def storage_errors(writer: EventWriter, session: StandIn, rounds: int = 3) -> int:
+def storage_errors(writer: Writer, session: StandIn, rounds: int = 3) -> int:
     """Call everything for a few steps, each after what came before is done; how many calls raised StorageError."""
     failed = 0
     calls: tuple[Callable[[], None], ...] = (
@@ -215,7 +224,7 @@ def storage_errors(writer: EventWriter, session: StandIn, rounds: int = 3) -> in
                 call()
             except StorageError:
                 failed += 1
-            assert writer._background.wait(30)
+            assert writer.background.wait(30)
     return failed
 
 
@@ -224,7 +233,7 @@ def test_a_run_directory_that_was_removed_is_a_storage_error_and_the_curves_go_o
 ) -> None:
     logdir, clock, session = tmp_path / "run", Clock(), StandIn(5)
     logdir.mkdir()
-    writer = EventWriter(logdir, timer=clock)
+    writer = Writer(logdir, timer=clock)
     writer.begin(0, session)
     assert storage_errors(writer, session) == 0
     shutil.rmtree(logdir)
@@ -247,11 +256,10 @@ import os, subprocess, sys, time
 from pathlib import Path
 disk = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(disk)], check=True)
-from tests.tensorflow.test_event_writer import Clock, StandIn, storage_errors, written
-from trainerd.events.writer import EventWriter
+from tests.tensorflow.test_event_writer import Clock, StandIn, Writer, storage_errors, written
 
 clock, session = Clock(), StandIn(5)
-writer = EventWriter(disk, timer=clock)
+writer = Writer(disk, timer=clock)
 writer.begin(0, session)
 assert storage_errors(writer, session) == 0
 with open(disk / "filler", "wb", buffering=0) as filler:
@@ -289,7 +297,7 @@ def test_a_full_disk_is_a_storage_error_and_the_curves_go_on_when_there_is_room(
 def test_what_cannot_be_drawn_does_not_end_the_curves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     session = StandIn(3)
     session.kernel = tf.zeros([0, 3, 1, 4])
-    writer = EventWriter(tmp_path)
+    writer = Writer(tmp_path)
     writer.begin(0, session)
     assert storage_errors(writer, session, 1) == 1
     writer.scalars({"loss": 1.0}, 4, time.time())
@@ -300,7 +308,7 @@ def test_what_cannot_be_drawn_does_not_end_the_curves(tmp_path: Path, caplog: py
 
 def test_an_event_file_that_somebody_removes_is_followed_by_a_new_one(tmp_path: Path) -> None:
     clock, session = Clock(), StandIn(5)
-    writer = EventWriter(tmp_path, timer=clock)
+    writer = Writer(tmp_path, timer=clock)
     writer.begin(0, session)
     assert storage_errors(writer, session) == 0
     [path] = tmp_path.iterdir()
@@ -317,7 +325,7 @@ def test_a_histogram_of_many_weights_is_one_of_some_of_them(tmp_path: Path) -> N
     """From all over the matrix: its columns have values of their own."""
     session = StandIn(3)
     session.kernel = tf.tile(tf.range(1024.0)[None], [3 * 1024, 1])
-    writer = EventWriter(tmp_path)
+    writer = Writer(tmp_path)
     writer.begin(0, session)
     writer.summaries(session)
     writer.close()
@@ -332,7 +340,7 @@ def test_a_histogram_of_many_weights_is_one_of_some_of_them(tmp_path: Path) -> N
 def test_weights_that_are_no_numbers_are_a_storage_error_at_most(tmp_path: Path, value: float) -> None:
     session = StandIn(3)
     session.kernel = tf.fill([3, 3, 1, 4], value)
-    writer = EventWriter(tmp_path)
+    writer = Writer(tmp_path)
     writer.begin(0, session)
     storage_errors(writer, session, 1)
     writer.scalars({"loss": 1.0}, 4, time.time())
@@ -345,7 +353,7 @@ def test_the_jobs_own_error_in_its_summaries_is_not_taken_for_the_disks(tmp_path
         def write_summaries(self) -> None:
             raise ZeroDivisionError
 
-    writer = EventWriter(tmp_path)
+    writer = Writer(tmp_path)
     writer.begin(0, Broken(1))
     with pytest.raises(ZeroDivisionError):
         writer.summaries(Broken(1))
@@ -376,7 +384,7 @@ def test_while_the_disk_hangs_nothing_piles_up_and_the_loop_goes_on(
             writer.scalars({"loss": 1.0}, step, 0.0)
         except StorageError as error:
             assert "takes too long" in str(error)
-    assert background._queue.qsize() <= 10
+    assert not background.submit(lambda: None), "the queue takes no more than its ten"
     assert time.monotonic() - before < 10
     disk.set()
     assert poll(lambda: background.wait(1), "the queue to be empty")
@@ -396,7 +404,7 @@ def test_a_disk_that_hangs_at_the_end_does_not_keep_the_process(
 
     monkeypatch.setattr(EventFile, "close", hang)
     monkeypatch.setattr("trainerd.events.writer.CLOSE_SECS", 0.1)
-    writer = EventWriter(tmp_path)
+    writer = Writer(tmp_path)
     writer.begin(0, StandIn())
     with pytest.raises(StorageError, match="takes too long"):
         writer.close()

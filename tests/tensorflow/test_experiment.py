@@ -32,19 +32,23 @@ def kind(request: pytest.FixtureRequest) -> type[Any]:
     return found
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+class Clock(list[float]):
     """A clock that sleeping moves. The wall clock is set back by a day in the first sleep, and stays there."""
-    now, wall = [1000.0], [1e9]
 
-    def sleep(secs: float) -> None:
-        now[0] += secs
-        wall[0] = 1e9 - 86400
-        assert now[0] < 1e5, "a wait that does not end"
+    wall = 1e9
 
+    def sleep(self, secs: float) -> None:
+        self[0] += secs
+        self.wall = 1e9 - 86400
+        assert self[0] < 1e5, "a wait that does not end"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    now = Clock([1000.0])
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "time", lambda: wall[0])
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "time", lambda: now.wall)
+    monkeypatch.setattr(time, "sleep", now.sleep)
     return now
 
 
@@ -125,15 +129,21 @@ def test_hooks_are_added_and_the_list_that_was_given_stays(tmp_path: Path, kind:
     assert arguments["monitors" if kind is Fitted else "hooks"] == [*given, another]
 
 
-def test_how_often_is_once_a_checkpoint_and_rarer_in_a_bucket() -> None:
-    def model_fn(features: Any, labels: Any) -> None: ...
+class _ThrottledError(Exception):
+    """Evaluations of the training that begins are to be so many steps apart."""
 
-    local = trainerd.Estimator(model_fn, "/tmp/dummy")
-    assert experiment(local)._min_eval_frequency == 1
-    remote = mock.Mock(spec=["fit", "evaluate", "model_dir", "config"], model_dir="gs://bucket")
-    assert experiment(remote)._min_eval_frequency == 1000
-    assert experiment(remote, min_eval_frequency=123)._min_eval_frequency == 123
-    assert experiment(remote, min_eval_frequency=0)._min_eval_frequency == 0
+
+def test_how_often_is_once_a_checkpoint_unless_it_is_given(
+    tmp_path: Path, kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def throttle(secs: float, steps: int) -> Throttle:
+        raise _ThrottledError(steps)
+
+    monkeypatch.setattr("trainerd.programs.experiment.experiment.Throttle", throttle)
+    for given, steps in ((None, 1), (123, 123)):
+        with pytest.raises(_ThrottledError) as caught:
+            experiment(kind(tmp_path), min_eval_frequency=given).train_and_evaluate()
+        assert caught.value.args == (steps,)
 
 
 # ---------------------------------------------------------------------- train
@@ -175,11 +185,13 @@ def test_or_they_wait_for_the_global_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], servers: mock.Mock
 ) -> None:
     as_task(monkeypatch, "worker", 3, workers=4)
+    waits = list[int]()
+    monkeypatch.setattr(tf1.train.GlobalStepWaiterHook, "__init__", lambda hook, step: waits.append(step))
     made = experiment(Core(tmp_path), delay_workers_by_global_step=True)
     made.train()
     (hook,) = made.estimator.trained[0]["hooks"]
     assert isinstance(hook, tf1.train.GlobalStepWaiterHook)
-    assert hook._wait_until_step == int(8000 * math.log(4)) and clock[0] == 1000
+    assert waits == [int(8000 * math.log(4))] and clock[0] == 1000
 
 
 def test_a_task_of_a_cluster_starts_its_server(
@@ -346,8 +358,8 @@ def strategy(**more: Any) -> trainerd.ExportStrategy:
     return trainerd.make_export_strategy(lambda: None, exports_to_keep=None, **more)
 
 
-def hooks_of(estimator: Any) -> Any:
-    return estimator.trained[0]["monitors" if isinstance(estimator, Fitted) else "hooks"]
+def hooks_of(estimator: Any, training: int = 0) -> Any:
+    return estimator.trained[training]["monitors" if isinstance(estimator, Fitted) else "hooks"]
 
 
 def test_train_and_evaluate(tmp_path: Path, kind: type[Any]) -> None:
@@ -359,7 +371,8 @@ def test_train_and_evaluate(tmp_path: Path, kind: type[Any]) -> None:
     assert estimator.evaluated[0]["name"] is None and estimator.evaluated[0]["hooks"] == [hook]
     (watching,) = hooks_of(estimator)
     assert isinstance(watching, tf1.train.SessionRunHook)
-    assert made._train_monitors == [], "the next training has it not"
+    made.train(delay_secs=0)
+    assert hooks_of(estimator, 1) == [], "the next training has it not"
 
 
 def test_without_a_frequency_it_evaluates_at_the_end(tmp_path: Path, kind: type[Any]) -> None:
@@ -387,13 +400,24 @@ def test_a_key_of_contrib_is_refused_with_a_model_fn(tmp_path: Path) -> None:
         made.train_and_evaluate()
 
 
-def test_local_run_is_train_and_evaluate_and_deprecated(tmp_path: Path, kind: type[Any]) -> None:
+def test_local_run_is_train_and_evaluate_and_deprecated(
+    tmp_path: Path, kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frequencies = list[int]()
+
+    def throttle(secs: float, steps: int) -> Throttle:
+        frequencies.append(steps)
+        return Throttle(secs, steps)
+
+    monkeypatch.setattr("trainerd.programs.experiment.experiment.Throttle", throttle)
     with pytest.warns(DeprecationWarning, match="local_eval_frequency is deprecated"):
         made = experiment(kind(tmp_path), train_steps=100, local_eval_frequency=10)
     with pytest.warns(DeprecationWarning, match="local_run will be renamed"):
         made.local_run()
     assert len(made.estimator.trained) == len(made.estimator.evaluated) == 1
-    assert len(hooks_of(made.estimator)) == 1 and made._min_eval_frequency == 1
+    assert len(hooks_of(made.estimator)) == 1
+    made.train_and_evaluate()
+    assert frequencies == [10, 1]
 
 
 def test_continuous_train_and_eval(tmp_path: Path, kind: type[Any]) -> None:
@@ -444,7 +468,7 @@ def test_test(tmp_path: Path, kind: type[Any]) -> None:
 
 
 def test_an_evaluation_is_due_in_its_time_although_the_clock_is_set_back(
-    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(new_checkpoints, "reason_of", lambda model_dir, step: "schedule")
     monkeypatch.setattr(new_checkpoints, "Elapsed", lambda: Elapsed(time.time, time.monotonic))
@@ -452,9 +476,9 @@ def test_an_evaluation_is_due_in_its_time_although_the_clock_is_set_back(
     once.records.summary = Summary(count=1, last_step=1, last_at=time.time())
     listener = NewCheckpointListener(once, str(tmp_path), Throttle(secs=100.0))
     listener.after_save(None, 2)
-    time.sleep(99)
+    clock.sleep(99)
     listener.after_save(None, 3)
     assert not once.called
-    time.sleep(1)
+    clock.sleep(1)
     listener.after_save(None, 4)
     assert once.call_count == 1

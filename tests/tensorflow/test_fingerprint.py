@@ -15,7 +15,7 @@ import trainerd
 from trainerd.checkpoints.contents.keras_variables import optimizer_kinds
 from trainerd.config.fingerprint import differences
 from trainerd.errors import DataError, EntryError
-from trainerd.sessions.input.pipeline import describe, describe_elements, fingerprint, stages
+from trainerd.sessions.input.pipeline import describe, describe_elements, fingerprint
 from trainerd.sessions.input.shuffled_indices import shuffled_indices
 from trainerd.sessions.tf2.job_session import FunctionSession
 
@@ -229,23 +229,3 @@ def test_what_is_built_has_one_digest_whatever_tensorflow_has_counted() -> None:
     while count() < 10**digits - 12:
         pass
     assert made() == first == made()
-
-
-def test_an_attribute_that_has_gone_is_no_change_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another TensorFlow may keep what a dataset is made of elsewhere: the resume is not refused for that."""
-    batches = tf.data.Dataset.from_tensor_slices([1, 2, 3, 4]).shuffle(4, seed=1).batch(2)
-    before = fingerprint([batches])
-    del batches._batch_size
-    without_size = fingerprint([batches])
-    assert "batch_size" not in without_size["input.pipeline"] and not differences(before, without_size)
-    for kind in {kind for stage in stages(batches) for kind in type(stage).__mro__ if "_inputs" in vars(kind)}:
-        monkeypatch.delattr(kind, "_inputs")
-    without_inputs = fingerprint([batches])
-    assert without_inputs["input.pipeline"].startswith("? > ") and not differences(before, without_inputs)
-
-
-def test_tensors_that_a_dataset_hides_are_no_other_data() -> None:
-    slices = tf.data.Dataset.from_tensor_slices([1, 2, 3, 4])
-    before = fingerprint([slices])
-    del slices._tensors
-    assert not differences(before, fingerprint([slices]))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from trainerd.keras import Supervise
-from trainerd.sessions.keras.fit_progress import LeftBehind
 from trainerd.sessions.keras.fit_stage import TRANSITIONS, FitStage
 from trainerd.system.stages import Stages
 
@@ -31,27 +28,50 @@ class Walk:
             if isinstance(stage, FitStage) and stage is not stages.now:
                 self.changes.append((stages.now, stage))
             enter(stages, stage)
+            if isinstance(stage, FitStage):
+                self.stage = stage
 
         monkeypatch.setattr(Stages, "enter", noted)
+        self.stage = FitStage.IDLE
         self.model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         self.compile()
         self.model.make_train_function()
         self.supervise = Supervise(str(folder))
         self.supervise.set_params({"epochs": 2, "steps": BATCHES})
         self.supervise.set_model(self.model)
+        numbers = tf.ones([1, 1])
+        self.data = tf.data.Dataset.from_tensors((numbers, numbers)).repeat(BATCHES)
+
+    @classmethod
+    def after_an_epoch(cls, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
+        """A walk after an earlier process has trained with the last batch of an epoch, and no more."""
+        first = cls(folder, monkeypatch)
+        first.keep_data()
+        first.begin()
+        for batch in range(BATCHES):
+            first.supervise.on_train_batch_begin(batch)
+            first.train()
+            first.supervise.on_train_batch_end(batch, {"loss": 1.0})
+        first.leave()
+        walk = cls(folder, monkeypatch)
+        walk.keep_data()
+        return walk
+
+    def keep_data(self) -> None:
+        self.data = self.supervise.data(self.data)
 
     def compile(self) -> None:
         self.model.compile("sgd", "mse")
 
     def begin(self) -> None:
         self.supervise.on_train_begin()
+        self.batches = iter(self.data)
 
     def begin_batch(self) -> None:
         self.supervise.on_train_batch_begin(0)
 
     def train(self) -> None:
-        numbers = np.ones((1, 1), np.float32)
-        self.model.train_function(iter(tf.data.Dataset.from_tensors((numbers, numbers))))
+        self.model.train_function(self.batches)
 
     def end_batch(self) -> None:
         self.supervise.on_train_batch_end(0, {"loss": 1.0})
@@ -67,12 +87,8 @@ class Walk:
         self.leave()
 
     def replay(self) -> None:
-        """What comes in place of the step tells the logs of one that an earlier process has trained."""
-        assert self.supervise._steps is not None
-        progress = self.supervise._progress
-        progress.left = LeftBehind(self.supervise._memory.memory(), was_read=True, is_stopping=False, logs={})
-        progress._data = SimpleNamespace(was_read=True, passes=0)  # type: ignore[assignment]
-        self.supervise._steps.replay({"loss": 1.0}, may_have_more=False)
+        """What comes in place of the next step tells the logs of one that an earlier process has trained."""
+        self.supervise.on_epoch_begin(0)
 
     def to(self, stage: FitStage) -> None:
         for reach in {
@@ -84,7 +100,7 @@ class Walk:
             FitStage.REPLAYED: [self.begin, self.replay, self.begin_batch, self.train],
         }[stage]:
             reach()
-        assert self.supervise._stages.now is stage
+        assert self.stage is stage
 
 
 def _train_again(walk: Walk) -> None:
@@ -113,6 +129,14 @@ WAYS: dict[tuple[FitStage, FitStage], Callable[[Walk], None]] = {
 }
 
 
+def walk_to(stage: FitStage, folder: Path, monkeypatch: pytest.MonkeyPatch, *later: FitStage) -> Walk:
+    """A walk to a stage, from where it can come to the later one."""
+    is_told_again = FitStage.TOLD_AGAIN in (stage, *later)
+    walk = Walk.after_an_epoch(folder, monkeypatch) if is_told_again else Walk(folder, monkeypatch)
+    walk.to(stage)
+    return walk
+
+
 def test_every_change_of_the_table_is_tried_here() -> None:
     assert set(WAYS) == {(before, after) for before, all_after in TRANSITIONS.items() for after in all_after}
 
@@ -121,25 +145,28 @@ def test_every_change_of_the_table_is_tried_here() -> None:
 def test_a_change_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: FitStage, after: FitStage
 ) -> None:
-    walk = Walk(tmp_path, monkeypatch)
-    walk.to(before)
+    walk = walk_to(before, tmp_path, monkeypatch, after)
     walk.changes.clear()
     WAYS[before, after](walk)
     assert walk.changes[0] == (before, after)
     walk.leave()
-    assert walk.supervise._stages.now is FitStage.IDLE
+    assert walk.stage is FitStage.IDLE
 
 
 @pytest.mark.parametrize(
     ("stage", "step"),
-    [(FitStage.KEPT, 0), (FitStage.STEP, 0), (FitStage.DONE, 1), (FitStage.BOUNDARY, 1), (FitStage.REPLAYED, 0)],
+    [
+        (FitStage.KEPT, 0),
+        (FitStage.STEP, 0),
+        (FitStage.DONE, 1),
+        (FitStage.BOUNDARY, 1),
+        (FitStage.TOLD_AGAIN, BATCHES),
+    ],
 )
 def test_an_error_leaves_the_step_that_the_stage_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: FitStage, step: int
 ) -> None:
-    walk = Walk(tmp_path, monkeypatch)
-    walk.to(stage)
-    walk.leave()
+    walk_to(stage, tmp_path, monkeypatch).leave()
     again = Walk(tmp_path, monkeypatch)
     again.begin()
     assert again.supervise.step == step

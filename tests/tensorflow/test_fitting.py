@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,11 @@ from tests.tensorflow.models import (
     terminate,
     unknown,
 )
+from tests.tensorflow.noting import instances
+from tests.waiting import send_signal
 from trainerd.errors import DataError, InUseError, UsageError
+from trainerd.loop.flag import Request
+from trainerd.managed.boundary import Boundary
 from trainerd.rundir.state import Phase
 
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras counts on a whole epoch
@@ -172,29 +174,24 @@ def test_data_that_fit_does_not_read_itself_is_refused(tmp_path: Path, how: str)
 # ---------------------------------------------------------------------- the flag
 
 
-def test_a_pause_file_pauses_and_is_consumed(tmp_path: Path) -> None:
-    def touch() -> None:
-        (tmp_path / "pause").touch()
-        time.sleep(0.6)  # the clock looks four times a second
-
+def test_a_pause_file_pauses_and_is_consumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boundaries = instances(monkeypatch, Boundary)
+    asks = At(3, (tmp_path / "pause").touch, lambda: boundaries[-1].flag.wants(Request.PAUSE))
     with pytest.raises(trainerd.keras.Paused):
-        fit(tmp_path, At(3, touch))
+        fit(tmp_path, asks)
     assert saved(tmp_path)[0] == (3, "pause") and not (tmp_path / "pause").exists()
 
 
 def test_sigusr1_saves_and_fit_goes_on(tmp_path: Path) -> None:
-    def save() -> None:
-        os.kill(os.getpid(), signal.SIGUSR1)
-        time.sleep(0.1)
-
     wait = At(8, lambda: None, lambda: bool(saved(tmp_path)))
-    fit(tmp_path, At(4, save), wait, epochs=3)
+    fit(tmp_path, At(4, lambda: send_signal(signal.SIGUSR1)), wait, epochs=3)
     assert [reason for _, reason in saved(tmp_path)] == ["finish", "request"] and saved(tmp_path)[1][0] == 4
 
 
-def test_checkpoints_and_curves_come_on_schedule(tmp_path: Path) -> None:
-    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.05))
-    fit(tmp_path, slow, epochs=4, save_model_secs=0.2, save_summaries_secs=0.2)
+def test_checkpoints_and_curves_come_on_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boundaries = instances(monkeypatch, Boundary)
+    until_due = [At(batch, lambda: None, lambda: boundaries[-1].flag.wants(Request.TICK)) for batch in (4, 8, 12)]
+    fit(tmp_path, *until_due, epochs=4, save_model_secs=0.2, save_summaries_secs=0.2)
     assert "schedule" in {reason for _, reason in saved(tmp_path)}
     tags = {value.tag for event in events(tmp_path) for value in event.summary.value}
     assert {"loss", "mae"} <= tags and state(tmp_path).metrics["loss"] > 0
@@ -335,8 +332,7 @@ class InTest(keras.callbacks.Callback):  # type: ignore[misc]
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self.left -= 1
         if self.left == 0:
-            os.kill(os.getpid(), self.number)
-            time.sleep(0.1)  # the signal's thread raises the flag
+            send_signal(self.number)
         assert not (self.left < 0 and self.number == signal.SIGTERM), "the validation goes on after a pause"
 
 

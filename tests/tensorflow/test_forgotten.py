@@ -14,7 +14,6 @@ import tensorflow as tf
 import trainerd
 from tests.tensorflow.models import X
 from trainerd.errors import DataError, EntryError
-from trainerd.sessions.input import saveable
 from trainerd.sessions.tf2.job_session import FunctionSession
 
 # ---------------------------------------------------------------------- inputs of a program
@@ -61,10 +60,15 @@ def test_what_is_read_later_is_tried_at_once_and_with_the_options_of_the_whole(
     many = tf.data.Dataset.range(2)
     for _ in range(100):
         many = many.concatenate(tf.data.Dataset.range(2))
-    tries, save = list[Any](), saveable._try
-    monkeypatch.setattr(saveable, "_try", lambda *arguments: tries.append(save(*arguments)))
+    tries, write = list[Path](), tf.train.Checkpoint.write
+
+    def noted(checkpoint: Any, path: str, *arguments: Any, **options: Any) -> Any:
+        tries.append(Path(path))
+        return write(checkpoint, path, *arguments, **options)
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", noted)
     assert supervised(tmp_path / "many", many.batch(2)) == [2, 2]
-    assert len(tries) == 2
+    assert [path.name for path in tries] == ["input", "input"]
 
 
 def test_a_choice_among_datasets_that_end_is_refused_where_it_would_wait_for_ever(tmp_path: Path) -> None:

@@ -13,9 +13,12 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests.tensorflow.noting import instances
 from trainerd.checkpoints import manifest
 from trainerd.errors import DataError
 from trainerd.loop.flag import Request
+from trainerd.loop.minima.minima import Minima
+from trainerd.managed.boundary import Boundary
 from trainerd.programs.estimator.base import BaseEstimator
 from trainerd.programs.experiment.early_stopping import read_eval_metrics
 from trainerd.rundir.paths import RunDirectory
@@ -112,11 +115,12 @@ def test_an_old_checkpoint_is_measured_as_it_was(tmp_path: Path) -> None:
 
 def test_predictions_are_those_of_the_checkpoint(tmp_path: Path) -> None:
     keras_estimator(tmp_path).train(endless, max_steps=30)
-    fresh = keras_estimator(tmp_path, seed=5)
-    before = fresh._model(X).numpy()
+    untrained = model(seed=5)
+    fresh = trainerd.KerasEstimator(untrained, config=settings(tmp_path))
+    before = untrained(X).numpy()
     examples = list(fresh.predict(whole))
     assert len(examples) == 60 and set(examples[0]) == {"output_1"}
-    assert np.array_equal(fresh._model(X).numpy(), before), "the model is what it was"
+    assert np.array_equal(untrained(X).numpy(), before), "the model is what it was"
     [first, *_] = fresh.predict(lambda: tf.data.Dataset.from_tensors(X[:20]), yield_single_examples=False)
     assert np.allclose(first["output_1"], [each["output_1"] for each in examples[:20]], atol=1e-6)
     assert not np.allclose(first["output_1"], before[:20])
@@ -231,7 +235,9 @@ def test_what_is_wrong_with_a_model_or_a_job_is_told(tmp_path: Path) -> None:
         another.evaluate(whole)
 
 
-def test_the_state_at_a_minimum_is_kept_in_a_loop_over_functions(tmp_path: Path) -> None:
+def test_the_state_at_a_minimum_is_kept_in_a_loop_over_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The loss falls for 600 steps and rises then; a program's own loop names it."""
     step = tf.Variable(0, dtype=tf.int64)
 
@@ -239,14 +245,15 @@ def test_the_state_at_a_minimum_is_kept_in_a_loop_over_functions(tmp_path: Path)
         now = tf.cast(step.assign_add(1), tf.float32)
         return {"height": tf.where(now < 600, 3.0 - now / 300, now / 600)}
 
+    minima, boundaries = instances(monkeypatch, Minima), instances(monkeypatch, Boundary)
     session = trainerd.MonitoredTrainingSession(
         checkpoint_dir=str(tmp_path), checkpoint=tf.train.Checkpoint(step=step), save_checkpoint_steps=50, loss="height"
     )
     with session:
         for _ in range(150):
             session.run(train, steps=10)
-            session._managed._services.minima.next_at = 0.0  # whatever snapshots cost on this machine
-            session._managed._flag.raise_for(Request.TICK)
+            minima[-1].next_at = 0.0  # whatever snapshots cost on this machine
+            boundaries[-1].flag.raise_for(Request.TICK)
     rundir = RunDirectory(tmp_path)
     kept = [each for each in rundir.steps() if manifest.read(rundir.manifest(each)).minimum is not None]
     assert kept and all(400 <= each <= 1000 for each in kept), "the loss is smoothed over a hundred steps"

@@ -52,7 +52,7 @@ class Run:
         self.session = GraphJobSession(job, stop_on_nan=config.stop_on_nan)
         self.flag, self.reporter = Flag(), Reporter(State(), [])
         self.rows: list[list[float]] = []
-        self._run_until, self.session.run_until = self.session.run_until, self.recorded  # type: ignore[method-assign]
+        self.run_session_until, self.session.run_until = self.session.run_until, self.recorded  # type: ignore[method-assign]
         rundir = RunDirectory(logdir)
         rundir.create()
         self.services = Services(
@@ -65,7 +65,7 @@ class Run:
         )
 
     def recorded(self, limit: int) -> Steps:
-        steps = self._run_until(limit)
+        steps = self.run_session_until(limit)
         self.rows += steps.rows.tolist()
         return steps
 
@@ -128,14 +128,14 @@ def test_a_queue_runner_that_fails_fails_the_run(tmp_path: Path) -> None:
 
 def test_it_is_paused_by_the_flag_and_saved_at_that_step(tmp_path: Path) -> None:
     run = Run(tmp_path, graph_job(), checkpoint={"save_model_steps": 7})
-    inner = run._run_until
+    inner = run.run_session_until
 
     def pausing(limit: int) -> Steps:
         if run.session.step >= 49:
             run.flag.raise_for(Request.PAUSE)
         return inner(limit)
 
-    run._run_until = pausing
+    run.run_session_until = pausing
     assert run.train().phase is Phase.PAUSED
     assert final(tmp_path)["global_step"] == 49
 

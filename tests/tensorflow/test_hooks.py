@@ -17,9 +17,12 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import events, saved, state
+from tests.tensorflow.noting import instances
 from tests.tensorflow.programs import Count, program
+from tests.waiting import wait_for
 from trainerd import hooks
 from trainerd.rundir.state import Phase
+from trainerd.sessions.tf2.session import FunctionSessionLink
 
 
 def monitored(count: Count, folder: Path | None = None, **options: Any) -> Any:
@@ -92,18 +95,20 @@ def test_one_that_wants_every_step_gets_every_step_also_of_many(tmp_path: Path) 
     assert [note for note in seen if "after" in note] == [f"a after {n}" for n in (1, 2, 3, 4)]
 
 
-def test_one_that_wants_every_nth_leaves_the_loop_in_the_graph_between() -> None:
+def test_one_that_wants_every_nth_leaves_the_loop_in_the_graph_between(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
+    links = instances(monkeypatch, FunctionSessionLink)
     count, chunks = Count(), []
     often = Notes("n", seen, lambda step: (step // 100 + 1) * 100)
     with monitored(count, hooks=[often]) as session:
-        ran = session._session.session_link.ran
+        link = links[-1]
+        ran = link.ran
 
         def noted(steps: Any) -> None:
             chunks.append(len(steps.rows))
             ran(steps)
 
-        session._session.session_link.ran = noted
+        link.ran = noted
         session.run(count.step, steps=350)
     assert [note for note in seen if "after" in note] == ["n after 100", "n after 200", "n after 300"]
     assert chunks == [100, 100, 100, 50]
@@ -244,7 +249,8 @@ def test_checkpoint_saver_tells_its_listeners(tmp_path: Path, at_once: bool) -> 
     with session:
         while not session.should_stop():
             session.run(count.step, steps=10) if at_once else session.run(count.step)
-            time.sleep(0.002)
+            if session.step % 100 == 0:
+                wait_for(lambda: tmp_path.joinpath(f"model.ckpt-{session.step}.json").exists(), "its checkpoint")
     last = session.step
     assert listener.seen[0] == "begin" and listener.seen[-1] == ("end", last)
     befores = [entry for entry in listener.seen if entry[0] == "before"]
@@ -435,9 +441,12 @@ def test_the_defaults_save_and_write_curves(tmp_path: Path) -> None:
 def stop_in_its_course(count: Count) -> None:
     """Send SIGTERM when it has been restored, if it is, and has been seen to step."""
     seen: set[float] = set()
-    while len(seen) < 5:
+
+    def look() -> bool:
         seen.add(float(count.p.numpy()))
-        time.sleep(0.001)
+        return len(seen) >= 5
+
+    wait_for(look, "its steps")
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -19,10 +19,10 @@ from tensorflow.core.protobuf import config_pb2
 import trainerd
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, entries
 from trainerd.checkpoints.format import sstable
-from trainerd.events.purge import _VOID
-from trainerd.history.curves import read_events
+from trainerd.config.fingerprint import differences
+from trainerd.events.purge import VOID, read_events
 from trainerd.sessions.input.iterator_state import Position, set_drawn
-from trainerd.sessions.input.pipeline import dataset_of, describe
+from trainerd.sessions.input.pipeline import dataset_of, describe, fingerprint, stages
 from trainerd.sessions.tf1.unfinalized import unfinalized
 
 # The versions for which everything here was seen to hold. Whether the whole still works is what test_events.py,
@@ -78,7 +78,7 @@ def test_event_files_are_named_by_their_second_and_their_process(tmp_path: Path)
 
 def test_a_summary_has_the_kind_of_value_that_no_dashboard_shows() -> None:
     """trainerd/events/purge.py takes points back with it; test_events.py shows that both loaders follow."""
-    assert _VOID in Summary.Value.DESCRIPTOR.oneofs_by_name["value"].fields[1].containing_type.fields_by_name
+    assert VOID in Summary.Value.DESCRIPTOR.oneofs_by_name["value"].fields[1].containing_type.fields_by_name
 
 
 def test_tensorboard_leaves_tensorflow_alone_when_told_to() -> None:
@@ -319,3 +319,23 @@ def test_how_many_seeds_a_shuffle_has_drawn_can_be_set() -> None:
         "restoring an iterator does not set its dataset's seeds any more: trainerd/sessions/input/iterator_state.py "
         "does so. Look into tensorflow/core/kernels/data/shuffle_dataset_op.cc for what a shuffle restores now."
     )
+
+
+def test_an_attribute_that_has_gone_is_no_change_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another TensorFlow may keep what a dataset is made of elsewhere: the resume is not refused for that."""
+    batches = tf.data.Dataset.from_tensor_slices([1, 2, 3, 4]).shuffle(4, seed=1).batch(2)
+    before = fingerprint([batches])
+    del batches._batch_size
+    without_size = fingerprint([batches])
+    assert "batch_size" not in without_size["input.pipeline"] and not differences(before, without_size)
+    for kind in {kind for stage in stages(batches) for kind in type(stage).__mro__ if "_inputs" in vars(kind)}:
+        monkeypatch.delattr(kind, "_inputs")
+    without_inputs = fingerprint([batches])
+    assert without_inputs["input.pipeline"].startswith("? > ") and not differences(before, without_inputs)
+
+
+def test_tensors_that_a_dataset_hides_are_no_other_data() -> None:
+    slices = tf.data.Dataset.from_tensor_slices([1, 2, 3, 4])
+    before = fingerprint([slices])
+    del slices._tensors
+    assert not differences(before, fingerprint([slices]))

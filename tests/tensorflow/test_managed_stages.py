@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -17,6 +18,7 @@ from trainerd.rundir.state import Phase
 from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.run import FunctionRun
 from trainerd.sessions.tf2.session import FunctionSessionLink
+from trainerd.system.stages import Stages
 
 
 class Session:
@@ -26,15 +28,20 @@ class Session:
 class Walk:
     """A run that is taken from one stage to another by what its owner calls."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stage = RunStage.IDLE
+        enter = Stages.enter
+
+        def noted(stages: Stages[Any], stage: Any) -> None:
+            enter(stages, stage)
+            if isinstance(stage, RunStage):
+                self.stage = stage
+
+        monkeypatch.setattr(Stages, "enter", noted)
         self.rundir = RunDirectory.of(str(folder), "model.ckpt")
         self.steps = tf.Variable(0, dtype=tf.int64, name="global_step")
         self.model = CheckpointModel(tf.train.Checkpoint(weight=tf.Variable(1.0)), self.steps)
         self.run = FunctionRun(self.rundir, self.model, KeepSettings(), stop=lambda error: None, should_stop=bool)
-
-    @property
-    def stage(self) -> RunStage:
-        return self.run._stages.now
 
     def begin(self) -> None:
         with self.run.begun():
@@ -79,8 +86,10 @@ def test_every_change_of_the_table_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "number"), [(*each, n) for each in WAYS for n in range(len(WAYS[each]))])
-def test_a_change_of_the_table(tmp_path: Path, before: RunStage, after: RunStage, number: int) -> None:
-    walk = Walk(tmp_path)
+def test_a_change_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: RunStage, after: RunStage, number: int
+) -> None:
+    walk = Walk(tmp_path, monkeypatch)
     walk.to(before)
     WAYS[before, after][number](walk)
     assert walk.stage is after
@@ -91,8 +100,10 @@ def test_a_change_of_the_table(tmp_path: Path, before: RunStage, after: RunStage
 
 
 @pytest.mark.parametrize("stage", RunStage)
-def test_a_step_is_saved_while_a_session_trains_and_in_no_other_stage(tmp_path: Path, stage: RunStage) -> None:
-    walk = Walk(tmp_path)
+def test_a_step_is_saved_while_a_session_trains_and_in_no_other_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: RunStage
+) -> None:
+    walk = Walk(tmp_path, monkeypatch)
     walk.to(stage)
     walk.run.save(None)
     assert catalogue.resume_order(walk.rundir) == ([1] if stage is RunStage.TRAINING else [])
@@ -100,8 +111,10 @@ def test_a_step_is_saved_while_a_session_trains_and_in_no_other_stage(tmp_path: 
 
 
 @pytest.mark.parametrize("stage", [RunStage.BEGUN, RunStage.TRAINING, RunStage.BETWEEN])
-def test_a_pause_is_heard_in_every_stage_and_a_save_waits_for_a_session(tmp_path: Path, stage: RunStage) -> None:
-    walk = Walk(tmp_path)
+def test_a_pause_is_heard_in_every_stage_and_a_save_waits_for_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: RunStage
+) -> None:
+    walk = Walk(tmp_path, monkeypatch)
     walk.to(stage)
     boundary = walk.run.session_link.boundary
     boundary.flag.raise_for(Request.SAVE)

@@ -495,7 +495,8 @@ def test_a_worker_that_waits_for_its_chief_hears_a_pause(monkeypatch: pytest.Mon
     with tf.Graph().as_default():
         tf.compat.v1.train.get_or_create_global_step()
         creator = trainerd.WorkerSessionCreator(max_wait_secs=60)
-        creator._session_manager = manager = _NeverReady()
+        manager = _NeverReady()
+        monkeypatch.setattr(tf1.train.SessionManager, "wait_for_session", manager.wait_for_session)
         naps: list[float] = []
         monkeypatch.setattr("trainerd.programs.monitored.session_creators.time.sleep", naps.append)
         monkeypatch.setattr("trainerd.programs.monitored.session_creators.is_pause_pending", lambda: len(naps) == 3)
@@ -504,6 +505,5 @@ def test_a_worker_that_waits_for_its_chief_hears_a_pause(monkeypatch: pytest.Mon
         assert caught.value.code == 0 and manager.looks == 4
         naps.clear()
         late = trainerd.WorkerSessionCreator(max_wait_secs=0)
-        late._session_manager = _NeverReady()
         with pytest.raises(tf.errors.DeadlineExceededError):
             late.create_session()

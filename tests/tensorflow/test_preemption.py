@@ -12,7 +12,9 @@ import tensorflow as tf
 
 import trainerd
 from tests.tensorflow.graphs import Recorder, counter, saved, train_monitored, value
+from tests.tensorflow.noting import instances
 from trainerd.loop.flag import Request
+from trainerd.managed.boundary import Boundary
 
 tf1 = tf.compat.v1
 
@@ -225,19 +227,31 @@ def test_a_creator_of_the_programs_own() -> None:
             assert session.run(c) == 2
 
 
-def test_nothing_is_run_in_a_session_that_is_being_closed(tmp_path: Path) -> None:
+def test_nothing_is_run_in_a_session_that_is_being_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What serves the flag while the loop is busy may come between its end and the next session's beginning."""
+
+    class KeepsCoordinator(tf1.train.SessionRunHook):  # type: ignore[misc,name-defined]
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            self.coordinator = coord
+
+    boundaries, served, close, hook = (
+        instances(monkeypatch, Boundary),
+        list[bool](),
+        tf1.Session.close,
+        KeepsCoordinator(),
+    )
+
+    def closing(within: Any) -> None:
+        close(within)
+        boundaries[-1].flag.raise_for(Request.SAVE)
+        boundaries[-1].reached()
+        served.append(True)
+
     found = counter()
     with found.graph.as_default():
-        session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path))
+        session = trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[hook])
         session.run(found.train_op)
-        managed, within = session._managed, session._tf_sess()
-        managed.save(None)
-        managed.part()
-        session._session = None
-        within.close()
-        managed.boundary.flag.raise_for(Request.SAVE)
-        managed.boundary.reached()
-        session._coord.raise_requested_exception()
+        monkeypatch.setattr(tf1.Session, "close", closing)
         session.close()
-    assert saved(tmp_path)[0] == (1, "finish")
+    hook.coordinator.raise_requested_exception()
+    assert served and saved(tmp_path)[0] == (1, "finish")

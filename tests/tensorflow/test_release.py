@@ -13,12 +13,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from trainerd import open_job
+from trainerd.checkpoints import manifest
+from trainerd.checkpoints.manifest import About
+from trainerd.checkpoints.store import CheckpointStore
+from trainerd.config import parse as configs
 from trainerd.errors import ReleaseError, StorageError
 from trainerd.loop.contract import Exportable
+from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.release.alone import fitted, made
 from trainerd.release.archive import archive
-from trainerd.release.export import SAVEDMODEL, _write
+from trainerd.release.export import Release, release
 from trainerd.release.verify import references_of, verify, worst
+from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.keras.callbacks import Callbacks
 
 
@@ -157,12 +164,22 @@ def test_validation_without_end_is_taken_as_far_as_it_is_evaluated(tmp_path: Pat
         tf.errors.ResourceExhaustedError(None, None, "variables.data-00000-of-00001; No space left on device"),
     ],
 )
-def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, error: Exception) -> None:
+def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def export(directory: Path) -> None:
         raise error
 
+    class Exports(FakeSession):
+        def exportable(self) -> Exportable:
+            return Exportable(export=export)
+
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    CheckpointStore(rundir).publish(FakeSnapshot(5, 10.0), About("finish"))
+    config = configs.parse({"entry": "a:b", "logdir": str(rundir.path)})
+    monkeypatch.setattr(open_job, "open_session", lambda config: Exports())
     with pytest.raises(StorageError, match="cannot write savedmodel: no space left on the device"):
-        _write(Exportable(export=export), SAVEDMODEL, tmp_path / "savedmodel")
+        release(Release(config, rundir, manifest.read(rundir.manifest(5))), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_same_files_make_the_same_archive(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from trainerd.sessions.input.validation_data import ValidationData
 from trainerd.sessions.tf2.job_session import FunctionSession
 
 Dataset = tf.data.Dataset
+CHANCE = random.Random(5)
 
 
 def shuffled(count: int = 12, **options: Any) -> tf.data.Dataset:
@@ -92,7 +94,7 @@ class Reader:
         begin_order(self.dataset, begins_again=self.passes is not None)
 
     def save(self, folder: Path) -> str:
-        time.sleep(0.002)  # threads fetch ahead meanwhile
+        time.sleep(CHANCE.uniform(0.0, 0.004))  # threads fetch ahead meanwhile
         return str(tf.train.Checkpoint(iterator=self.iterator).write(str(folder / "position")))
 
     def restore(self, prefix: str, passes: int | None) -> None:

@@ -17,10 +17,13 @@ import tensorflow as tf
 
 import trainerd
 from tests.cases import every
+from tests.tensorflow.chromium import poll
 from tests.tensorflow.graphs import events, once, saved, state, wait_for
+from tests.tensorflow.noting import instances
 from tests.tensorflow.programs import Count, Program, program
 from trainerd.errors import DataError, EntryError, InUseError, StorageError
 from trainerd.loop.flag import Request
+from trainerd.managed.boundary import Boundary
 from trainerd.rundir.state import Phase
 
 
@@ -79,8 +82,11 @@ def test_a_plain_function_becomes_a_tf_function_once() -> None:
 
 @pytest.mark.parametrize("kind", ["supervisor", "monitored"])
 @pytest.mark.parametrize("steps", [None, 100])
-def test_a_step_is_run_in_any_case(tmp_path: Path, kind: str, steps: int | None) -> None:
+def test_a_step_is_run_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, steps: int | None
+) -> None:
     """A pause may come between `should_stop` and `run`, whose result the program takes for one."""
+    boundaries = instances(monkeypatch, Boundary)
     p, found = tf.Variable(0.0), list[float]()
     checkpoint = tf.train.Checkpoint(p=p)
     options: dict[str, Any] = {} if steps is None else {"steps": steps}
@@ -94,13 +100,7 @@ def test_a_step_is_run_in_any_case(tmp_path: Path, kind: str, steps: int | None)
         while not asks.should_stop():
             if len(found) == 1:
                 (tmp_path / "pause").touch()
-                flag = (
-                    session.session_link.boundary.flag
-                    if kind == "supervisor"
-                    else session._session.session_link.boundary.flag
-                )
-                while not flag.wants(Request.PAUSE):  # which is looked for four times a second
-                    time.sleep(0.005)
+                poll(lambda: boundaries[-1].flag.wants(Request.PAUSE), "the request file to be seen")
             found.append(session.run(lambda: {"p": p.assign_add(2.0)}, **options)["p"])
     done = steps or 1
     assert found == [2.0 * done, 2.0 * done + 2.0] and state(tmp_path).phase is Phase.PAUSED
@@ -458,8 +458,9 @@ def test_one_program_at_a_time(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "state.json").read_text())["phase"] == "finished"
 
 
-def test_the_order_of_later_epochs_is_that_of_a_run_in_one(tmp_path: Path) -> None:
-    """It is saved where all of an epoch was fetched."""
+@pytest.mark.parametrize("secs_to_fetch", [0.01, pytest.param(0.0, marks=pytest.mark.long)])
+def test_the_order_of_later_epochs_is_that_of_a_run_in_one(tmp_path: Path, secs_to_fetch: float) -> None:
+    """It is saved where all of an epoch was fetched, or perhaps not yet."""
 
     def train(logdir: Path, steps: int) -> int:
         total = tf.Variable(0, dtype=tf.int64)
@@ -469,7 +470,7 @@ def test_the_order_of_later_epochs_is_that_of_a_run_in_one(tmp_path: Path) -> No
         with sv.managed_session() as session:
             for _ in range(steps):
                 session.run(lambda: total.assign((total * 31 + next(checkpoint.batches)[0]) % 1_000_003))
-            time.sleep(0.01)
+            time.sleep(secs_to_fetch)
         return int(total)
 
     whole = train(tmp_path / "whole", 24)

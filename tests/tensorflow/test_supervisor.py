@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 import trainerd
+from tests import waiting
 from tests.cases import every
 from tests.tensorflow.graphs import (
     counter,
@@ -31,6 +32,7 @@ from tests.tensorflow.graphs import (
     value,
     wait_for,
 )
+from tests.waiting import require_for
 from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1
@@ -225,8 +227,7 @@ def test_a_pause_is_saved_once_however_many_steps_follow_it(tmp_path: Path) -> N
         run_until(sess, found.train_op, lambda: "pause" in reasons(tmp_path))
         for _ in range(100):
             sess.run(found.train_op)
-            time.sleep(0.001)
-        assert reasons(tmp_path) == ["pause", "start"]
+            assert reasons(tmp_path) == ["pause", "start"]
         (tmp_path / "pause").touch()  # who asks again is heard again
         run_until(sess, found.train_op, lambda: len(saved(tmp_path)) == 3)
     assert reasons(tmp_path) == ["pause", "pause", "pause", "start"]
@@ -357,10 +358,7 @@ def test_what_is_due_is_done_while_the_loop_waits(tmp_path: Path) -> None:
     with sv.managed_session() as sess:
         sess.run(found.train_op)
         (tmp_path / "save").touch()
-        deadline = time.monotonic() + 20
-        while not saved(tmp_path):
-            time.sleep(0.01)
-            assert time.monotonic() < deadline
+        waiting.wait_for(lambda: bool(saved(tmp_path)), "the checkpoint")
     assert saved(tmp_path) == [(1, "request")]
 
 
@@ -464,7 +462,9 @@ def test_a_signal_while_the_session_is_made_is_heard(tmp_path: Path) -> None:
 
     def slow(sess: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1.6)  # longer than the loop may keep others waiting
+        require_for(
+            1.6, lambda: not saved(tmp_path), "longer than a loop may keep others waiting, and nothing is saved"
+        )
 
     with found.graph.as_default():
         sv = trainerd.Supervisor(logdir=str(tmp_path), init_fn=slow)

@@ -28,9 +28,11 @@ from tests.tensorflow.graphs import (
     train_to_pause_file,
     value,
 )
+from tests.tensorflow.noting import instances
 from trainerd.errors import DataError, InUseError
 from trainerd.loop.services import Services
-from trainerd.run.host import ProcessHost
+from trainerd.managed.boundary import Boundary
+from trainerd.managed.host import ProcessHost
 from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1
@@ -500,9 +502,11 @@ def test_a_signal_in_a_session_without_a_run_directory_ends_the_program_too(
 
 @pytest.mark.parametrize("kind", ["supervisor", "monitored"])
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_session_whose_folder_was_removed_makes_way(tmp_path: Path, kind: str, is_there: bool) -> None:
+def test_a_session_whose_folder_was_removed_makes_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_there: bool
+) -> None:
     """A notebook's cell, run again for a new beginning; what the old session still does is not the new one's."""
-    folder = tmp_path / "run"
+    folder, boundaries = tmp_path / "run", instances(monkeypatch, Boundary)
 
     def cell(steps: int) -> tuple[Callable[[], object], Callable[[], object]]:
         found = counter()
@@ -525,7 +529,8 @@ def test_a_session_whose_folder_was_removed_makes_way(tmp_path: Path, kind: str,
     if is_there:
         folder.mkdir()
     end, step = cell(2)
-    time.sleep(0.5)
+    poll(lambda: saved(folder), "the first checkpoint of the new session")
+    poll(lambda: boundaries[-1].flag.is_raised or len(saved(folder)) > 1, "a save to be due, in the old session too")
     old_step()
     assert max(step for step, _ in saved(folder)) <= 2
     old_end()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import write_config
-from tests.process.trainers import saved, wait_for
+from tests.process.trainers import saved
+from tests.waiting import wait_for
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 

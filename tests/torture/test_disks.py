@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import re
 import signal
 import time
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import Trainer, first_steps, saved, wait_for
+from tests.process.trainers import Trainer, first_steps, saved
 from tests.torture.conftest import Tell, amount
 from tests.torture.disks import failing, forget_the_cache
 from tests.torture.test_kills import announced
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -24,6 +26,7 @@ def test_a_disk_that_fails_late_has_nothing_announced_that_is_not_on_it(
 ) -> None:
     """Writes pass, fsync fails, fsync fails, and the third fsync of the same file succeeds, with the data gone."""
     promises = failures = 0
+    chance = random.Random(6)
     for round_ in range(amount(1, 25)):
         folder = tmp_path / str(round_)
         folder.mkdir()
@@ -32,7 +35,7 @@ def test_a_disk_that_fails_late_has_nothing_announced_that_is_not_on_it(
             write_config(project, entry="jobs:big", logdir=str(disk / "run"), more=more)
             run = start("run", rundir=disk / "run")
             wait_for(lambda run=run: "save failed" in run.text or not run.is_alive(), lambda run=run: run.text)  # type: ignore[misc]
-            time.sleep(0.5)
+            time.sleep(chance.uniform(0.2, 0.8))
             run.signal(signal.SIGKILL)
             run.end()
             promised = announced(run.text)

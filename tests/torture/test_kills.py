@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import Trainer, first_steps, saved, variables, wait_for
+from tests.process.trainers import Trainer, first_steps, saved, variables
 from tests.torture.conftest import Tell, amount
 from tests.torture.disks import Disk, power
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.long
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import Start, write_config
-from tests.process.trainers import saved, variables, wait_for
+from tests.process.trainers import saved, variables
 from tests.torture.conftest import Tell, amount
 from tests.torture.test_kills import announced, until_it_trains
+from tests.waiting import wait_for
 from trainerd.checkpoints import manifest
 from trainerd.rundir.paths import RunDirectory
 

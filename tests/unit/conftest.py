@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainerd.cli import main
+from trainerd.loop.fake import FakeSession
 from trainerd.rundir.paths import RunDirectory
 from trainerd.system.threads import Background
 
@@ -71,6 +73,24 @@ class FakeTime:
 def clock() -> FakeTime:
     """A clock."""
     return FakeTime()
+
+
+class ScriptedSession(FakeSession):
+    """A fake session whose steps and losses a test may change after the session is made."""
+
+    def __init__(
+        self,
+        *,
+        on_step: Callable[[int], object] = lambda step: None,
+        loss: Callable[[int], float] = lambda step: 1.0 / step,
+        **arguments: Any,
+    ) -> None:
+        self.on_step, self.loss = on_step, loss
+
+        def call_on_step(step: int) -> None:
+            self.on_step(step)
+
+        super().__init__(on_step=call_on_step, loss=lambda step: self.loss(step), **arguments)
 
 
 class WriterByHand(Background):

@@ -90,10 +90,11 @@ def test_a_state_file_that_cannot_be_written_fails_the_save_only_where_it_is_nee
     for step in (5, 6, 7):
         publish(rundir, step)
 
-    def fail(*args: object, **options: object) -> None:
+    def fail(path: Path, content: bytes) -> None:
+        assert path == rundir.checkpoint_state
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(CheckpointStore, "_write_state_file", fail)
+    monkeypatch.setattr("trainerd.checkpoints.store.write_atomic", fail)
     publish(rundir, 8)
     assert catalogue.resume_order(rundir)[0] == 8
     with pytest.raises(StorageError, match="No space"):  # training went back to 5: nothing says that 6 comes next

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.conftest import Cli
+from tests.unit.conftest import Cli, ScriptedSession
 from tests.unit.test_loop import Run, saved
 from trainerd.checkpoints import manifest
 from trainerd.checkpoints.lineage import BACK, SET, SKIP, Change
@@ -29,10 +29,8 @@ from trainerd.rundir.state import Phase
 
 
 def steered(rundir: RunDirectory, steps: int = 50, loss: Callable[[int], float] = lambda step: 1.0, **keys: Any) -> Run:
-    run = Run(rundir, {"max_steps": steps, "checkpoint": {"save_model_steps": 10, "keep_last": 99}, **keys})
-    run.session._loss = loss
-    run.steer()
-    return run
+    keys = {"max_steps": steps, "checkpoint": {"save_model_steps": 10, "keep_last": 99}, **keys}
+    return Run(rundir, keys, ScriptedSession(loss=loss), steered=True)
 
 
 # ---------------------------------------------------------------------- numbers
@@ -64,7 +62,7 @@ def test_a_number_that_is_set_twice_with_one_id_is_set_once(rundir: RunDirectory
     run = steered(rundir)
     line = json.dumps({"values": {"value": 1000.0}, "id": "an id"}) + "\n"
     asks = {15: line, 25: line, 35: line.replace("an id", "another")}
-    run.session._on_step = lambda step: ask(run, rundir, asks.pop(step))() if step in asks else None
+    run.session.on_step = lambda step: ask(run, rundir, asks.pop(step))() if step in asks else None
     run.train()
     assert run.session.value == 1000.0 + 2 * 15
     assert [each.step for each in manifest.read(rundir.manifest(50)).lineage] == [15, 35]
@@ -161,7 +159,7 @@ def test_noise_is_no_jump(draw: str) -> None:
 
 def test_a_bad_batch_is_skipped_and_the_lineage_names_it(rundir: RunDirectory) -> None:
     run = steered(rundir, trouble={"on_nan": "skip"})
-    run.session._loss = lambda step: math.nan if step == 37 and not run.session.skipped else 1.0
+    run.session.loss = lambda step: math.nan if step == 37 and not run.session.skipped else 1.0
     assert run.train().phase is Phase.FINISHED
     assert run.session.skipped == [(36, 1)] and run.session.value == 100.0
     lineage = manifest.read(rundir.manifest(50)).lineage
@@ -172,7 +170,7 @@ def test_a_bad_batch_is_skipped_and_the_lineage_names_it(rundir: RunDirectory) -
 
 def test_if_the_batch_after_a_skip_is_bad_too_it_is_skipped_as_well(rundir: RunDirectory) -> None:
     run = steered(rundir, trouble={"on_nan": "skip"})
-    run.session._loss = lambda step: math.nan if step == 37 and len(run.session.skipped) < 3 else 1.0
+    run.session.loss = lambda step: math.nan if step == 37 and len(run.session.skipped) < 3 else 1.0
     assert run.train().phase is Phase.FINISHED
     assert run.session.skipped == [(36, 1), (36, 1), (36, 1)], "once in the first attempt, and twice in the second"
     lineage = manifest.read(rundir.manifest(50)).lineage
@@ -191,7 +189,7 @@ def test_a_skip_that_lies_ahead_survives_a_pause(rundir: RunDirectory) -> None:
             bad.append(step)
         return math.nan if step == 37 else 1.0
 
-    first.session._loss = loss
+    first.session.loss = loss
     assert first.train().phase is Phase.PAUSED and first.session.step == 31 and first.session.skipped == []
     second = steered(rundir, trouble={"on_nan": "skip"})
     second.train()
@@ -200,7 +198,7 @@ def test_a_skip_that_lies_ahead_survives_a_pause(rundir: RunDirectory) -> None:
 
 def test_the_batch_right_after_a_checkpoint_is_skipped_too(rundir: RunDirectory) -> None:
     run = steered(rundir, trouble={"on_nan": "skip"})
-    run.session._loss = lambda step: math.nan if step == 31 and not run.session.skipped else 1.0
+    run.session.loss = lambda step: math.nan if step == 31 and not run.session.skipped else 1.0
     assert run.train().phase is Phase.FINISHED
     assert run.session.skipped == [(30, 1)]
     again = steered(rundir, 60)
@@ -223,7 +221,7 @@ def test_without_a_checkpoint_there_is_nothing_to_go_back_to(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = steered(rundir, loss=lambda step: math.nan if step == 7 else 1.0, trouble={"on_nan": "rollback"})
-    monkeypatch.setattr(run.services.store.space, "_free", lambda path: 0)
+    monkeypatch.setattr(run.services.store.space, "has", lambda needed: False)
     with pytest.raises(JobError, match=r"step 7, and there is no checkpoint to go back to"):
         run.train()
     assert rundir.steps() == []
@@ -231,7 +229,7 @@ def test_without_a_checkpoint_there_is_nothing_to_go_back_to(
 
 def test_a_run_that_may_go_back_has_a_checkpoint_from_its_beginning(rundir: RunDirectory) -> None:
     run = steered(rundir, loss=lambda step: math.nan if step == 7 else 1.0, trouble={"on_nan": "skip"})
-    run.session._loss = lambda step: math.nan if step == 7 and not run.session.skipped else 1.0
+    run.session.loss = lambda step: math.nan if step == 7 and not run.session.skipped else 1.0
     assert run.train().phase is Phase.FINISHED
     assert run.session.skipped == [(6, 1)] and dict(saved(rundir))[0] == "trouble"
 
@@ -241,7 +239,7 @@ def test_learning_rates_are_lowered_at_each_rollback(rundir: RunDirectory, monke
     monkeypatch.setattr(FakeSession, "numbers", lambda self: {**rates, "value": 1.0, "a.learning_rate": "scheduled"})
     monkeypatch.setattr(FakeSession, "assign", lambda self, name, value: rates.update({name: value}))
     run = steered(rundir, trouble={"on_nan": "rollback"})
-    run.session._loss = lambda step: math.nan if step == 37 and rates["learning_rate"] > 0.3 else 1.0
+    run.session.loss = lambda step: math.nan if step == 37 and rates["learning_rate"] > 0.3 else 1.0
     assert run.train().phase is Phase.FINISHED
     assert rates == {"learning_rate": 0.2, "critic.learning_rate": 0.1}
     lineage = manifest.read(rundir.manifest(50)).lineage

@@ -7,13 +7,13 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.conftest import FakeTime
+from tests.waiting import wait_for
 from trainerd.config.schema import WatchdogConfig
 from trainerd.daemon.systemd.notify import Notifier, status_line
 from trainerd.daemon.systemd.watchdog import Watchdog
@@ -37,11 +37,8 @@ from trainerd.system.fork import undone_in_children
 # ---------------------------------------------------------------------- signals
 
 
-def wait_until(true: object, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+def wait_until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+    wait_for(is_so, "what a signal brings", seconds)
 
 
 @pytest.mark.parametrize(
@@ -249,12 +246,12 @@ def test_a_job_that_sets_handlers_is_paused_all_the_same(caplog: pytest.LogCaptu
     assert caplog.text.count("the job has handlers of its own for SIGTERM, which") == 1
 
 
-def test_after_a_pause_that_a_person_goes_on_from_a_signal_is_the_first_again() -> None:
+def test_after_a_pause_that_a_person_goes_on_from_a_signal_is_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainerd.loop.signals.handlers.SAME_STOP_SECS", 0.0)
     open_still, next_one = Flag(), Flag()
     with session_listens(open_still):
         os.kill(os.getpid(), signal.SIGINT)
         wait_until(lambda: open_still.is_raised)
-        time.sleep(SAME_STOP_SECS)
         assert forget_pause()
         with session_listens(next_one):
             os.kill(os.getpid(), signal.SIGINT)  # a second one would end this process

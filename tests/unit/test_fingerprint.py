@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.conftest import ScriptedSession
 from tests.unit.test_loop import Run
 from trainerd.checkpoints import manifest
 from trainerd.config import parse as configs
 from trainerd.config.fingerprint import FingerprintDifference, differences, of_config
 from trainerd.errors import DataError
-from trainerd.loop.fake import FakeSession
-from trainerd.run.driven import Loop
+from trainerd.loop.loop import Loop
 from trainerd.rundir.paths import RunDirectory
 
 BEFORE = {"input.pipeline": "Range > Batch(batch_size=4)", "job.source": "job.py 1"}
@@ -77,7 +77,7 @@ def test_a_config_is_all_of_its_keys_but_the_place(tmp_path: Path) -> None:
 
 
 def run(rundir: RunDirectory, fingerprint: dict[str, str], max_steps: int, **keys: object) -> Run:
-    return Run(rundir, {"max_steps": max_steps, **keys}, FakeSession(fingerprint=fingerprint))
+    return Run(rundir, {"max_steps": max_steps, **keys}, ScriptedSession(fingerprint=fingerprint))
 
 
 def test_a_manifest_has_the_fingerprint_and_the_time_trained(rundir: RunDirectory) -> None:
@@ -113,7 +113,7 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
 
 def test_variables_that_changed_places_are_refused_unless_that_is_accepted(rundir: RunDirectory) -> None:
     run(rundir, BEFORE, 10).train()
-    changed = FakeSession(fingerprint=BEFORE, changes=["model/left/kernel: 1 → 2"])
+    changed = ScriptedSession(fingerprint=BEFORE, changes=["model/left/kernel: 1 → 2"])
     again = Run(rundir, {"max_steps": 20}, changed)
     with pytest.raises(DataError, match="step 10: model/left/kernel: 1 → 2") as caught:
         again.services.restore()

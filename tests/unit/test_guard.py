@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.unit.conftest import FakeTime
+from tests.unit.conftest import FakeTime, ScriptedSession
 from tests.unit.test_loop import Run, full_disk, saved
 from trainerd.checkpoints import manifest
 from trainerd.errors import JobError, StorageError
-from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.outcome import Outcome
@@ -24,7 +23,7 @@ KEYS = {"max_steps": 40, "evaluate": {"evaluate_steps": 10}, "checkpoint": {"sav
 
 @dataclass
 class Guarded:
-    """A run whose evaluation can be interrupted; the process that would end goes on, and can be looked at."""
+    """A run whose evaluation can be interrupted. The process goes on where it would end, unless it `is_mortal`."""
 
     rundir: RunDirectory
     keys: dict[str, object] = field(default_factory=lambda: dict(KEYS))
@@ -33,9 +32,10 @@ class Guarded:
     outcomes: list[Outcome] = field(default_factory=list)
     failed: list[BaseException] = field(default_factory=list)
     timer: FakeTime = field(default_factory=FakeTime)
+    is_mortal: bool = False
 
     def __post_init__(self) -> None:
-        self.session = FakeSession(figures=self._evaluate)
+        self.session = ScriptedSession(figures=self._evaluate)
         self.run = Run(self.rundir, self.keys, self.session, timer=self.timer)
         self.guard = LoopGuard(self.run.flag, self.run.services, self.end, self.failed.append, timer=self.timer)
         self.run.services.guarded_by(self.guard)
@@ -43,6 +43,8 @@ class Guarded:
     def end(self, outcome: Outcome) -> None:
         """In place of the process's end."""
         self.outcomes.append(outcome)
+        if self.is_mortal:
+            raise _Ended
 
     def ask(self, request: Request) -> None:
         """A request comes, and the guard's thread looks."""
@@ -62,14 +64,9 @@ class _Ended(BaseException):
     """The process has ended."""
 
 
-def end_at_once(outcome: Outcome) -> None:
-    raise _Ended
-
-
 def paused_in(rundir: RunDirectory, step: int, keys: dict[str, object] | None = None) -> Guarded:
     """A run that was paused in the evaluation of a step, and has ended there."""
-    one = Guarded(rundir, keys or dict(KEYS))
-    one.guard._end = end_at_once
+    one = Guarded(rundir, keys or dict(KEYS), is_mortal=True)
     one.meanwhile = lambda now: one.ask(Request.PAUSE) if now == step else None
     with pytest.raises(_Ended):
         one.train()
@@ -161,7 +158,7 @@ def test_a_save_that_is_under_way_is_ended_first(rundir: RunDirectory) -> None:
             seen.append(rundir.steps())
 
     one.meanwhile = save
-    one.session._on_step = lambda step: one.run.flag.raise_for(Request.SAVE) if step == 15 else None
+    one.session.on_step = lambda step: one.run.flag.raise_for(Request.SAVE) if step == 15 else None
     one.train()
     assert seen == [[], [20, 15]]
 
@@ -203,7 +200,7 @@ def test_a_step_that_does_not_end_is_abandoned_after_a_while(rundir: RunDirector
             assert [why.phase for why in one.outcomes] == [Phase.PAUSED]
             raise JobError("the workers are gone", step=15, sound=False)
 
-    one.session._on_step = hang
+    one.session.on_step = hang
     with pytest.raises(JobError):
         one.train()
     assert "the step after 10 did not end for 60 s" in one.outcomes[0].why
@@ -222,7 +219,7 @@ def test_a_step_that_does_not_end_takes_nothing_back_that_is_on_disk(rundir: Run
             one.guard.look()
             raise JobError("the workers are gone", step=15, sound=False)
 
-    one.session._on_step = hang
+    one.session.on_step = hang
     with pytest.raises(JobError):
         one.train()
     assert one.outcomes and saved(rundir) == [(10, "schedule")]
@@ -243,7 +240,7 @@ def test_a_step_that_does_not_end_fails_the_pause_where_nothing_can_be_saved(run
             one.guard.look()
             raise JobError("the workers are gone", step=16, sound=False)
 
-    one.session._on_step = hang
+    one.session.on_step = hang
     try:
         with pytest.raises(JobError):
             one.train()
@@ -263,7 +260,7 @@ def test_a_step_that_may_only_be_long_is_waited_for(rundir: RunDirectory, calls_
             one.timer.now += 600
             one.guard.look()
 
-    one.session._on_step = long
+    one.session.on_step = long
     assert one.train().phase is Phase.PAUSED and not one.outcomes
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import statistics
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -210,6 +212,82 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert [each for each, count in names.items() if count > 1] == []
 
 
+# ---------------------------------------------------------------------- tests
+
+TESTS = sorted((ROOT.parent / "tests").rglob("*.py"))
+# These begin with an underscore and are public all the same: of named tuples, of `os` and of the Supervisor's session.
+PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace", "_tf_sess"}
+# This file tests the private names of TensorFlow and Keras that trainerd depends on.
+WITH_PRIVATE_NAMES = {"tensorflow/test_internals.py"}
+# A program that a test trains may be slow on purpose, and waiting.py waits between two looks.
+WITH_SLEEP = {f"{folder}/jobs.py" for folder in ("cluster", "process", "systemd")} | {
+    "process/estimators.py",
+    "waiting.py",
+}
+PATCHES = {"setattr", "getattr", "delattr", "hasattr", "patch", "object"}
+
+
+def name_of_test(path: Path) -> str:
+    return str(path.relative_to(ROOT.parent / "tests"))
+
+
+def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The private names of others: attributes, what is imported, and what is patched by its name."""
+    for node in ast.walk(tree):
+        names = list[str]()
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in PATCHES:
+            texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            names = [text.rpartition(".")[2] for text in texts if isinstance(text, str)]
+        for each in names:
+            if each.startswith("_") and not each.startswith("__") and each not in PUBLIC:
+                yield getattr(node, "lineno", 0), each
+
+
+def fixed_sleeps(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The calls that sleep for a number of seconds which is written there."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("time.sleep", "sleep"):
+            continue
+        if all(isinstance(each, ast.Constant) for each in node.args):
+            yield node.lineno, ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    ("find", "code", "found"),
+    [
+        (private_names, "session._managed.save()", "_managed"),
+        (private_names, "from trainerd.release.export import _write", "_write"),
+        (private_names, "patch.setattr('trainerd.watch.page.server._SECS', 1)", "_SECS"),
+        (private_names, "patch.setattr(store, '_free', free)", "_free"),
+        (private_names, "spec._replace(a=self._a, b=os._exit, c=kind.__init__)", None),
+        (fixed_sleeps, "time.sleep(0.5)", "time.sleep(0.5)"),
+        (fixed_sleeps, "time.sleep(chance.uniform(0, 1)); clock.sleep(1)", None),
+    ],
+)
+def test_the_rules_of_tests_find_what_breaks_them(
+    find: Callable[[ast.AST], Iterator[tuple[int, str]]], code: str, found: str | None
+) -> None:
+    assert [each for _, each in find(ast.parse(code))] == ([found] if found else [])
+
+
+@pytest.mark.parametrize(("find", "allowed"), [(private_names, WITH_PRIVATE_NAMES), (fixed_sleeps, WITH_SLEEP)])
+def test_tests_read_no_private_names_and_do_not_sleep(
+    find: Callable[[ast.AST], Iterator[tuple[int, str]]], allowed: set[str]
+) -> None:
+    """They assert what is seen from outside, and wait for what happens: see tests/README.md."""
+    assert not allowed - {name_of_test(path) for path in TESTS}, "a file is gone"
+    assert [
+        f"{name_of_test(path)}:{line}: {each}"
+        for path in TESTS
+        if name_of_test(path) not in allowed
+        for line, each in find(ast.parse(path.read_text()))
+    ] == []
+
+
 # ---------------------------------------------------------------------- processes
 
 
@@ -236,8 +314,17 @@ def test_importing_trainerd_changes_nothing() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("public", sorted(set(trainerd.__all__) & set(trainerd._LATER)))
-def test_a_public_name_is_where_it_is_looked_for(public: str) -> None:
-    path = ROOT.parent / (trainerd._LATER[public].replace(".", "/") + ".py")
+@pytest.mark.parametrize("public", sorted(set(trainerd.__all__) - set(vars(trainerd))))
+def test_a_public_name_is_where_it_is_looked_for(public: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = list[str]()
+
+    def import_module(module: str) -> object:
+        modules.append(module)
+        return SimpleNamespace(__name__=module, **{public: public})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib, "import_module", import_module)
+        assert trainerd.__getattr__(public) == public
+    path = ROOT.parent / (modules[0].replace(".", "/") + ".py")
     names = {getattr(node, "name", None) for node in ast.parse(path.read_text()).body}
     assert public in names

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import trainerd
 from tests.unit.conftest import Cli
 from trainerd.cli import install_plan, main, watch_plan
 from trainerd.daemon.systemd import units
@@ -362,7 +363,9 @@ def test_a_path_that_no_unit_can_hold(machine: Machine, place: Path) -> None:
 
 
 def test_an_installation_without_units(machine: Machine, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    monkeypatch.setattr(install_plan, "_template_folders", lambda: iter([place]))
+    monkeypatch.setattr(trainerd, "__file__", str(place / "site-packages" / "trainerd" / "__init__.py"))
+    monkeypatch.setattr(sys, "prefix", str(place))
+    monkeypatch.setattr("sysconfig.get_path", lambda scheme: str(place))
     with pytest.raises(TrainerdError, match="Install it again"):
         install_plan.read_template("trainerd.service")
 

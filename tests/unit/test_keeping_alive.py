@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,9 @@ def test_one_that_has_ended_ends_one_that_waits(tmp_path: Path) -> None:
 
     def sleep(seconds: float) -> None:
         now[0] += 1.0
-        time.sleep(0.01)  # of processes that end by themselves
+        if waits.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                waits.process.wait(0.01)
 
     waits = Kept([sys.executable, "-c", "import time; time.sleep(600)"], os.environ, "waits", is_shown=False)
     assert keep_alive([kept(tmp_path, "one", "[70]"), waits], timer=lambda: now[0], sleep=sleep) == 70

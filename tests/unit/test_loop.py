@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.conftest import FakeTime, WriterByHand
+from tests.unit.conftest import FakeTime, ScriptedSession, WriterByHand
 from trainerd.checkpoints import catalogue, manifest
 from trainerd.checkpoints.snapshot import Snapshot
 from trainerd.checkpoints.store import CheckpointStore
@@ -23,7 +23,6 @@ from trainerd.config import parse as configs
 from trainerd.config.schema import Config
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.contract import Model, Steps
-from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.outcome import Outcome
 from trainerd.loop.services import Services
@@ -77,13 +76,14 @@ class Run:
 
     rundir: RunDirectory
     keys: dict[str, Any] = field(default_factory=dict)
-    session: FakeSession = field(default_factory=FakeSession)
+    session: ScriptedSession = field(default_factory=ScriptedSession)
     flag: Flag = field(default_factory=Flag)
     events: FakeEvents = field(default_factory=FakeEvents)
     states: list[State] = field(default_factory=list)
     reload: Callable[[], Config | None] = lambda: None
     writer: WriterByHand = field(default_factory=WriterByHand)
     timer: Callable[[], float] = time.monotonic
+    steered: bool = False  # whether the session can be restored while it trains
 
     def __post_init__(self) -> None:
         self.config = configs.parse({"entry": "a:b", "logdir": str(self.rundir.path), **self.keys})
@@ -98,15 +98,12 @@ class Run:
             reload=lambda: self.reload(),
             writer=self.writer,
             timer=self.timer,
+            steered=self.session if self.steered else None,
         )
 
     def train(self) -> Outcome:
         self.services.restore()
         return Loop(self.services, self.session, flag=self.flag, reporter=self.reporter).train()
-
-    def steer(self) -> None:
-        """Let the session be restored while it trains."""
-        self.services.course._session = self.session
 
     def at_step(self, step: int, do: Callable[[], object]) -> None:
         """Do something just before a step, as if from another thread."""
@@ -115,7 +112,7 @@ class Run:
             if now == step:
                 do()
 
-        self.session._on_step = on_step
+        self.session.on_step = on_step
 
 
 def saved(rundir: RunDirectory) -> list[tuple[int, str]]:
@@ -195,7 +192,7 @@ def test_a_save_that_is_asked_for_twice_is_made_once_and_answered_again(rundir: 
             assert answer is not None and answer.step == 10
             seen.extend(each.ids for each in run.reporter.state.answers)
 
-    run.session._on_step = ask_others_then_again
+    run.session.on_step = ask_others_then_again
     run.train()
     assert 35 not in [step for step, _ in saved(rundir)]
     assert len(seen) == 16 and seen[-1] == ["my-id"] and ["id-30"] in seen
@@ -232,7 +229,7 @@ def test_a_finished_run_that_is_started_again_is_finished(rundir: RunDirectory) 
 
 
 def test_a_target_ends_the_run(rundir: RunDirectory) -> None:
-    session = FakeSession(figures=lambda step: {"accuracy": step / 100})
+    session = ScriptedSession(figures=lambda step: {"accuracy": step / 100})
     keys = {"target": "val_accuracy >= 0.5", "evaluate": {"evaluate_steps": 10}}
     outcome = Run(rundir, keys, session=session).train()
     assert outcome.why == "the target val_accuracy >= 0.5 is reached at step 50"
@@ -240,14 +237,14 @@ def test_a_target_ends_the_run(rundir: RunDirectory) -> None:
 
 
 def test_the_end_of_the_data_is_a_clean_end(rundir: RunDirectory) -> None:
-    outcome = Run(rundir, session=FakeSession(ends_at=7)).train()
+    outcome = Run(rundir, session=ScriptedSession(ends_at=7)).train()
     assert outcome.phase is Phase.FINISHED and "the dataset ended after step 7" in outcome.why
     assert saved(rundir) == [(7, "finish")]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_stops_with_its_step_and_saves_nothing(rundir: RunDirectory, value: float) -> None:
-    session = FakeSession(loss=lambda step: value if step == 13 else 1.0)
+    session = ScriptedSession(loss=lambda step: value if step == 13 else 1.0)
     run = Run(rundir, {"checkpoint": {"save_model_steps": 5}}, session=session)
     with pytest.raises(JobError, match=r"in step 13.*resumes from step 10") as caught:
         run.train()
@@ -327,7 +324,7 @@ def test_a_failed_save_answers_with_its_error(rundir: RunDirectory) -> None:
         if step == 12:
             space_is_back()
 
-    run.session._on_step = at
+    run.session.on_step = at
     try:
         run.train()
     finally:
@@ -343,13 +340,12 @@ def test_curves_that_cannot_be_written_do_not_end_the_training(rundir: RunDirect
 
 
 def test_what_is_wrong_with_the_last_save_does_not_hide_why_the_job_failed(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"evaluate": {"evaluate_steps": 10}})
-
     def evaluate(step: int) -> dict[str, float]:
-        run.session.value = math.nan
+        session.value = math.nan
         raise JobError("the job's evaluate failed", step=step, sound=True)
 
-    run.session._figures = evaluate
+    session = ScriptedSession(figures=evaluate)
+    run = Run(rundir, {"evaluate": {"evaluate_steps": 10}}, session)
     with pytest.raises(JobError, match="evaluate failed"):
         run.train()
     assert saved(rundir) == []
@@ -358,11 +354,11 @@ def test_what_is_wrong_with_the_last_save_does_not_hide_why_the_job_failed(rundi
 @pytest.mark.parametrize("figures", [None, lambda step: {"loss": 0.5}])
 def test_a_target_that_no_metric_can_reach_is_warned_of(rundir: RunDirectory, figures: Any) -> None:
     keys = {"max_steps": 30, "target": "val_los >= 1", "evaluate": {"evaluate_steps": 10}}
-    run = Run(rundir, keys, session=FakeSession(figures=figures))
+    run = Run(rundir, keys, session=ScriptedSession(figures=figures))
     run.train()
     assert "no metric 'val_los'" in run.states[-1].warnings[0] and len(run.states[-1].warnings) == 1
     of_best = {"max_steps": 45, "checkpoint": {"best": "max acuracy"}, "evaluate": {"evaluate_steps": 10}}
-    best = Run(rundir, of_best, session=FakeSession(figures=figures))
+    best = Run(rundir, of_best, session=ScriptedSession(figures=figures))
     best.train()
     assert "best: the job has no metric 'acuracy'" in best.states[-1].warnings[0]
     good = Run(rundir, keys | {"max_steps": 60, "target": "loss >= 10"})
@@ -379,7 +375,7 @@ def test_the_warning_of_curves_is_taken_back_when_they_can_be_written_again(rund
         if step == 20:
             run.events.failing = False
 
-    run.session._on_step = at
+    run.session.on_step = at
     run.train()
     assert any(state.warnings for state in run.states) and not run.states[-1].warnings
 
@@ -427,7 +423,7 @@ def test_points_that_cannot_be_synced_keep_no_checkpoint_from_being_made(
 
 
 def test_metrics_of_an_epochs_end_that_was_left_undone_are_points_too(rundir: RunDirectory) -> None:
-    class Epochs(FakeSession):
+    class Epochs(ScriptedSession):
         """The end of the epoch of step 20 is still to be done when it is restored there."""
 
         is_due = True
@@ -460,7 +456,7 @@ def test_a_wrong_config_at_a_reload_changes_nothing(rundir: RunDirectory) -> Non
 
 
 def test_phases_are_seen_in_their_order(rundir: RunDirectory) -> None:
-    session = FakeSession(figures=lambda step: {"accuracy": 0.1})
+    session = ScriptedSession(figures=lambda step: {"accuracy": 0.1})
     run = Run(rundir, {"max_steps": 10, "checkpoint": {"save_model_steps": 5}}, session=session)
     run.train()
     seen = [state.phase for state in run.states]
@@ -484,7 +480,7 @@ def test_training_goes_on_while_a_save_is_under_way(rundir: RunDirectory) -> Non
             seen.append((run.reporter.state.saving, rundir.steps()))
             run.writer.release()
 
-    run.session._on_step = at
+    run.session.on_step = at
     run.train()
     assert seen == [(10, [])]
     assert saved(rundir) == [(30, "finish"), (10, "request")]
@@ -514,7 +510,7 @@ def test_who_asks_while_a_save_is_under_way_gets_one_that_begins_after(rundir: R
         if step == 25:
             run.writer.release()
 
-    run.session._on_step = at
+    run.session.on_step = at
     run.train()
     answers = [state.answer for state in run.states if state.answer is not None]
     assert [answer.ids for i, answer in enumerate(answers) if i == 0 or answers[i - 1] != answer] == [
@@ -535,7 +531,7 @@ def test_a_schedule_by_the_clock_leaves_out_what_comes_too_soon(rundir: RunDirec
         if step == 30:
             run.writer.release()
 
-    run.session._on_step = at
+    run.session.on_step = at
     run.train()
     steps = [step for step, _ in saved(rundir)][::-1]
     assert steps[0] < 5 and all(step >= 30 for step in steps[1:])
@@ -557,7 +553,7 @@ def test_a_save_that_fails_is_told_at_once_and_tried_again_later_and_later(
         if step == 120:
             space_is_back()
 
-    run.session._on_step = at
+    run.session.on_step = at
     with caplog.at_level("ERROR"):
         run.train()
     failed = [record.step for record in caplog.records if getattr(record, "event", "") == "save-failed"]  # type: ignore[attr-defined]
@@ -580,7 +576,7 @@ def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
         if step == 20:
             run.writer.release()
 
-    run.session._on_step = at
+    run.session.on_step = at
     with pytest.raises(JobError, match=r"'value' holds a NaN after step 10.*resumes from the beginning"):
         run.train()
     assert saved(rundir) == [] and run.session.step < 25
@@ -614,7 +610,7 @@ def test_a_save_that_hangs_is_warned_of_and_ends_a_pause_with_the_truth(
             warned.append(run.reporter.state.warnings)
             run.flag.raise_for(Request.PAUSE)
 
-    run.session._on_step = at
+    run.session.on_step = at
     with pytest.raises(StorageError, match=r"save of step 10.*no progress for 60 s"):
         run.train()
     assert "a save hangs: step 10" in warned[0][0]
@@ -625,14 +621,20 @@ def test_each_of_so_many_steps_is_saved_though_the_one_before_is_under_way(
 ) -> None:
     monkeypatch.setattr("trainerd.loop.checkpointer.POLL_SECS", 0.001)
     run = Run(rundir, {"max_steps": 40, "checkpoint": {"save_model_steps": 10}}, writer=Background("slow"))  # type: ignore[arg-type]
-    real = run.services.store.publish
+    real, loop_waits = run.services.store.publish, threading.Event()
 
     def slow(*args: Any, **kwargs: Any) -> Any:
-        time.sleep(0.02)
+        assert loop_waits.wait(10)
+        loop_waits.clear()
         return real(*args, **kwargs)
 
+    def see(state: State) -> None:
+        if state.phase is Phase.SAVING:
+            loop_waits.set()
+
     monkeypatch.setattr(run.services.store, "publish", slow)
-    run.train()
+    with run.reporter.observed_by([see]):
+        run.train()
     assert [step for step, _ in saved(rundir)] == [40, 30, 20, 10]
 
 
@@ -643,7 +645,6 @@ def test_saves_and_the_end_go_before_the_deletions_that_are_left(rundir: RunDire
     def without_end() -> bool:
         deleting.set()
         next(batches)
-        time.sleep(0.001)
         return True
 
     run.services.store.tidy = without_end  # type: ignore[method-assign]
@@ -655,11 +656,11 @@ def test_saves_and_the_end_go_before_the_deletions_that_are_left(rundir: RunDire
             assert deleting.wait(10)
             deleting.clear()
 
-    run.session._on_step = at
+    run.session.on_step = at
     assert run.train().phase is Phase.FINISHED
     assert [reason for _, reason in saved(rundir)] == ["finish", "request", "request"]
     at_end = next(batches)
-    time.sleep(0.02)
+    assert run.writer.close(10)
     assert next(batches) == at_end + 1, "nothing is deleted any more when the run directory is given back"
 
 
@@ -678,7 +679,7 @@ def test_auto_saves_as_often_as_its_cost_allows(rundir: RunDirectory, clock: Fak
         clock.now += 0.01
         run.flag.raise_for(Request.TICK)
 
-    run.session._on_step = at
+    run.session.on_step = at
     run.train()
     steps = [step for step, _ in saved(rundir)][::-1]
     gaps = [b - a for a, b in itertools.pairwise(steps[1:-1])]

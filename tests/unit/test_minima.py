@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import FakeTime, WriterByHand
+from tests.unit.conftest import FakeTime, ScriptedSession, WriterByHand
 from tests.unit.test_loop import Run, saved
 from trainerd.checkpoints import catalogue, manifest, retention
 from trainerd.checkpoints.manifest import Minimum
@@ -34,14 +33,14 @@ def run_of(
         "max_steps": steps,
         "checkpoint": {"save_model_secs": 0, "keep_last": 100, "minima_smoothing_steps": SMOOTHING, **checkpoint},
     }
-    run = Run(rundir, keys, session=FakeSession(loss=loss), timer=clock)
+    run = Run(rundir, keys, session=ScriptedSession(loss=loss), timer=clock)
 
     def on_step(step: int) -> None:
         clock.now += 1.0
         if step % every == 0:
             run.flag.raise_for(Request.TICK)
 
-    run.session._on_step = on_step
+    run.session.on_step = on_step
     return run
 
 
@@ -95,14 +94,14 @@ def test_it_can_be_turned_off(rundir: RunDirectory) -> None:
 @pytest.mark.parametrize("pause", [60, 104, 108, 112, 150])
 def test_a_pause_at_any_moment_of_a_valley_keeps_its_minimum(rundir: RunDirectory, pause: int) -> None:
     first = run_of(rundir, 200)
-    before = first.session._on_step
+    before = first.session.on_step
 
     def on_step(step: int) -> None:
         before(step)
         if step == pause:
             first.flag.raise_for(Request.PAUSE)
 
-    first.session._on_step = on_step
+    first.session.on_step = on_step
     first.train()
     run_of(rundir, 200).train()
     lowest = lowest_smoothed(VALLEY, 200)
@@ -126,14 +125,14 @@ def test_a_kill_after_a_checkpoint_in_the_rise_keeps_the_minimum(rundir: RunDire
 def test_a_minimum_that_comes_while_another_save_is_under_way_waits_for_it(rundir: RunDirectory) -> None:
     run = run_of(rundir, 130, save_model_steps=107)
     run.writer.held = True
-    before = run.session._on_step
+    before = run.session.on_step
 
     def on_step(step: int) -> None:
         before(step)
         if step == 125:
             run.writer.release()
 
-    run.session._on_step = on_step
+    run.session.on_step = on_step
     run.train()
     reasons = dict(saved(rundir))
     assert reasons[107] == "schedule" and lowest_smoothed(VALLEY, 130) in reasons
@@ -147,7 +146,7 @@ def test_boundaries_are_looked_at_as_often_as_the_costs_allow(rundir: RunDirecto
 
     def slow() -> object:
         taken.append(run.session.step)
-        run.services._timer.now += 1.0  # type: ignore[attr-defined]
+        run.timer.now += 1.0  # type: ignore[attr-defined]
         return snapshot()
 
     run.session.snapshot = slow  # type: ignore[method-assign,assignment]
@@ -162,7 +161,7 @@ def test_a_boundary_that_is_saved_is_looked_at_whatever_that_costs(rundir: RunDi
     snapshot = run.session.snapshot
 
     def slow() -> object:
-        run.services._timer.now += 1.0  # type: ignore[attr-defined]
+        run.timer.now += 1.0  # type: ignore[attr-defined]
         return snapshot()
 
     run.session.snapshot = slow  # type: ignore[method-assign,assignment]
@@ -196,14 +195,8 @@ def test_a_minimum_whose_save_fails_is_told_and_training_goes_on(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(rundir, 200)
-    free = run.services.store.space
-    calls: list[Path] = []
-
-    def none_at_first(path: Path) -> int:
-        calls.append(path)
-        return 0 if len(calls) < 3 else 1 << 40
-
-    monkeypatch.setattr(free, "_free", none_at_first)
+    answers = itertools.chain([False, False], itertools.repeat(True))  # asked again once all is deleted that may be
+    monkeypatch.setattr(run.services.store.space, "has", lambda needed: next(answers))
     run.train()
     assert max(rundir.steps()) == 200
     assert any("the last save failed" in warning for state in run.states for warning in state.warnings)

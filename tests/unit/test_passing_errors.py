@@ -68,7 +68,7 @@ def test_a_passing_error_of_the_file_system_ends_no_run(
                 run.flag.raise_for(Request.SAVE)
             run_events.add(rundir, EventKind.CHANGE, step=step)
 
-        run.session._on_step = on_step
+        run.session.on_step = on_step
         assert run.train().phase is Phase.FINISHED
     assert faults.failed > 20
     assert {step for step, _ in saved(rundir)} >= {10, 40, 50, 60} and not {20, 30} & {s for s, _ in saved(rundir)}

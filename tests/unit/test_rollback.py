@@ -29,7 +29,6 @@ from trainerd.loop.flag import Request
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase, State, read_state
-from trainerd.system import durable_files
 
 KEEPS = {"checkpoint": {"save_model_steps": 10, "keep_last": 100}}
 
@@ -316,8 +315,7 @@ def test_an_error_that_lasts_leaves_what_was_or_what_the_same_command_finishes(
 
 
 def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.steer()
+    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
     asked: list[int] = []
 
     def ask(step: int) -> None:
@@ -326,7 +324,7 @@ def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -
             RollbackRequest(RollbackTarget(20), "an id").write(rundir)
             run.flag.raise_for(Request.ROLLBACK)
 
-    run.session._on_step = ask
+    run.session.on_step = ask
     assert run.train().phase is Phase.FINISHED
     assert run.session.value == 100.0, "as if it had never been at 36"
     assert saved(rundir) == [(50, "finish"), (40, "schedule"), (30, "schedule"), (20, "schedule"), (10, "schedule")]
@@ -341,8 +339,7 @@ def test_a_run_goes_back_between_two_steps_and_trains_on(rundir: RunDirectory) -
 
 
 def test_a_rollback_that_is_asked_for_twice_with_one_id_happens_once(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.steer()
+    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
     asks = [36, 45]
 
     def ask(step: int) -> None:
@@ -351,14 +348,13 @@ def test_a_rollback_that_is_asked_for_twice_with_one_id_happens_once(rundir: Run
             RollbackRequest(RollbackTarget(20), "an id").write(rundir)
             run.flag.raise_for(Request.ROLLBACK)
 
-    run.session._on_step = ask
+    run.session.on_step = ask
     assert run.train().phase is Phase.FINISHED
     assert not asks and [line.number for line in lines.lines(rundir)] == [1] and not rundir.rollback.exists()
 
 
 def test_a_run_that_cannot_go_back_says_so_and_trains_on(rundir: RunDirectory) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.steer()
+    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
 
     def ask() -> None:
         rundir.rollback.write_text("33")
@@ -386,21 +382,22 @@ def test_a_session_that_cannot_be_restored_in_place_pauses_and_its_next_start_go
     assert saved(rundir)[0] == (25, "finish") and steps_of(lines.checkpoints_of(rundir, 1)) == [30, 36]
 
 
-def test_a_state_that_cannot_be_saved_is_not_left(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.steer()
+def test_a_state_that_cannot_be_saved_is_not_left(rundir: RunDirectory) -> None:
+    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
 
     def ask() -> None:
         rundir.rollback.write_text("20")
         run.flag.raise_for(Request.ROLLBACK)
-        real = durable_files.free_bytes
-        monkeypatch.setattr(run.services.store.space, "_free", lambda path: 0)
-        run.reporter._observers.append(
-            lambda state: monkeypatch.setattr(run.services.store.space, "_free", real) if state.warnings else None
-        )
+        disk.setattr(run.services.store.space, "has", lambda needed: False)
+
+    def empty(state: State) -> None:
+        if state.warnings:
+            disk.undo()
 
     run.at_step(36, ask)
-    assert run.train().phase is Phase.FINISHED
+    with pytest.MonkeyPatch.context() as disk, run.reporter.observed_by([empty]):
+        assert run.train().phase is Phase.FINISHED
+    assert any("did not go back" in warning for state in run.states for warning in state.warnings)
     assert lines.lines(rundir) == [] and steps_of(rundir)[-1] == 50
 
 
@@ -502,8 +499,7 @@ def test_a_start_that_fails_to_go_back_is_as_before_and_the_next_one_goes_back(
 
 
 def test_a_run_that_fails_to_go_back_trains_on(rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.steer()
+    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
     monkeypatch.setattr(run.services.store, "name", lambda step: (_ for _ in ()).throw(StorageError("full")))
 
     def ask() -> None:
@@ -537,8 +533,7 @@ def test_a_command_whose_process_dies_takes_its_request_back(
 
 def test_the_save_before_a_rollback_deletes_no_target(rundir: RunDirectory) -> None:
     """It is the oldest of those that are kept."""
-    run = Run(rundir, {"max_steps": 50, "checkpoint": {"save_model_steps": 10, "keep_last": 2}})
-    run.steer()
+    run = Run(rundir, {"max_steps": 50, "checkpoint": {"save_model_steps": 10, "keep_last": 2}}, steered=True)
     asked: list[int] = []
 
     def ask(step: int) -> None:
@@ -547,7 +542,7 @@ def test_the_save_before_a_rollback_deletes_no_target(rundir: RunDirectory) -> N
             RollbackRequest(RollbackTarget(20)).write(rundir)
             run.flag.raise_for(Request.ROLLBACK)
 
-    run.session._on_step = ask
+    run.session.on_step = ask
     assert run.train().phase is Phase.FINISHED
     assert run.session.value == 100.0 and [step for step, _ in saved(rundir)] == [50, 40]
     assert steps_of(lines.checkpoints_of(rundir, 1)) == [30, 36]
@@ -555,8 +550,7 @@ def test_the_save_before_a_rollback_deletes_no_target(rundir: RunDirectory) -> N
 
 def test_a_rollback_at_the_first_boundary_is_a_run_that_trains(rundir: RunDirectory) -> None:
     write(rundir, 10, 20, 30)
-    run = Run(rundir, {"max_steps": 50, **KEEPS})
-    run.steer()
+    run = Run(rundir, {"max_steps": 50, **KEEPS}, steered=True)
     run.services.restore()
     RollbackRequest(RollbackTarget(10)).write(rundir)
     run.flag.raise_for(Request.ROLLBACK)

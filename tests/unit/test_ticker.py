@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_the_thread_survives_an_error_and_stops(rundir: RunDirectory) -> None:
         ticker.set_due(0.0)
         while not flag.is_raised:
             pass
-    assert not ticker._thread.is_alive()
+    assert "trainerd-ticker" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_save_file_is_consumed_with_its_ids(odd_rundir: RunDirectory) -> None:

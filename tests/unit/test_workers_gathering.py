@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_for
 from trainerd.errors import ConfigError, PeerLostError
 from trainerd.loop.flag import Flag, Request
 from trainerd.rundir.paths import RunDirectory
@@ -106,11 +106,13 @@ def ended(peer: Peer) -> dict[str, Any]:
 
 def connected(plan: ClusterPlan) -> socket.socket:
     """A connection to the chief, when it listens."""
-    while True:
-        try:
+
+    def connect() -> socket.socket | None:
+        with contextlib.suppress(ConnectionRefusedError):
             return socket.create_connection((plan.meeting_place.host, plan.meeting_place.port), timeout=SECS)
-        except ConnectionRefusedError:
-            time.sleep(0.01)
+        return None
+
+    return wait_for(connect, "the chief")
 
 
 def told_of_the_end(peer: Peer) -> tuple[list[str], threading.Event]:

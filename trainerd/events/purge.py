@@ -16,7 +16,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from trainerd.history.curves import read_events
 
 # Of TensorFlow 0.x. The slow loader skips it; the fast one counts it as a point that cannot be read, and hides it.
-_VOID = "obsolete_old_style_histogram"
+VOID = "obsolete_old_style_histogram"
 _SCALAR = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=1)
 
 
@@ -36,7 +36,7 @@ def void_from(logdir: Path, step: int) -> list[Summary.Value]:
             begun = begun or (event.session_log.status == SessionLog.START and event.step <= step)
             if event.step >= step:
                 for value in event.summary.value:
-                    if value.WhichOneof("value") != _VOID and value.tag not in found:
+                    if value.WhichOneof("value") != VOID and value.tag not in found:
                         found[value.tag] = _void(value)
         if begun:
             break
@@ -46,4 +46,14 @@ def void_from(logdir: Path, step: int) -> list[Summary.Value]:
 def _void(value: Summary.Value) -> Summary.Value:
     """The kind of curve goes with it, for the day on which the file with the real points is deleted."""
     metadata = value.metadata if value.HasField("metadata") else _SCALAR
-    return Summary.Value(tag=value.tag, metadata=metadata, **{_VOID: b""})
+    return Summary.Value(tag=value.tag, metadata=metadata, **{VOID: b""})
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """The events of a file, up to where a killed process or a full disk cut it off."""
+    with path.open("rb") as file:
+        for data in records(file):
+            try:
+                yield Event.FromString(data)
+            except DecodeError:
+                return

@@ -428,7 +428,7 @@ def test_a_connection_that_drips_is_closed_like_one_that_is_silent(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runs").mkdir()
-    monkeypatch.setattr("trainerd.watch.page.server._SILENT_SECS", 0.2)
+    monkeypatch.setattr("trainerd.watch.page.server.SILENT_SECS", 0.2)
     with served(Page("127.0.0.1:0", runs)) as page, partial(page.address) as dripping:
         dripping.settimeout(0.05)
         deadline = time.monotonic() + 20

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from trainerd.rundir.run_events import Event, EventKind
 from trainerd.rundir.state import LastCheckpoint, Phase, State
 from trainerd.watch import rules
-from trainerd.watch.delivery.channel import _without, service
+from trainerd.watch.delivery.channel import UndeliveredError, deliver
+from trainerd.watch.delivery.notice import Notice
 
 STATE = State(Phase.TRAINING, step=40, at=1000.0, create_time=5.0, last_checkpoint=LastCheckpoint(30, "", "", 1, 1, 1))
 
@@ -69,9 +74,23 @@ def test_nothing_reaches_a_terminal_unescaped() -> None:
     assert "\x1b" not in notice.title + notice.body and "\n" not in notice.title
 
 
-def test_a_channel_is_told_of_without_its_secrets() -> None:
+def test_a_channel_is_told_of_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "tgram://123456:AbCdEf/98765432?topic=hush"
     said = "Failed to send to https://api.telegram.org/bot123456:AbCdEf/ of 98765432 (hush)"
-    assert service(url) == "tgram"
+
+    class Refuses:
+        """In place of Apprise's own."""
+
+        def add(self, url: str) -> bool:
+            return True
+
+        def notify(self, **message: object) -> bool:
+            logging.getLogger("apprise").warning(said)
+            return False
+
+    apprise = SimpleNamespace(Apprise=Refuses, AppriseAttachment=list, NotifyFormat=SimpleNamespace(TEXT="text"))
+    monkeypatch.setitem(sys.modules, "apprise", apprise)
+    with pytest.raises(UndeliveredError, match="tgram did not take a notice: Failed to send to") as caught:
+        deliver(url, Notice("paused", "a", "title", 1.0, "body"))
     for secret in ("123456", "AbCdEf", "98765432", "hush"):
-        assert secret not in _without(url, said)
+        assert secret not in str(caught.value)

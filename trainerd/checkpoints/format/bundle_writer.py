@@ -31,7 +31,7 @@ from trainerd.checkpoints.snapshot import UnsoundError
 log = logging.getLogger(__name__)
 
 LARGE = 1 << 18  # bytes: from there on a tensor is worth an entry made in Python
-_WORTHWHILE = 1 << 23  # bytes of large tensors: below it SaveV2 is as fast
+WORTHWHILE = 1 << 23  # bytes of large tensors: below it SaveV2 is as fast
 _PIECE = 1 << 20  # bytes that are looked at in one go: they stay in the processor's cache meanwhile
 _ALIGNMENT = 64  # bytes: of TensorFlow's own memory, and a multiple of every number's size
 
@@ -130,7 +130,7 @@ def write(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], *, 
       UnsoundError: a tensor holds a NaN that must not be saved.
     """
     large = [item for item in items if item.is_large]
-    if sum(item.form.size for item in large) < _WORTHWHILE:
+    if sum(item.form.size for item in large) < WORTHWHILE:
         _save(prefix, items, moved, refuse_nan)
         return {}
     small = [item for item in items if not item.is_large]

@@ -20,7 +20,7 @@ from trainerd.watch.run_reader import Runs
 _THREADS = 3  # answers are made of what is read already
 MOST_CONNECTIONS = 100
 _MOST_OPEN = 2 * MOST_CONNECTIONS  # descriptors: where all connections are being answered, no more are taken
-_SILENT_SECS = 30  # after which a connection that sends no whole request is closed
+SILENT_SECS = 30  # after which a connection that sends no whole request is closed
 _LARGEST = 1 << 14  # bytes of a request's headers, and of its body
 
 
@@ -79,9 +79,9 @@ class Page:
             sockets=[self._socket],
             threads=_THREADS,
             connection_limit=_MOST_OPEN,
-            channel_timeout=_SILENT_SECS,
-            cleanup_interval=_SILENT_SECS,
-            asyncore_loop_timeout=_SILENT_SECS,  # it waits for connections, and need not wake each second
+            channel_timeout=SILENT_SECS,
+            cleanup_interval=SILENT_SECS,
+            asyncore_loop_timeout=SILENT_SECS,  # it waits for connections, and need not wake each second
             max_request_header_size=_LARGEST,
             max_request_body_size=_LARGEST,
             ident=None,
