@@ -23,8 +23,8 @@ from trainerd.job.user_code import job_traceback
 from trainerd.loop.flag import Request
 from trainerd.loop.minima.minima import Minima
 from trainerd.loop.outcome import Paused
-from trainerd.managed.boundary import Boundary
 from trainerd.programs.experiment.early_stopping import read_eval_metrics
+from trainerd.run.boundary import Boundary
 from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1

@@ -131,7 +131,7 @@ WAYS: dict[tuple[FitStage, FitStage], Callable[[Walk], None]] = {
 
 def walk_to(stage: FitStage, folder: Path, monkeypatch: pytest.MonkeyPatch, *later: FitStage) -> Walk:
     """A walk to a stage, from where it can come to the later one."""
-    is_told_again = FitStage.TOLD_AGAIN in (stage, *later)
+    is_told_again = FitStage.REPLAYED in (stage, *later)
     walk = Walk.after_an_epoch(folder, monkeypatch) if is_told_again else Walk(folder, monkeypatch)
     walk.to(stage)
     return walk
@@ -160,7 +160,7 @@ def test_a_change_of_the_table(
         (FitStage.STEP, 0),
         (FitStage.DONE, 1),
         (FitStage.BOUNDARY, 1),
-        (FitStage.TOLD_AGAIN, BATCHES),
+        (FitStage.REPLAYED, BATCHES),
     ],
 )
 def test_an_error_leaves_the_step_that_the_stage_says(

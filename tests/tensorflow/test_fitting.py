@@ -32,7 +32,7 @@ from tests.tensorflow.noting import instances
 from tests.waiting import send_signal
 from trainerd.errors import DataError, InUseError, UsageError
 from trainerd.loop.flag import Request
-from trainerd.managed.boundary import Boundary
+from trainerd.run.boundary import Boundary
 from trainerd.rundir.state import Phase
 
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras counts on a whole epoch

@@ -18,9 +18,9 @@ from trainerd.checkpoints import manifest
 from trainerd.errors import DataError
 from trainerd.loop.flag import Request
 from trainerd.loop.minima.minima import Minima
-from trainerd.managed.boundary import Boundary
 from trainerd.programs.estimator.base import BaseEstimator
 from trainerd.programs.experiment.early_stopping import read_eval_metrics
+from trainerd.run.boundary import Boundary
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.job_session import FunctionSession
 

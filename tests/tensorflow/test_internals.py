@@ -20,7 +20,8 @@ import trainerd
 from trainerd.checkpoints.contents.object_graph import GRAPH_KEY, entries
 from trainerd.checkpoints.format import sstable
 from trainerd.config.fingerprint import differences
-from trainerd.events.purge import VOID, read_events
+from trainerd.events.purge import VOID
+from trainerd.history.curves import read_events
 from trainerd.sessions.input.iterator_state import Position, set_drawn
 from trainerd.sessions.input.pipeline import dataset_of, describe, fingerprint, stages
 from trainerd.sessions.tf1.unfinalized import unfinalized

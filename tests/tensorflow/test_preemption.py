@@ -14,7 +14,7 @@ import trainerd
 from tests.tensorflow.graphs import Recorder, counter, saved, train_monitored, value
 from tests.tensorflow.noting import instances
 from trainerd.loop.flag import Request
-from trainerd.managed.boundary import Boundary
+from trainerd.run.boundary import Boundary
 
 tf1 = tf.compat.v1
 

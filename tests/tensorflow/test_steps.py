@@ -23,7 +23,7 @@ from tests.tensorflow.noting import instances
 from tests.tensorflow.programs import Count, Program, program
 from trainerd.errors import DataError, EntryError, InUseError, StorageError
 from trainerd.loop.flag import Request
-from trainerd.managed.boundary import Boundary
+from trainerd.run.boundary import Boundary
 from trainerd.rundir.state import Phase
 
 

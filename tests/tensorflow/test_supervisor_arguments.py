@@ -31,8 +31,8 @@ from tests.tensorflow.graphs import (
 from tests.tensorflow.noting import instances
 from trainerd.errors import DataError, InUseError
 from trainerd.loop.services import Services
-from trainerd.managed.boundary import Boundary
-from trainerd.managed.host import ProcessHost
+from trainerd.run.boundary import Boundary
+from trainerd.run.host import ProcessHost
 from trainerd.rundir.state import Phase
 
 tf1 = tf.compat.v1

@@ -14,7 +14,7 @@ from trainerd.checkpoints import manifest
 from trainerd.config import parse as configs
 from trainerd.config.fingerprint import FingerprintDifference, differences, of_config
 from trainerd.errors import DataError
-from trainerd.loop.loop import Loop
+from trainerd.run.driven import Loop
 from trainerd.rundir.paths import RunDirectory
 
 BEFORE = {"input.pipeline": "Range > Batch(batch_size=4)", "job.source": "job.py 1"}

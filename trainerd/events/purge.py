@@ -47,13 +47,3 @@ def _void(value: Summary.Value) -> Summary.Value:
     """The kind of curve goes with it, for the day on which the file with the real points is deleted."""
     metadata = value.metadata if value.HasField("metadata") else _SCALAR
     return Summary.Value(tag=value.tag, metadata=metadata, **{VOID: b""})
-
-
-def read_events(path: Path) -> Iterator[Event]:
-    """The events of a file, up to where a killed process or a full disk cut it off."""
-    with path.open("rb") as file:
-        for data in records(file):
-            try:
-                yield Event.FromString(data)
-            except DecodeError:
-                return
