@@ -396,7 +396,7 @@ def test_variables_made_in_the_step_are_part_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda: [1.0], "returned a list"),
+        (lambda: [1.0], "returned a value of type list"),
         (lambda: {"a": tf.zeros([2])}, r"shape \(2,\) for 'a'.*tf.reduce_mean"),
         (lambda: {"a": tf.constant("x")}, "a metric is a number"),
         (lambda: {1: tf.constant(1.0)}, "names are strings"),

@@ -162,4 +162,4 @@ def _test(path: Path | None, found: Settings) -> None:
         result = why.strip() or f"ended with {process.returncode}" if process.returncode else "sent"
         say(f"channel {number} ({service(url)}): {result}")
     if failed:
-        raise UndeliveredError(f"{failed} of {len(found.watch.channels)} channels did not take the notice.")
+        raise UndeliveredError(f"{failed} of {len(found.watch.channels)} notifications failed.")
