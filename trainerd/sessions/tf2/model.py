@@ -60,7 +60,7 @@ class CheckpointModel:
             raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is of type {type(checkpoint).__name__}.")
         if (root := vars(checkpoint).get("_root")) is not None:  # its first argument, which it does not expose
             raise EntryError(
-                f"the tf.train.Checkpoint has a {type(root).__name__} without a name: write "
+                f"the tf.train.Checkpoint has a part of type {type(root).__name__} without a name: write "
                 "tf.train.Checkpoint(model=model, ...) in place of tf.train.Checkpoint(model, ...)."
             )
         self._checkpoint = checkpoint
