@@ -59,8 +59,8 @@ def _replicated(config: Config, engine: Engine, wrap: Callable[[Job], Job]) -> S
         job = _load(config)
     if not isinstance(job, Job | KerasJob):
         raise EntryError(
-            f"entry = {config.entry!r}: several workers train a trainerd.Job or KerasJob together, and this is a "
-            f"{type(job).__name__}. See docs/many-machines.md."
+            f"entry = {config.entry!r}: several workers train a trainerd.Job or KerasJob together, and this is of "
+            f"type {type(job).__name__}. See docs/many-machines.md."
         )
     return _session_of(job, config, wrap, writes=config.rank == 0, engine=engine)
 

@@ -371,7 +371,7 @@ def test_local_workers_are_started_again_and_stop_together(start: Start, project
     worker = json.loads((rundir.worker(1).state).read_text())["pid"]
     os.kill(worker, signal.SIGKILL)
     training(60, besides=second)
-    assert "worker 0 was started again" in command.text and "worker 1 was started again" in command.text
+    assert "worker 0 restarted" in command.text and "worker 1 restarted" in command.text
     command.signal(signal.SIGINT)
     assert command.end() == 0, command.text
     state = read_state(rundir.state)

@@ -137,7 +137,7 @@ def test_each_event_is_told_once_in_order_though_watcher_and_endpoint_fail(
         expected.append(f"digits: paused at step {number}")
         if number == 2:
             output = watcher.output
-            wait_for(lambda output=output: "channel 1 (json) has not taken" in output.read_text(), "a failure")  # type: ignore[misc]
+            wait_for(lambda output=output: "channel 1 (json) will be retried" in output.read_text(), "a failure")  # type: ignore[misc]
             endpoint.is_down = False
         time.sleep(random_.random() * 0.4)
         if number in (5, 11, 17):
@@ -200,10 +200,12 @@ def test_what_a_person_gets_wrong_is_said_without_a_traceback(
 
     settings = write_settings(tmp_path / "watch.toml", f"json://{endpoint.address}", f"nosuch://{SECRET}")
     code, said = run("--config", str(settings), "--test")
-    assert code == 69 and re.search(r"channel 1 \(json\): sent\n.*channel 2 \(nosuch\): Apprise cannot read the", said)
+    assert code == 69 and re.search(
+        r"channel 1 \(json\): sent\n.*channel 2 \(nosuch\): channels: Apprise knows no", said
+    )
     assert endpoint.titles == ["trainerd: a test"]
     code, said = run("--config", str(settings))
-    assert code == 78 and "Apprise cannot read the URL of a channel, nosuch" in said
+    assert code == 78 and "Apprise knows no service 'nosuch'" in said
     first = watch(write_settings(tmp_path / "one.toml", page='listen = "127.0.0.1:0"\n'))
     url = wait_for(lambda: re.search(r"the page is at (http://127\.0\.0\.1:(\d+)/)", first.text), "the page")
     with urllib.request.urlopen(f"{url[1]}healthz", timeout=30) as answer:

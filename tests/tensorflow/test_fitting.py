@@ -243,7 +243,7 @@ def test_another_model_does_not_fit_and_the_run_directory_is_given_back(tmp_path
 
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"takes a tf.data.Dataset, and this is a ndarray"):
+    with pytest.raises(UsageError, match=r"takes a tf.data.Dataset, and this is of type ndarray"):
         trainerd.keras.Supervise(str(tmp_path)).data(np.ones(3))
 
 

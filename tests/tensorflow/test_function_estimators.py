@@ -202,7 +202,11 @@ def _listener_error(estimator: Any) -> None:
     [
         (lambda e: e.train(None), ValueError, "needs an input function"),
         (lambda e: e.evaluate(None), ValueError, "needs an input function"),
-        (lambda e: e.train(lambda: (X, Y)), ValueError, "input_fn returned a tuple, where a tf.data.Dataset"),
+        (
+            lambda e: e.train(lambda: (X, Y)),
+            ValueError,
+            "input_fn returned a value of type tuple, where a tf.data.Dataset",
+        ),
         (lambda e: e.train(3), TypeError, "`input_fn` must be callable"),
         (lambda e: e.train(endless, steps=1, max_steps=1), ValueError, "Can not provide both steps and max_steps"),
         (lambda e: e.evaluate(whole, hooks=[trainerd.hooks.StopAtStepHook(1)]), ValueError, "are for graphs"),

@@ -377,7 +377,9 @@ def test_fit_says_which_variables_no_checkpoint_holds(tmp_path: Path, caplog: py
 
 def test_a_checkpoint_with_a_root_is_refused(tmp_path: Path) -> None:
     checkpoint = tf.train.Checkpoint(dropping(), count=tf.Variable(1.0))
-    with pytest.raises(EntryError, match=r"has a Sequential without a name: write tf.train.Checkpoint\(model=model"):
+    with pytest.raises(
+        EntryError, match=r"has a part of type Sequential without a name: write tf.train.Checkpoint\(model=model"
+    ):
         trainerd.Supervisor(checkpoint=checkpoint, logdir=str(tmp_path))
 
 
@@ -462,5 +464,5 @@ def test_a_metric_and_a_seed_generator_of_the_state_go_on(
 
 @pytest.mark.parametrize("part", [3, X, keras.losses.MeanSquaredError(), keras.optimizers.schedules.CosineDecay(1, 9)])
 def test_a_part_of_the_state_that_cannot_be_saved_is_named(part: Any) -> None:
-    with pytest.raises(EntryError, match=r"a part 'odd', which is a \w+: it holds no variables .* leave it out"):
+    with pytest.raises(EntryError, match=r"a part 'odd', which is of type \w+: it holds no variables .* leave it out"):
         FunctionSession(trainerd.Job(lambda: None, state={"odd": part}))

@@ -401,7 +401,7 @@ def test_variables_made_in_the_step_are_part_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda: [1.0], "returned a list"),
+        (lambda: [1.0], "returned a value of type list"),
         (lambda: {"a": tf.zeros([2])}, r"shape \(2,\) for 'a'.*tf.reduce_mean"),
         (lambda: {"a": tf.constant("x")}, "a metric is a number"),
         (lambda: {1: tf.constant(1.0)}, "names are strings"),
@@ -416,7 +416,7 @@ def test_a_step_that_returns_the_wrong_thing(step: Callable[..., object], messag
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (trainerd.Job(lambda b: None, dataset=[1, 2, 3]), "dataset is a list"),
+        (trainerd.Job(lambda b: None, dataset=[1, 2, 3]), "dataset is of type list"),
         (trainerd.Job(lambda: None, state={"global_step": tf.Variable(1)}), "trainerd's own"),
         (trainerd.Job(lambda: None, state={"a": object()}), "that can be saved"),
     ],

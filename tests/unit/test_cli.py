@@ -68,6 +68,15 @@ def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
         assert "logdirr" in text and "entry" in text and "trainerd.toml has 3 mistakes" in text
 
 
+@pytest.mark.parametrize("command", ["status", "save", "checkpoints", "set a=1", "rollback 3"])
+def test_a_folder_without_a_run_is_no_place_to_start_one(cli: Cli, tmp_path: Path, command: str) -> None:
+    """A typing error in --logdir: what would train there is no help."""
+    Path("other").mkdir()
+    for name, says in (("missing", "does not exist"), ("other", "is not a run directory")):
+        code, text = cli(*command.split(), "--logdir", name)
+        assert code == 69 and f"{tmp_path}/{name} {says}" in text and "trainerd list" in text
+
+
 @pytest.mark.parametrize("command", ["status", "save", "pause", "logs", "pin 3"])
 def test_what_looks_at_a_run_needs_no_more_of_the_config_than_its_logdir(cli: Cli, command: str) -> None:
     """A run trains on while somebody writes into its config."""
@@ -280,6 +289,8 @@ def test_a_file_is_no_run_directory(cli: Cli, command: str) -> None:
 
 
 def test_who_asks_for_a_save_where_nothing_trains_is_told_what_starts_it(cli: Cli) -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/trainerd.log").touch()
     code, text = cli("save", "--logdir", "elsewhere")
     assert code == 69 and re.search(r"nothing trains in .*elsewhere\. `.* start --logdir elsewhere` starts it", text)
 
@@ -389,7 +400,9 @@ def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
     assert code == 64 and text.startswith("Usage:") and "trainerd:" not in text
 
 
-def test_a_run_that_is_not_there_says_how_to_make_one(cli: Cli) -> None:
+def test_a_run_that_has_saved_nothing_says_how_to_start_it(cli: Cli) -> None:
+    Path("no where").mkdir()
+    Path("no where/trainerd.log").touch()
     code, text = cli("status", "--logdir", "no where")
     assert code == 69 and "run --logdir 'no where'` does" in text
 

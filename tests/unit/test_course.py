@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,8 @@ def test_a_number_is_a_name_and_a_number(rundir: RunDirectory, said: str) -> Non
 
 
 def test_the_command_needs_a_run_that_trains(cli: Cli) -> None:
+    Path("run").mkdir()
+    Path("run/trainerd.log").touch()
     code, printed = cli("set", "learning_rate=1e-4", "--logdir", "run")
     assert code == 69 and "nothing trains" in printed
     code, printed = cli("set", "learning_rate", "--logdir", "run")

@@ -79,7 +79,7 @@ def test_the_metric_that_differs_most() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "is no program"),
+        (None, "does not exist"),
         ("exit 1", "is not a Python that can list its installed packages"),
         ("echo '[1, 2]'", "is not a Python that can list"),
         ("""echo '{"python": "3.12.1"}'""", "trainerd is not installed there"),

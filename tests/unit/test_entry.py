@@ -68,7 +68,7 @@ def test_a_function_of_one_argument_takes_the_supervisor(tmp_path: Path) -> None
         (
             "def job():\n    return [1]\n",
             "myjob:job",
-            ["gave a list", "trainerd.Job, GraphJob, KerasJob or Experiment is needed"],
+            ["gave a value of type list", "trainerd.Job, GraphJob, KerasJob or Experiment is needed"],
         ),
         ("def job():\n    pass\n", "myjob:job", ["gave None", "return trainerd.Job"]),
         (GOOD.replace("lambda: None", "3"), "myjob:job", ["train_step must be a function, and is 3"]),
@@ -77,7 +77,7 @@ def test_a_function_of_one_argument_takes_the_supervisor(tmp_path: Path) -> None
             "myjob:job",
             ["state must be a dict of name to what is saved", "and is [1]"],
         ),
-        ("job = 3\n", "myjob:job", ["gave a int"]),
+        ("job = 3\n", "myjob:job", ["gave a value of type int"]),
         ("def job():\n    raise SystemExit\n", "myjob:job", ["building the job ended with exit"]),
         (
             "def job():\n    return 1 / 0\n",

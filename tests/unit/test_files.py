@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from trainerd.errors import StorageError
 from trainerd.system import durable_files
 
 
@@ -87,3 +88,17 @@ def test_a_file_system_that_syncs_no_directories_is_written_to(
     with contextlib.nullcontext() if code == errno.EINVAL else pytest.raises(OSError, match="Input/output"):
         durable_files.write_atomic(tmp_path / "state.json", b"ours")
     assert (tmp_path / "state.json").read_bytes() == b"ours"
+
+
+def test_an_error_advises_what_its_cause_needs(tmp_path: Path) -> None:
+    folder = tmp_path / "missing"
+
+    def said(path: Path) -> str:
+        with pytest.raises(StorageError) as caught, durable_files.storage(f"write {path}"):
+            path.open()
+        return str(caught.value)
+
+    assert said(folder / "file").endswith(f"The directory {folder} does not exist; create it.")
+    assert said(tmp_path / "file").endswith("No such file or directory.")
+    device = durable_files.storage_error(OSError(errno.EIO, os.strerror(errno.EIO)), "write")
+    assert "dmesg" in str(device) and "dmesg" not in said(folder / "file")

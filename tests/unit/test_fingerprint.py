@@ -111,6 +111,15 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
     assert rundir.steps() == [30, 20, 10]
 
 
+def test_a_program_is_not_told_of_options_and_keys_that_it_does_not_have(rundir: RunDirectory) -> None:
+    run(rundir, BEFORE, 10).train()
+    program = run(rundir, OTHER_BATCH, 20)
+    program.services.config = replace(program.services.config, entry="train.py")
+    with pytest.raises(DataError, match="accept-changes` before the start") as caught:
+        program.services.restore()
+    assert "--accept-changes" not in str(caught.value) and "input_position" not in str(caught.value)
+
+
 def test_variables_that_changed_places_are_refused_unless_that_is_accepted(rundir: RunDirectory) -> None:
     run(rundir, BEFORE, 10).train()
     changed = ScriptedSession(fingerprint=BEFORE, changes=["model/left/kernel: 1 → 2"])

@@ -73,6 +73,17 @@ def test_the_best_are_those_that_retention_keeps(rundir: RunDirectory) -> None:
     assert best == [20, 40], "of equals the oldest; what is no number is none"
 
 
+def test_the_cause_is_named_if_there_is_no_best(cli: Cli, rundir: RunDirectory) -> None:
+    command = ["export", "best", "out", "--logdir", str(rundir.path)]
+    assert "no checkpoints" in cli(*command)[1]
+    add(rundir, 10, accuracy=1.0)
+    assert "the config names no `best`" in cli(*command)[1]
+    add(rundir, 20, BEST, accuracy=1.0)
+    assert "no checkpoint has a number for 'loss'. Metrics: accuracy" in cli(*command)[1]
+    code, text = cli("export", "newest", *command[2:])
+    assert code == 64 and "neither a step nor" in text and "leave STEP out" in text
+
+
 @pytest.mark.parametrize("wrong", [{"config.checkpoint.best": "least loss"}, {"config.checkpoint.keep_best": "many"}])
 def test_a_fingerprint_that_says_no_best_marks_none(rundir: RunDirectory, wrong: dict[str, str]) -> None:
     add(rundir, 10, BEST | wrong, loss=1.0)
@@ -115,7 +126,10 @@ def test_the_table_fits_the_terminal(rundir: RunDirectory) -> None:
 
 def test_the_command(cli: Cli, rundir: RunDirectory) -> None:
     code, text = cli("checkpoints", "--logdir", str(rundir.path))
-    assert code == 69 and "there are no checkpoints" in text
+    assert code == 69 and "does not exist" in text
+    rundir.create()
+    rundir.log.touch()
+    assert "there are no checkpoints" in cli("checkpoints", "--logdir", str(rundir.path))[1]
     add(rundir, 10, loss=math.nan)
     add(rundir, 20, loss=0.5)
     code, text = cli("checkpoints", "--logdir", str(rundir.path))

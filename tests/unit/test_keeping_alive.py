@@ -14,10 +14,13 @@ import pytest
 from trainerd.daemon.keeping_alive import Kept, keep_alive
 
 ENDS = """
-import pathlib, sys
+import os, pathlib, sys
 path = pathlib.Path(sys.argv[1])
 path.open("a").write("x")
-sys.exit(eval(sys.argv[2])[len(path.read_text()) - 1])
+code = eval(sys.argv[2])[len(path.read_text()) - 1]
+if code < 0:
+    os.kill(os.getpid(), -code)
+sys.exit(code)
 """
 
 
@@ -34,10 +37,15 @@ def test_what_lost_another_worker_or_was_killed_is_started_again(tmp_path: Path)
         now[0] += 1.0  # of the waits; processes take their own time
         os.sched_yield()
 
-    one = kept(tmp_path, "one", "[76, 76, 0]")
+    one = kept(tmp_path, "one", "[76, -9, 0]")
     assert keep_alive([one], report=told.append, timer=lambda: now[0], sleep=sleep) == 0
     assert (tmp_path / "one").read_text() == "xxx" and one.starts == 3
-    assert told == ["one ended with 76: it is started again", "one was started again"] * 2
+    assert told == [
+        "one exited with 76; restarting it",
+        "one restarted",
+        "one was killed (SIGKILL); restarting it",
+        "one restarted",
+    ]
 
 
 @pytest.mark.parametrize(("codes", "code"), [("[70]", 70), ("[0]", 0), ("[76, 78]", 78)])

@@ -146,7 +146,7 @@ def test_the_command_shows_them(rundir: RunDirectory) -> None:
     assert "save failed  step 1,200  no room" in last[0] and "\x1b" not in last[0]
     [found] = json.loads(said("--since", "90m", "--json"))
     assert (found["kind"], found["step"]) == ("save failed", 1200)
-    assert "is no span of time" in said("--since", "yesterday")
+    assert "expected a duration" in said("--since", "yesterday")
 
 
 def test_evaluations_do_not_hide_the_other_events(rundir: RunDirectory) -> None:

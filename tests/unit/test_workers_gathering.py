@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -245,14 +246,18 @@ def test_a_connection_that_proves_nothing_is_dropped(
     assert "127.0.0.1" in warning, "two alike are one warning: who can connect must not fill the log"
 
 
-def test_what_a_worker_asks_for_is_written_to_its_request_file_alone(tmp_path: Path) -> None:
+def test_what_a_worker_asks_for_is_written_to_its_request_file_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     rundir, flag = RunDirectory(tmp_path), Flag()
     for what in ("save", "pause"):
-        requests.take_over(what, {"content": "id\n", "file": "checkpoint"}, rundir, flag)
+        requests.take_over(1, what, {"content": "id\n", "file": "checkpoint"}, rundir, flag)
     assert [path.name for path in tmp_path.iterdir()] == ["save"] and flag.take() == {Request.SAVE, Request.PAUSE}
+    assert "worker 1 was asked to pause" in caplog.text and flag.paused_by == "worker 1"
     rundir.save.unlink()
     rundir.save.symlink_to(tmp_path / "checkpoint")
-    requests.take_over("save", {"content": "id\n"}, rundir, flag)
+    requests.take_over(1, "save", {"content": "id\n"}, rundir, flag)
     assert not (tmp_path / "checkpoint").exists(), "a link is not followed"
 
 

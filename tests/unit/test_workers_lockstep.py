@@ -132,7 +132,7 @@ class Pair:
     def leading(self) -> ChiefSession:
         return ChiefSession(self.sessions[0], self.chief, self.replicas, lambda prefix: {"below": prefix.name})
 
-    def _asked(self, kind: str, message: Message) -> None:
+    def _asked(self, rank: int, kind: str, message: Message) -> None:
         self.asked.append((kind, message))
         self.was_asked.set()
 

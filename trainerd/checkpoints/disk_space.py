@@ -47,7 +47,7 @@ class DiskSpace:
 
     def has(self, needed: int) -> bool:
         """Whether so many bytes may be written."""
-        with storage(f"look into {self._rundir.path}"):
+        with storage(f"read {self._rundir.path}"):
             return self._free(self._rundir.path) >= needed
 
     def make(self, snapshot: Snapshot, *, before: int | None) -> None:

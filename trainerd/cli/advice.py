@@ -6,7 +6,10 @@ import shlex
 from pathlib import Path
 
 from trainerd.cli import options
+from trainerd.errors import NotRunningError
 from trainerd.rundir.paths import RunDirectory
+from trainerd.system import safe_paths
+from trainerd.system.durable_files import storage
 
 
 def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | None, command: str = "start") -> str:
@@ -16,10 +19,24 @@ def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | 
       rundir: the run directory.
       config_path, logdir: the options of the command that says it.
       command: the command that starts a run with a config.
+
+    Raises:
+      NotRunningError: the option names a folder that is not a run directory, so nothing is to be started there.
     """
     from trainerd.history import run_job  # `status` seldom needs it, and is quick
 
+    if logdir is not None:
+        _require_run(rundir)
     job = run_job.job_of(rundir)
     if job and run_job.is_program(job):
         return f"`{shlex.join(['python', job])}`" if job.endswith(".py") else f"Its own program, {job},"
     return f"`{options.command_line(command, *options.config_and_logdir(rundir, job, config_path, logdir))}`"
+
+
+def _require_run(rundir: RunDirectory) -> None:
+    if not rundir.path.exists():
+        raise NotRunningError(f"{rundir.path} does not exist. `trainerd list` shows the runs.")
+    with storage(f"read {rundir.path}"):
+        is_there = any(map(safe_paths.exists, (rundir.state, rundir.lock, rundir.log, rundir.checkpoint_state)))
+    if not is_there and not rundir.steps():
+        raise NotRunningError(f"{rundir.path} is not a run directory. `trainerd list` shows the runs.")

@@ -32,9 +32,13 @@ def words_of(words: Sequence[str], last: str) -> tuple[str | None, str]:
     """
     if len(words) > 2:
         raise UsageError(f"{' '.join(words)!r} is more than a checkpoint and {last}.")
-    if len(words) == 1 and (words[0] in (BEST, MINIMUM) or words[0].isdigit()):
+    if len(words) == 1 and _names_a_checkpoint(words[0]):
         raise UsageError(f"{words[0]!r} names a checkpoint; name {last} after it.")
     return (words[0] if len(words) == 2 else None), words[-1]
+
+
+def _names_a_checkpoint(word: str) -> bool:
+    return word in (BEST, MINIMUM) or word.isdigit()
 
 
 def checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> Manifest:
@@ -54,4 +58,8 @@ def checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> M
         if newest is None:
             raise NotRunningError(f"there are no checkpoints in {rundir.path} yet.")
         return require_target(rundir, RollbackTarget(newest.step))
+    if where is not None and not _names_a_checkpoint(where):
+        raise UsageError(
+            f"{where!r} is neither a step nor `{BEST}` or `{MINIMUM}`. For the newest checkpoint, leave STEP out."
+        )
     return require_target(rundir, RollbackTarget(choose(rundir, where or BEST, metric)))

@@ -6,8 +6,9 @@ A key is one field made by `key`: its annotation validates it.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -15,6 +16,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from trainerd.errors import ConfigError
+from trainerd.text import counted
 
 
 def key(default: Any, unit: str, text: str) -> Any:
@@ -60,16 +62,28 @@ def read(path: Path, advice: str) -> dict[str, Any]:
         raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: key = "text".') from None
 
 
+class MistakesError(ConfigError):
+    """A file holds mistakes.
+
+    Attributes:
+      mistakes: each of them, with its key and a colon in front.
+    """
+
+    mistakes: Sequence[str] = ()
+
+
 def require_none(mistakes: list[str], path: Path | None) -> None:
     """Raise an error that lists all mistakes, if there are any.
 
     Raises:
-      ConfigError: there are.
+      MistakesError: there are.
     """
     if mistakes:
         where = str(path) if path else "the configuration"
         count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise ConfigError("\n".join([f"{where} has {count}:", *(f"  {m}" for m in mistakes)]))
+        error = MistakesError("\n".join([f"{where} has {count}:", *(f"  {m}" for m in mistakes)]))
+        error.mistakes = mistakes
+        raise error
 
 
 class Tables:
@@ -78,12 +92,14 @@ class Tables:
     Args:
       cls: the dataclass of the whole file.
       not_keys: those of its fields that are not of the file.
+      is_secret: whether values must not be in a message, which then has their types.
 
     Attributes:
       mistakes: what was wrong so far, each with its key.
     """
 
-    def __init__(self, cls: type[Any], not_keys: Collection[str] = ()) -> None:
+    def __init__(self, cls: type[Any], not_keys: Collection[str] = (), *, is_secret: bool = False) -> None:
+        self._is_secret = is_secret
         self.mistakes: list[str] = []
         self._cls = cls
         self._not_keys = not_keys
@@ -106,7 +122,7 @@ class Tables:
                 if isinstance(data[name], dict):
                     values[name] = self._table(types[name], data[name], f"{where}.")
                 else:
-                    self.mistakes.append(f"{where}: expected a table, [{where}], got {data[name]!r}")
+                    self.mistakes.append(f"{where}: expected a table, [{where}], got {self._got(data[name])}")
             else:
                 values[name] = self._value(types[name], data[name], where, each.metadata["unit"])
         return None if self.mistakes else cls(**values)
@@ -116,8 +132,14 @@ class Tables:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             of_unit = f" (in {unit})" if unit else ""
-            self.mistakes.append(f"{where}: {_plain(kind, str(error), value)}{of_unit}, got {value!r}")
+            expected = _plain(kind, str(error), value)
+            self.mistakes.append(f"{where}: {expected}{of_unit}, got {self._got(value, expected)}")
             return None
+
+    def _got(self, value: object, expected: str = "") -> str:
+        """Return a wrong value for a message. A number where one is expected is no secret."""
+        is_number = isinstance(value, int | float) and "number" in expected
+        return repr(value) if is_number or not self._is_secret else _kind_of(value)
 
     def _unknown(self, prefix: str, name: str, value: object, keys: dict[str, Any]) -> str:
         """The message for a key that does not exist, with the nearest right one."""
@@ -139,9 +161,10 @@ class Tables:
 
 def _plain(kind: Any, message: str, value: object) -> str:
     """msgspec's message in the words of a person who writes TOML."""
-    if choices := _choices(kind):
-        if _is_list(kind):
-            return _of_list(choices, value)
+    choices = _choices(kind)
+    if _is_list(kind):
+        return _of_list(choices, value) if choices else "expected a list of strings"
+    if choices:
         if get_args(kind)[0] is not choices[0]:  # a number, or one of these
             return f'expected a number, 0 or more, or "{choices[0]}"'
         return "expected one of " + ", ".join(f'"{c}"' for c in choices)
@@ -151,7 +174,25 @@ def _plain(kind: Any, message: str, value: object) -> str:
     words = {"`int`": "a whole number", "`float`": "a number", "`str`": "a string", "`bool`": "true or false"}
     for name, word in words.items():
         message = message.replace(name, word)
+    message = re.sub("of length >= ([0-9]+)", r"of at least \1 characters", message)
     return message[0].lower() + message[1:]
+
+
+def _kind_of(value: object) -> str:
+    """Return what a value is in TOML, without the value."""
+    match value:
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return f"a string of {counted(len(value), 'character')}"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            return "a date or a time"
 
 
 def _description(kind: Any) -> str:

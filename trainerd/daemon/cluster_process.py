@@ -145,7 +145,7 @@ class ClusterProcess:
         """All are there: find out who shares the run directory."""
         self._chief = Chief(
             self._peers,
-            asked=lambda what, message: requests.take_over(what, message, self._rundir, self._flag),
+            asked=lambda rank, what, message: requests.take_over(rank, what, message, self._rundir, self._flag),
             seen=lambda workers: self._reporter.hold(workers=workers),
             abort=self._abort,
         )

@@ -127,12 +127,9 @@ def keep_alive(
                 starts, was_waiting = each.starts, each.again_at is not None
                 each.look(now, is_stopping=bool(asked))
                 if each.again_at is not None and not was_waiting:
-                    report(
-                        f"{each.name} ended with {each.process.returncode if each.process else '?'}: it is started "
-                        f"again"
-                    )
+                    report(f"{each.name} {_ended(each)}; restarting it")
                 if each.starts > starts:
-                    report(f"{each.name} was started again")
+                    report(f"{each.name} restarted")
             sleep(POLL_SECS)
     finally:
         for number, handler in before.items():
@@ -142,6 +139,12 @@ def keep_alive(
                 each.process.kill()
                 each.process.wait()
     return next((each.code for each in kept if each.code), 0)
+
+
+def _ended(kept: Kept) -> str:
+    """Return how a process has ended, for a person."""
+    code = kept.process.returncode if kept.process is not None else 0
+    return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"exited with {code}"
 
 
 def keep_alive_in_background(kept: Kept, folder: Path) -> int:

@@ -35,9 +35,20 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
         raise UsageError(f"{where!r} is neither a step nor `best` or `minimum`.")
     place = rundir if line is None else checkpoints_of(rundir, line)
     entries = [entry for entry in timeline(place) if entry.line is None and not _is_unusable(entry)]
-    found = _minimum(entries) if where == MINIMUM else _best(place, entries, metric)
+    if where == MINIMUM:
+        found = _minimum(entries)
+        if found is None:
+            raise UsageError("no checkpoint is the lowest of its valley of the loss yet. `trainerd save` makes one.")
+        return found.step
+    wanted = configured_best(place) if metric is None else goal(metric)
+    if wanted is None:
+        if not entries:
+            raise UsageError(f"there are no checkpoints in {place.path} yet.")
+        raise UsageError("the config names no `best`. Name a metric with --metric.")
+    found = best_of(entries, wanted)
     if found is None:
-        raise UsageError(_none(where, metric, entries))
+        names = sorted({name for entry in entries for name in entry.metrics})
+        raise UsageError(f"no checkpoint has a number for {wanted.metric!r}. Metrics: {', '.join(names) or 'none'}.")
     return found.step
 
 
@@ -59,22 +70,8 @@ def _is_unusable(entry: TimelineEntry) -> bool:
     return CheckpointMark.DAMAGED in entry.marks or CheckpointMark.QUARANTINED in entry.marks
 
 
-def _best(place: RunDirectory, entries: Sequence[TimelineEntry], metric: str | None) -> TimelineEntry | None:
-    wanted = configured_best(place) if metric is None else goal(metric)
-    return None if wanted is None else best_of(entries, wanted)
-
-
 def _minimum(entries: Sequence[TimelineEntry]) -> TimelineEntry | None:
     """The lowest of the minima; without any the lowest so far, where the loss has not turned up yet."""
     found = [(entry.minimum, entry.step, entry) for entry in entries if entry.minimum is not None]
     so_far = next((entry for entry in entries if CheckpointMark.LOWEST in entry.marks), None)
     return min(found, key=lambda one: one[:2])[2] if found else so_far
-
-
-def _none(where: str, metric: str | None, entries: Sequence[TimelineEntry]) -> str:
-    if where == MINIMUM:
-        return "no checkpoint is the lowest of its valley of the loss yet. `trainerd save` makes one."
-    if metric is None:
-        return "the config names no `best`, or no checkpoint has that metric. Name one with --metric."
-    names = sorted({name for entry in entries for name in entry.metrics})
-    return f"no checkpoint has a number for {goal(metric).metric!r}. Metrics: {', '.join(names) or 'none'}."

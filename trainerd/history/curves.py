@@ -92,7 +92,7 @@ def read_curve(rundir: RunDirectory, tag: str) -> Curve:
 
 def event_files(rundir: RunDirectory) -> list[Path]:
     """The event files of a run, in the order in which they were made."""
-    with storage(f"look into {rundir.path}"):
+    with storage(f"read {rundir.path}"):
         return safe_paths.starting_with(rundir.path, "events.out.tfevents.")
     return []
 

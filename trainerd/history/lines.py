@@ -92,7 +92,7 @@ def next_number(rundir: RunDirectory) -> int:
 
 
 def _numbers(rundir: RunDirectory) -> list[int]:
-    with storage(f"look into {rundir.lines}", missing_ok=True):
+    with storage(f"read {rundir.lines}", missing_ok=True):
         names = safe_paths.names(rundir.lines) if safe_paths.is_folder(rundir.lines) else []
         return sorted(int(name) for name in names if _is_line(name))
     return []

@@ -225,7 +225,7 @@ def _of_lines(rundir: RunDirectory) -> list[TimelineEntry]:
 
 def _quarantined(rundir: RunDirectory) -> list[TimelineEntry]:
     """The checkpoints in quarantine; in `quarantine/2` and so on are those whose names were taken."""
-    with storage(f"look into {rundir.quarantine}", missing_ok=True):
+    with storage(f"read {rundir.quarantine}", missing_ok=True):
         within = [rundir.quarantine / name for name in safe_paths.names(rundir.quarantine) if name.isdecimal()]
         folders = [folder for folder in (rundir.quarantine, *within) if safe_paths.is_folder(folder)]
         inside = [RunDirectory(folder, rundir.basename) for folder in folders]

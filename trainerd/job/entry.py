@@ -143,4 +143,8 @@ def _near(module: object, name: str) -> str:
 
 
 def _what(value: object) -> str:
-    return "None (does it end with `return trainerd.Job(...)`?)" if value is None else f"a {type(value).__name__}"
+    return (
+        "None (does it end with `return trainerd.Job(...)`?)"
+        if value is None
+        else f"a value of type {type(value).__name__}"
+    )

@@ -37,6 +37,7 @@ def find(
     now: Fingerprint,
     *,
     exact: bool,
+    is_program: bool,
     accept_changes: bool = False,
     foreign: bool = False,
 ) -> Manifest | None:
@@ -47,6 +48,7 @@ def find(
       store: the store of its checkpoints.
       now: the fingerprint of the run as it is started now.
       exact: whether the position of the input is restored.
+      is_program: whether a program of the user's own trains, which has neither a config nor options of a command.
       accept_changes: whether to resume although the dataset or the optimizer is another.
       foreign: whether checkpoints that the program itself saved may be there.
 
@@ -63,19 +65,20 @@ def find(
         changes = fingerprint.differences(found.fingerprint, now)
         _log_changes(found.step, changes, exact=exact)
         if not accept_changes and not any(change.is_of_state for change in changes):
-            _refuse_other_optimizer(found.step, changes, rundir)
+            _refuse_other_optimizer(found.step, changes, rundir, is_program=is_program)
             if exact:
-                _refuse_other_dataset(found.step, changes, rundir)
+                _refuse_other_dataset(found.step, changes, rundir, is_program=is_program)
     return found
 
 
-def refuse_changes(step: int, changes: Sequence[str], rundir: RunDirectory) -> None:
+def refuse_changes(step: int, changes: Sequence[str], rundir: RunDirectory, *, is_program: bool) -> None:
     """Refuse a checkpoint whose values would go to other variables than before, or train others.
 
     Args:
       step: of the checkpoint.
       changes: see `Model.changes_since`.
       rundir: the run directory.
+      is_program: see `find`.
 
     Raises:
       DataError: there are changes.
@@ -85,8 +88,8 @@ def refuse_changes(step: int, changes: Sequence[str], rundir: RunDirectory) -> N
         raise DataError(
             f"the job's variables are not those that were saved at step {step}: {_listed(changes[:_SHOWN])}{more}\n"
             "A variable gets the values that were saved at its place, whatever its name. Put the layers back into "
-            "their order, and freeze those that were frozen; or use another `logdir`; or start once with "
-            f"--accept-changes (or `touch {rundir.accept_changes}` before the start) to resume all the same."
+            "their order, and freeze those that were frozen; or use another `logdir`; or "
+            f"{_how_to_accept(rundir, is_program=is_program)} to resume all the same."
         )
 
 
@@ -124,27 +127,36 @@ def _log_changes(step: int, changes: list[FingerprintDifference], *, exact: bool
         log.warning(_OTHER_DATA, step, extra={"event": "changed"})
 
 
-def _refuse_other_optimizer(step: int, changes: list[FingerprintDifference], rundir: RunDirectory) -> None:
+def _refuse_other_optimizer(
+    step: int, changes: list[FingerprintDifference], rundir: RunDirectory, *, is_program: bool
+) -> None:
     others = [change for change in changes if change.is_of_optimizer]
     if others:
         raise DataError(
             f"the optimizer is not the one that was saved at step {step}: {_listed(others)}\n"
             "What the one kept means something else to the other. Put it back; or use another `logdir` for another "
-            "optimizer; or start once with --accept-changes (or "
-            f"`touch {rundir.accept_changes}` before the start) to resume with them all the same."
+            f"optimizer; or {_how_to_accept(rundir, is_program=is_program)} to resume with them all the same."
         )
 
 
-def _refuse_other_dataset(step: int, changes: list[FingerprintDifference], rundir: RunDirectory) -> None:
+def _refuse_other_dataset(
+    step: int, changes: list[FingerprintDifference], rundir: RunDirectory, *, is_program: bool
+) -> None:
     moved = [change for change in changes if change.moves_position]
     if moved:
+        restart = "" if is_program else '; or set input_position = "restart" to restart the dataset at every start'
         raise DataError(
             f"the dataset is not the one whose position was saved at step {step}: {_listed(moved)}\n"
-            "Its batches would not be those that come next. Put it back; or start once with --accept-changes (or "
-            f"`touch {rundir.accept_changes}` before the start) to resume from that position all the same, "
-            "which TensorFlow can where the stages are the same; "
-            'or set input_position = "restart" to restart the dataset at every start.'
+            "Its batches would not be those that come next. Put it back; or "
+            f"{_how_to_accept(rundir, is_program=is_program)} to resume from that position all the same, "
+            f"which TensorFlow can where the stages are the same{restart}."
         )
+
+
+def _how_to_accept(rundir: RunDirectory, *, is_program: bool) -> str:
+    """Return what a person does to resume in spite of a change."""
+    touch = f"`touch {rundir.accept_changes}` before the start"
+    return touch if is_program else f"start once with --accept-changes (or {touch})"
 
 
 def _listed(changes: Sequence[object]) -> str:

@@ -17,6 +17,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import fingerprint
 from trainerd.config.schema import Config
 from trainerd.errors import JobError, StorageError, TrainerdError
+from trainerd.history import run_job
 from trainerd.loop import outcome, resume
 from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.checkpointer import Checkpointer
@@ -161,11 +162,13 @@ class Services:
     def find(self, *, accept_changes: bool = False, foreign: bool = False) -> Manifest | None:
         """Find the checkpoint to resume from; see `resume.find`. For sessions that restore it by other means."""
         self.checkpointer.fingerprint = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
+        is_program = run_job.is_program(self.config.entry)
         found = resume.find(
             self._rundir,
             self.store,
             self.checkpointer.fingerprint,
             exact=self.config.input_position == "exact",
+            is_program=is_program,
             accept_changes=accept_changes,
             foreign=foreign,
         )
@@ -173,7 +176,7 @@ class Services:
         # Of another state the restore says what is missing.
         if found is not None and found.fingerprint.get(fingerprint.STATE) == own and not accept_changes:
             changes = self._session.changes_since(self._rundir.prefix(found.step))
-            resume.refuse_changes(found.step, changes, self._rundir)
+            resume.refuse_changes(found.step, changes, self._rundir, is_program=is_program)
         return found
 
     def resumed(self, found: Manifest) -> None:

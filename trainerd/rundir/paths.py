@@ -238,7 +238,7 @@ class RunDirectory:
         """The steps whose deletion was cut short."""
         matches = (re.fullmatch(rf"\.deleting-({_STEP})\.json", name) for name in self._names())
         found = sorted(int(match[1]) for match in matches if match)
-        with storage(f"look into {self.path}"):
+        with storage(f"read {self.path}"):
             return [step for step in found if safe_paths.is_file(self.deletion(step))]
         return []
 
@@ -260,7 +260,7 @@ class RunDirectory:
 
     def _folders(self, what: str) -> list[Path]:
         found = [self.path / name for name in self._names() if re.fullmatch(rf"\.{what}-{_STEP}", name)]
-        with storage(f"look into {self.path}"):
+        with storage(f"read {self.path}"):
             return [folder for folder in found if safe_paths.is_folder(folder)]
         return []
 
@@ -279,7 +279,7 @@ class RunDirectory:
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
     def _names(self) -> list[str]:
-        with storage(f"look into {self.path}", missing_ok=True):
+        with storage(f"read {self.path}", missing_ok=True):
             return safe_paths.names(self.path)
         return []
 

@@ -25,6 +25,7 @@ from trainerd.system.regular_files import open_to_read
 TEMPORARY = ".tmp"  # how the names of files end that are not written yet
 _CHUNK = 1 << 20
 _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on some file systems of a network
+_OF_DEVICE = (errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ETIMEDOUT, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG)
 _PERMISSION = (
     "Give this user permission there, or choose another `logdir`; for the run of a unit, which has a user of its own, "
     "use sudo."
@@ -49,7 +50,19 @@ def storage(doing: str, *, missing_ok: bool = False) -> Iterator[None]:
 
 def storage_error(error: OSError, doing: str) -> StorageError:
     """The StorageError for an OSError; see `storage`."""
-    return StorageError(f"cannot {doing}: {error.strerror or error}. {_advice(error)}")
+    advice = _of_missing_folder(error, doing) or _advice(error)
+    return StorageError(f"cannot {doing}: {error.strerror or error}. {advice}".rstrip())
+
+
+def _of_missing_folder(error: OSError, doing: str) -> str:
+    """Return what to do about a missing folder; empty if the file itself is missing, or if that is not known."""
+    missing = error.filename
+    if error.errno != errno.ENOENT or not isinstance(missing, str) or not Path(missing).is_absolute():
+        return ""
+    folder = Path(missing).parent if doing.endswith(missing) else Path(missing)
+    with contextlib.suppress(OSError):
+        return "" if safe_paths.exists(folder) else f"The directory {folder} does not exist; create it."
+    return ""
 
 
 def _advice(error: OSError) -> str:
@@ -62,9 +75,9 @@ def _advice(error: OSError) -> str:
         errno.ENOTDIR: "A file stands where a directory is needed; move it or choose another `logdir`.",
         errno.EISDIR: "A folder stands where a file is needed; move it or choose another `logdir`.",
         errno.EEXIST: "A file stands where a directory is needed; move it or choose another `logdir`.",
-        errno.EIO: "The device reports an error; see `dmesg`.",
+        **dict.fromkeys(_OF_DEVICE, "The device reports an error; see `dmesg`."),
         **dict.fromkeys((errno.ELOOP, errno.ENXIO, errno.EMLINK, errno.EFBIG), "Nothing that trainerd wrote: move it."),
-    }.get(error.errno or 0, "`dmesg` may show more.")
+    }.get(error.errno or 0, "")
 
 
 def is_damage(error: OSError) -> bool:

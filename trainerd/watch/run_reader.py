@@ -125,7 +125,7 @@ def _newest(entries: list[TimelineEntry]) -> tuple[int, list[TimelineEntry]]:
 
 def _stamps_of_checkpoints(rundir: RunDirectory) -> list[Stamp | None]:
     """What the checkpoints are read from: the manifests, evaluations, pins, and the folder of the earlier lines."""
-    with storage(f"look into {rundir.path}", missing_ok=True):
+    with storage(f"read {rundir.path}", missing_ok=True):
         names = [name for name in os.listdir(rundir.path) if name.startswith(rundir.basename)]
         found = [rundir.path / name for name in names if name.endswith((".json", ".pin"))]
         return [stamp_of(path) for path in (*found, rundir.checkpoint_state, rundir.lines)]

@@ -73,7 +73,9 @@ class WatchConfig:
     heartbeat_url: str | None = key(
         None, "", "Fetched every `heartbeat_secs`, for a service that alerts you when that ends. Secret."
     )
-    heartbeat_secs: Annotated[float, Meta(ge=5, le=86400)] = key(60.0, "s", "Seconds between two heartbeats.")
+    heartbeat_secs: Annotated[float, Meta(ge=5, le=86400)] = key(
+        60.0, "s", "Seconds between two heartbeats; at least 5."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,16 +138,16 @@ def parse(data: dict[str, object], path: Path | None = None) -> Settings:
     Raises:
       ConfigError: with every mistake.
     """
-    reader = tables.Tables(Settings)
+    reader = tables.Tables(Settings, is_secret=True)
     settings: Settings = reader.read(data)
     mistakes = reader.mistakes or [*_mistakes(settings)]
-    tables.require_none([_without_value(mistake) for mistake in mistakes], path)
+    tables.require_none(mistakes, path)
     return settings
 
 
 def _mistakes(settings: Settings) -> list[str]:
     found = [
-        f"watch.channels: number {number} is no URL: it has no `://`"
+        f"watch.channels: number {number} is not a URL: it has no `://`"
         for number, url in enumerate(settings.watch.channels, 1)
         if "://" not in url
     ]
@@ -153,11 +155,6 @@ def _mistakes(settings: Settings) -> list[str]:
     if url is not None and not re.match(r"https?://[^/\s]", url):
         found.append("watch.heartbeat_url: expected a URL that begins with http:// or https://")
     return found
-
-
-def _without_value(mistake: str) -> str:
-    """A mistake without the value, which may be a secret that stands in the wrong place."""
-    return mistake.partition(", got ")[0]
 
 
 def _require_private(path: Path) -> None:

@@ -28,7 +28,7 @@ class Chief:
 
     Args:
       peers: the other workers, by rank.
-      asked: called with what a worker was asked for, and with what belongs to it, on another thread.
+      asked: called with a worker's rank, what it was asked for, and what belongs to that, on another thread.
       seen: called with how the others are, when one of them says it, on another thread.
       abort: ends what this process and the others do together, from any thread.
       timer: seconds on a clock that is never set.
@@ -41,7 +41,7 @@ class Chief:
         self,
         peers: Mapping[int, Peer],
         *,
-        asked: Callable[[str, Message], None],
+        asked: Callable[[int, str, Message], None],
         seen: Callable[[list[WorkerState]], None],
         abort: Callable[[TrainerdError], None],
         timer: Callable[[], float] = time.monotonic,
@@ -120,7 +120,7 @@ class Chief:
             elif kind == "failed":
                 self.trouble.found(PeerFailedError(f"worker {rank}: {message['why']}", int(message["code"])))
             else:
-                self._asked(kind, message)
+                self._asked(rank, kind, message)
 
         return heard
 

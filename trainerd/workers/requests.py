@@ -18,12 +18,14 @@ from trainerd.workers.worker import Worker
 log = logging.getLogger(__name__)
 
 _LOOK_SECS = 0.5
+_ASKED_TO = {Request.SET: "set a number", Request.ROLLBACK: "roll back"}
 
 
-def take_over(what: str, message: Message, rundir: RunDirectory, flag: Flag) -> None:
+def take_over(rank: int, what: str, message: Message, rundir: RunDirectory, flag: Flag) -> None:
     """On the chief: take over what another worker was asked for.
 
     Args:
+      rank: that worker's.
       what: the request.
       message: with the content of the request file, if there was one.
       rundir: the chief's.
@@ -38,8 +40,8 @@ def take_over(what: str, message: Message, rundir: RunDirectory, flag: Flag) -> 
                 request_files.append(path, content)
         except (OSError, StorageError) as error:  # of a command that waits; what it asks for is done all the same
             log.error("%s", error, extra={"event": "asked"})
-    log.info("another worker was asked: %s", what, extra={"event": "asked"})
-    flag.raise_for(request, "another worker")
+    log.info("worker %d was asked to %s", rank, _ASKED_TO.get(request, what), extra={"event": "asked"})
+    flag.raise_for(request, f"worker {rank}")
 
 
 def _files(rundir: RunDirectory) -> dict[Request, Path]:

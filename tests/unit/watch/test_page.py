@@ -272,12 +272,12 @@ def test_a_run_of_another_user_says_so_and_cannot_be_asked(trained: RunDirectory
         ("[::]:0", None, "give a token"),
         ("192.0.2.1:9780", None, "give a token"),
         ("gpu1.example:9780", None, "give a token"),
-        ("9780", None, "no address"),
-        (":9780", None, "no address"),
-        ("127.0.0.1:x", None, "no address"),
-        ("127.0.0.1:70000", None, "no address"),
-        ("::1:80", None, "no address"),
-        ("unix:", None, "no address"),
+        ("9780", None, "expected HOST:PORT"),
+        (":9780", None, "expected HOST:PORT"),
+        ("127.0.0.1:x", None, "expected HOST:PORT"),
+        ("127.0.0.1:70000", None, "expected HOST:PORT"),
+        ("::1:80", None, "expected HOST:PORT"),
+        ("unix:", None, "expected HOST:PORT"),
     ],
 )
 def test_an_address_that_others_reach_needs_a_token(runs: Runs, listen: str, token: str | None, said: str) -> None:

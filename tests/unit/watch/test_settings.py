@@ -56,10 +56,11 @@ def test_a_file_with_secrets_must_be_private(tmp_path: Path, monkeypatch: pytest
         ('[watch]\nsummary_at = "8 o\'clock"', "watch.summary_at: expected"),
         ('[watch]\nsummary_at = "24:00"', 'watch.summary_at: expected a time of day, such as "08:00"'),
         ('[watch]\nheartbeat_url = "ftp://x"', "watch.heartbeat_url: expected a URL that begins with http"),
-        ("[watch]\nheartbeat_secs = 1", "watch.heartbeat_secs"),
-        ('[page]\ntoken = "short"', "page.token"),
+        ("[watch]\nheartbeat_secs = 1", "watch.heartbeat_secs: expected a number >= 5.0 (in s), got 1"),
+        ('[page]\ntoken = "short"', "page.token: expected a string of at least 16 characters, got a string of 5"),
         ("[page]\nlisten = 9780", "page.listen: expected a string"),
-        ("watch = 3", "watch: expected a table, [watch]"),
+        ("watch = 3", "watch: expected a table, [watch], got a number"),
+        ('[watch]\nchannels = "x"', "watch.channels: expected a list of strings, got a string of 1 character"),
     ],
 )
 def test_a_mistake_is_told_with_its_key(text: str, said: str, tmp_path: Path) -> None:

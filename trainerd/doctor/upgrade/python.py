@@ -61,8 +61,9 @@ class Python:
         """
         program = (said / "bin" / "python" if said.is_dir() else said).absolute()
         if not os.access(program, os.X_OK) or program.is_dir():
+            is_missing = "does not exist" if not program.exists() else "is not a program"
             raise UsageError(
-                f"--python {said}: {program} is no program. Name a virtual environment, or the python in it; "
+                f"--python {said}: {program} {is_missing}. Name a virtual environment, or the python in it; "
                 "`python3 -m venv NEW` makes one."
             )
         versions = _asked(program, scratch)

@@ -78,8 +78,8 @@ def require_unchanged(what: str, before: Snapshot, session: Model, *, refuse: bo
         return False
     text = (
         f"{what} changed {changed}. What is trained then depends on when it runs. Call the model with training=False, "
-        "draw no numbers from a generator of the state, and read no batch from the training's input. What the training "
-        "depends on, change in the step"
+        "draw no numbers from a generator of the state, and read no batch from the training's input. Change training "
+        "state only in the step"
     )
     if refuse:
         raise JobError(f"deterministic = true, and {text}", step=session.step, sound=False)

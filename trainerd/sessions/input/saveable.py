@@ -90,8 +90,10 @@ def _try(iterator: Any, otherwise: str) -> None:
             raise EntryError(
                 "the dataset's position cannot be saved, so a pause would lose it:\n"
                 f"  {re.sub(r'{{.*?}} |  ?.Op:.*', '', str(error).splitlines()[0])}\n"
-                "Write it without from_generator and without stateful random ops in `map` (use "
-                f"tf.random.stateless_* with a seed from Dataset.random), or {otherwise}."
+                "Write it without from_generator, without tf.py_function and tf.numpy_function (or "
+                "tf.numpy_function(..., stateful=False), if the function keeps nothing between calls), and without "
+                "stateful random ops in `map` (use tf.random.stateless_* with a seed from Dataset.random), or "
+                f"{otherwise}."
             ) from error
 
 

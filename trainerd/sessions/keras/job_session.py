@@ -269,8 +269,8 @@ class KerasJobSession(FunctionSession):
             return
         if self.step == 0 and self._trains != trained_variables(self._model):
             raise JobError(
-                "a callback has changed, where the training began, what is trained (a layer's `trainable`, or the "
-                "optimizer), and the step was made before that. Do it before the KerasJob is made",
+                "a callback changed `trainable` or the optimizer before the first step. Change it before you create "
+                "the KerasJob",
                 step=self.step,
                 sound=True,
             )

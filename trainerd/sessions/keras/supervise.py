@@ -93,7 +93,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
           UsageError: it is no `tf.data.Dataset`.
         """
         if not isinstance(dataset, tf.data.Dataset):
-            raise UsageError(f"supervise.data takes a tf.data.Dataset, and this is a {type(dataset).__name__}.")
+            raise UsageError(f"supervise.data takes a tf.data.Dataset, and this is of type {type(dataset).__name__}.")
         self._data = FitData(dataset)
         return self._data.kept
 

@@ -472,7 +472,7 @@ def _iterate(dataset: Any) -> Any:
     if dataset is None:
         return None
     if not isinstance(dataset, tf.data.Dataset):
-        raise EntryError(f"the job's dataset is a {type(dataset).__name__}, where a tf.data.Dataset is needed.")
+        raise EntryError(f"the job's dataset is of type {type(dataset).__name__}, where a tf.data.Dataset is needed.")
     return iter(dataset)
 
 
@@ -486,6 +486,6 @@ def _require_trackable(name: str, part: Any) -> None:
         tf.train.Checkpoint(**{name: part})
     except (ValueError, TypeError) as error:
         raise EntryError(
-            f"the job's state has a part {name!r}, which is a {type(part).__name__}: it holds no variables that can be "
-            "saved. What does not change needs no saving: leave it out. What does, make a tf.Variable."
+            f"the job's state has a part {name!r}, which is of type {type(part).__name__}: it holds no variables that "
+            "can be saved. What does not change needs no saving: leave it out. What does, make a tf.Variable."
         ) from error

@@ -64,5 +64,6 @@ def as_dict(outputs: Any) -> dict[str, Any]:
     if isinstance(outputs, tf.Tensor | tf.TensorSpec):
         return {LOSS: outputs}
     raise EntryError(
-        f"the step returned a {type(outputs).__name__}; return a dict of name to scalar tensor, one scalar, or None."
+        f"the step returned a value of type {type(outputs).__name__}; return a dict of name to scalar tensor, one "
+        "scalar, or None."
     )

@@ -57,10 +57,10 @@ class CheckpointModel:
         self, checkpoint: Any, global_step: tf.Variable, summaries: Callable[[], object] | None = None
     ) -> None:
         if not isinstance(checkpoint, tf.train.Checkpoint):
-            raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is a {type(checkpoint).__name__}.")
+            raise EntryError(f"checkpoint must be a tf.train.Checkpoint, and is of type {type(checkpoint).__name__}.")
         if (root := vars(checkpoint).get("_root")) is not None:  # its first argument, which it does not expose
             raise EntryError(
-                f"the tf.train.Checkpoint has a {type(root).__name__} without a name: write "
+                f"the tf.train.Checkpoint has a part of type {type(root).__name__} without a name: write "
                 "tf.train.Checkpoint(model=model, ...) in place of tf.train.Checkpoint(model, ...)."
             )
         self._checkpoint = checkpoint

@@ -175,7 +175,7 @@ class StepSession:
         key = (id(step_fn.__self__), step_fn.__func__) if inspect.ismethod(step_fn) else id(step_fn)
         if key not in self._functions:
             if not callable(step_fn):
-                raise TypeError(f"run takes a step function, and this is a {type(step_fn).__name__}: {step_fn!r}")
+                raise TypeError(f"run takes a step function, and this is of type {type(step_fn).__name__}: {step_fn!r}")
             if len(self._functions) >= LIMIT:
                 self._functions.clear()
             self._functions[key] = (_Function(step_fn), step_fn)

@@ -26,10 +26,10 @@ _SECRET_CHARS = 4  # shorter parts of a URL identify nothing
 
 
 class UndeliveredError(TrainerdError):
-    """A channel did not take a notice."""
+    """A notification failed."""
 
     exit_code = 69
-    summary = "a channel of the watcher did not take a notice"
+    summary = "a notification of the watcher failed"
 
 
 def identity(url: str) -> str:
@@ -61,8 +61,12 @@ def _target(url: str) -> tuple[Any, Any]:
         raise ConfigError("channels need Apprise: pip install 'trainerd[watch]'") from None
     target = apprise.Apprise()
     if not target.add(url):
+        found = apprise.Apprise().details()["schemas"]
+        known = {name for each in found for key in ("protocols", "secure_protocols") for name in each[key] or ()}
+        if url.partition("://")[0].lower() not in known:
+            raise ConfigError(f"channels: Apprise knows no service {service(url)!r}.")
         raise ConfigError(
-            f"Apprise cannot read the URL of a channel, {service(url)}: see Apprise's page on that service."
+            f"channels: Apprise rejects the URL for the service {service(url)!r}: see Apprise's page on that service."
         )
     return apprise, target
 
@@ -91,8 +95,8 @@ def deliver(url: str, notice: Notice) -> None:
             attach=attached if len(attached) else None,
         )
     if not is_taken:
-        why = _without(url, "; ".join(heard.said)) or "it did not say why"
-        raise UndeliveredError(f"{service(url)} did not take a notice: {why}")
+        why = _without(url, "; ".join(heard.said)) or "the service gave no reason"
+        raise UndeliveredError(f"the notification failed: {why}")
 
 
 def _pictures(notice: Notice, folder: Path) -> list[str]:

@@ -104,7 +104,7 @@ class _Sender:
     def _failed(self, why: str, now: float) -> None:
         wait = self._backoff.failed()
         log.warning(
-            "channel %d (%s) has not taken a notice, and is tried again in %.0f s: %s",
+            "channel %d (%s) will be retried in %.0f s: %s",
             self._number,
             self._service,
             wait,

@@ -42,9 +42,7 @@ class ListenAddress:
         host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
         is_port = port.isascii() and port.isdecimal() and int(port) <= 0xFFFF
         if not (host and colon and is_port) or (":" in host and not text.startswith("[")):
-            raise ConfigError(
-                f"{text!r} is no address to listen on. Say 127.0.0.1:9780, [::1]:9780 or unix:/run/trainerd/watch.sock."
-            )
+            raise ConfigError(f"listen: expected HOST:PORT or unix:/PATH, such as 127.0.0.1:9780, got {text!r}.")
         return cls(host, int(port))
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -13,9 +13,9 @@ import click
 from trainerd.cli import completion, options
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
-from trainerd.config import edit
+from trainerd.config import edit, tables
 from trainerd.config import parse as configs
-from trainerd.errors import UsageError
+from trainerd.errors import ConfigError, UsageError
 from trainerd.history.choice import choose
 from trainerd.history.fork import fork
 from trainerd.history.rollback import RollbackTarget
@@ -97,11 +97,29 @@ def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) 
     logdir = os.path.relpath(folder, path.parent)
     quoted = edit.read_changes([f"logdir={logdir}"])
     text = edit.changed(options.config_text(config_path), changes | quoted)
-    configs.parse(tomllib.loads(text), path=path)
+    try:
+        configs.parse(tomllib.loads(text), path=path)
+    except tables.MistakesError as error:
+        _blame_changes(error.mistakes, changes)
+        raise
     with storage(f"read {path}", missing_ok=True):
         if path.read_bytes() != text.encode():  # a fork that was killed leaves the same text
             raise UsageError(f"{path} exists: name another NEWDIR, or move that file.")
     return path, text
+
+
+def _blame_changes(mistakes: Sequence[str], changes: dict[str, str]) -> None:
+    """Raise for the mistakes of --set, if there are any.
+
+    Raises:
+      ConfigError: there are.
+    """
+    found = []
+    for mistake in mistakes:
+        name, _, what = mistake.partition(": ")
+        found += [f"--set {key}={said}: {what}" for key, said in changes.items() if f"{key}.".startswith(f"{name}.")]
+    if found:
+        raise ConfigError("\n".join(found))
 
 
 def _short(path: Path) -> Path:

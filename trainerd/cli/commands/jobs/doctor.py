@@ -34,7 +34,7 @@ from trainerd.text import counted
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")
 def command(config_path: Path | None, logdir: Path | None, python: Path | None, as_json: bool) -> None:
-    """Show what would go wrong with a run: disk, file system, permissions, clock, unit, memory, versions, GPU.
+    """Diagnose a run: disk, file system, permissions, clock, unit, memory, versions, GPU.
 
     The run directory is not touched, and TensorFlow is not imported.
     """

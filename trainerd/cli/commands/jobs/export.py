@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Write the model of a checkpoint, its metrics, and the checksums of all files into the new folder OUT.
 
-    A process that has nothing of trainerd loads it again, and must get from it what the checkpoint gives: else there is
-    no release. Default: the newest checkpoint.
+    A separate process loads the model, and its outputs are compared with the checkpoint's. If they differ, nothing is
+    exported. Default: the newest checkpoint.
     """
     where, out = chosen.words_of(words, "OUT")
     folder = Path(out).absolute()

@@ -36,5 +36,6 @@ def command(directory: Path) -> None:
     else:
         say(f"wrote {job}: the job")
     say("\nNext:")
-    say(f"  {command_line('check', config)}   try the job: two steps, one save, one restore")
-    say(f"  {command_line('run', config)}     train it")
+    named = None if directory.resolve() == Path.cwd() else config  # commands find the config of the current folder
+    say(f"  {command_line('check', named)}   try the job: two steps, one save, one restore")
+    say(f"  {command_line('run', named)}     train it")

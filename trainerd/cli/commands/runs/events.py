@@ -32,7 +32,7 @@ class _Span(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
         """Read it."""
         found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", str(value))
         if found is None:
-            self.fail(f"{value!r} is no span of time. Say 90s, 30m, 12h or 2d.", param, ctx)
+            self.fail(f"expected a duration such as 90s, 30m, 12h or 2d, got {value!r}.", param, ctx)
         return float(found[1]) * _UNITS[found[2]]
 
 

@@ -45,9 +45,11 @@ _LEAVE_SECS = 5.0
     type=click.Path(path_type=Path),
     help="The config. Default: ~/.config/trainerd/watch.toml, if there is one.",
 )
-@click.option("--test", "is_test", is_flag=True, help="Send a notice to each channel, say how that went, and end.")
+@click.option(
+    "--test", "is_test", is_flag=True, help="Send a test notification to each channel, show the results, and exit."
+)
 def command(config_path: Path | None, is_test: bool) -> None:
-    """Watch all runs until Ctrl-C or SIGTERM: notify you of what happens to them, and show them on a page.
+    """Send notifications and serve a dashboard of all runs until Ctrl-C or SIGTERM.
 
     watch.toml says whom it notifies, of what, and where the page is: see docs/watch.md.
     """
@@ -166,4 +168,4 @@ def _test(path: Path | None, found: Settings) -> None:
         result = why.strip() or f"ended with {process.returncode}" if process.returncode else "sent"
         say(f"channel {number} ({service(url)}): {result}")
     if failed:
-        raise UndeliveredError(f"{failed} of {len(found.watch.channels)} channels did not take the notice.")
+        raise UndeliveredError(f"{failed} of {len(found.watch.channels)} notifications failed.")

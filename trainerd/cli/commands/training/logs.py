@@ -30,7 +30,7 @@ def command(config_path: Path | None, logdir: Path | None, follow: bool, lines: 
     """Show the end of the run's log. Under systemd `journalctl -u trainerd` has the same lines, with fields."""
     path = options.asked_rundir(options.find_rundir(config_path, logdir)).log
     if not os.path.lexists(path):
-        raise NotRunningError(f"there is no log at {path}. A program of your own logs where it says, and not there.")
+        raise NotRunningError(f"there is no log at {path}. A program of your own writes its log elsewhere.")
     with _open(path) as file:
         _skip_to_end(file, lines * _LINE_BYTES)
         for line in deque(file, maxlen=lines):

@@ -104,7 +104,7 @@ def _with_rollback(state: State, rundir: RunDirectory) -> State:
 
 def _with_full_disk(state: State, rundir: RunDirectory) -> State:
     """Warn of a full disk: a process that has no room for state.json cannot do so itself."""
-    with storage(f"look into {rundir.path}"):
+    with storage(f"read {rundir.path}"):
         if free_bytes(rundir.path) >= _ROOM:
             return state
     full = f"no space is left in {rundir.path}: neither a checkpoint nor state.json can be written. Free some."

@@ -64,8 +64,9 @@ class JobEstimator(BaseEstimator):
         given = call_input_fn(input_fn, mode, {}, self._config)
         if not isinstance(given, tf.data.Dataset):
             raise ValueError(
-                f"input_fn returned a {type(given).__name__}, where a tf.data.Dataset is needed: a model of TensorFlow "
-                "2 reads no tensors of a graph. Return tf.data.Dataset.from_tensor_slices(...).batch(...)."
+                f"input_fn returned a value of type {type(given).__name__}, where a tf.data.Dataset is needed: a "
+                "model of TensorFlow 2 reads no tensors of a graph. Return "
+                "tf.data.Dataset.from_tensor_slices(...).batch(...)."
             )
         return given
 
