@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
@@ -212,15 +213,20 @@ def test_logging_tensor(logged: pytest.LogCaptureFixture, at_once: bool) -> None
 
 
 def test_logging_tensor_by_the_clock_and_with_a_formatter(logged: pytest.LogCaptureFixture) -> None:
-    count = Count()
-    log = hooks.LoggingTensorHook(["p"], every_n_secs=0.3, formatter=lambda values: f"it is {values['p']:g}")
+    count, at = Count(), list[float]()
+
+    def formatter(values: Any) -> str:
+        at.append(time.monotonic())
+        if len(at) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return f"it is {values['p']:g}"
+
+    log = hooks.LoggingTensorHook(["p"], every_n_secs=0.3, formatter=formatter)
     with monitored(count, hooks=[log]) as session:
-        timer = threading.Timer(1.2, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.start()
         session.run(count.step, steps=10**9)
-        timer.join()
         assert session.should_stop()
-    assert 3 <= len([line for line in logged.messages if line.startswith("it is")]) <= 6
+    assert len([line for line in logged.messages if line.startswith("it is")]) == len(at) >= 4
+    assert all(later - earlier > 0.25 for earlier, later in itertools.pairwise(at))
 
 
 @pytest.mark.parametrize("at_once", [False, True])

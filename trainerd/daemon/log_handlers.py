@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -41,17 +42,11 @@ class Terminal(logging.StreamHandler[TextIO]):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._own: TextIO | None = None
         with contextlib.suppress(AttributeError, OSError, ValueError):  # what replaces it may have no descriptor
-            self._own = os.fdopen(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors="backslashreplace")
-        super().__init__(self._own or stream)
+            stream = os.fdopen(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors="backslashreplace")
+            weakref.finalize(self, stream.close)  # and not in `close`: a job's `logging.config` closes all handlers
+        super().__init__(stream)
         self.setFormatter(make_formatter())
-
-    def close(self) -> None:
-        """Close what was opened here."""
-        super().close()
-        if self._own is not None:
-            self._own.close()
 
 
 class LogFile(RotatingFileHandler):

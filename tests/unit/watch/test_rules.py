@@ -90,7 +90,7 @@ def test_a_channel_is_told_of_without_its_secrets(monkeypatch: pytest.MonkeyPatc
 
     apprise = SimpleNamespace(Apprise=Refuses, AppriseAttachment=list, NotifyFormat=SimpleNamespace(TEXT="text"))
     monkeypatch.setitem(sys.modules, "apprise", apprise)
-    with pytest.raises(UndeliveredError, match="tgram did not take a notice: Failed to send to") as caught:
+    with pytest.raises(UndeliveredError, match="the notification failed: Failed to send to") as caught:
         deliver(url, Notice("paused", "a", "title", 1.0, "body"))
     for secret in ("123456", "AbCdEf", "98765432", "hush"):
         assert secret not in str(caught.value)
