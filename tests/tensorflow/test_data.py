@@ -113,10 +113,11 @@ def test_a_trial_removes_the_files_that_its_datasets_have_written(
         tf.train.Checkpoint(iterator=iterators[2]).write(str(tmp_path / "position"))
         next(iterators[2])
         names = {path.name for path in tmp_path.iterdir()}
-        assert names >= {"cache_0.lockfile", "snapshot"}
+        # TensorFlow reads ahead: the cache may be whole already.
+        assert "snapshot" in names and any(name.startswith("cache") for name in names)
         raise JobError("what fails later in a trial", step=1, sound=True)
     left = {path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("position")}
-    assert left >= before and not [path for path in left if path.name.startswith("cache_")]
+    assert left >= before and not [path for path in left if path.name.startswith("cache")]
     assert not (tmp_path / "snapshot").exists()
 
 

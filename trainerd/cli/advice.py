@@ -34,9 +34,9 @@ def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | 
 
 
 def _require_run(rundir: RunDirectory) -> None:
-    if not rundir.path.exists():
-        raise NotRunningError(f"{rundir.path} does not exist. `trainerd list` shows the runs.")
     with storage(f"read {rundir.path}"):
+        if not rundir.path.exists():
+            raise NotRunningError(f"{rundir.path} does not exist. `trainerd list` shows the runs.")
         is_there = any(map(safe_paths.exists, (rundir.state, rundir.lock, rundir.log, rundir.checkpoint_state)))
     if not is_there and not rundir.steps():
         raise NotRunningError(f"{rundir.path} is not a run directory. `trainerd list` shows the runs.")
