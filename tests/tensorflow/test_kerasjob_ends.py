@@ -146,10 +146,19 @@ def test_a_wrong_argument_is_refused_before_it_trains(options: dict[str, Any]) -
         KerasJobSession(trainerd.KerasJob(a_model(), (X, Y), **options))
 
 
-def test_a_model_of_a_strategy_is_refused() -> None:
+class TwoReplicas:
+    """A strategy of two devices, which this process has not."""
+
+    num_replicas_in_sync = 2
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_model_of_a_strategy_is_refused(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """One of a single device too: its optimizer wants to be called in that strategy's scope."""
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = a_model()
+    if count == 2:
+        monkeypatch.setattr(type(model), "distribute_strategy", TwoReplicas())
     with pytest.raises(EntryError, match=r"outside of `strategy\.scope\(\)`"):
         KerasJobSession(trainerd.KerasJob(model, (X, Y)))
 

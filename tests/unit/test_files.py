@@ -93,12 +93,13 @@ def test_a_file_system_that_syncs_no_directories_is_written_to(
 def test_an_error_advises_what_its_cause_needs(tmp_path: Path) -> None:
     folder = tmp_path / "missing"
 
-    def said(path: Path) -> str:
-        with pytest.raises(StorageError) as caught, durable_files.storage(f"write {path}"):
+    def said(path: Path, doing: str = "") -> str:
+        with pytest.raises(StorageError) as caught, durable_files.storage(doing or f"write {path}"):
             path.open()
         return str(caught.value)
 
     assert said(folder / "file").endswith(f"The directory {folder} does not exist; create it.")
     assert said(tmp_path / "file").endswith("No such file or directory.")
+    assert said(tmp_path / "file", f"sync the files in {tmp_path}").endswith("No such file or directory.")
     device = durable_files.storage_error(OSError(errno.EIO, os.strerror(errno.EIO)), "write")
     assert "dmesg" in str(device) and "dmesg" not in said(folder / "file")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from trainerd.cli.display import Display
 from trainerd.daemon import logs
 from trainerd.daemon.log_handlers import LogFile
 from trainerd.daemon.tensorflow_import import stderr_to
@@ -91,11 +92,12 @@ def test_a_job_that_logs_to_the_terminal_too_has_each_line_there_once(
     assert kept.getvalue().splitlines() == ["ours", "the job's"]
 
 
+@pytest.mark.parametrize("make", [lambda: None, lambda: Display().handler], ids=["lines", "display"])
 def test_a_person_sees_each_record_also_while_tensorflow_speaks_to_the_log(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], make: Callable[[], logging.Handler | None]
 ) -> None:
     path = tmp_path / "log"
-    with logs.logging_to(path, level="info", state=State, capture=False), stderr_to(path):
+    with logs.logging_to(path, level="info", state=State, capture=False, terminal=make()), stderr_to(path):
         logging.getLogger("trainerd.unit").error("worker 1 is gone")
         os.write(2, b"of C++\n")
     assert capfd.readouterr().err.endswith("worker 1 is gone\n")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
+import weakref
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trainerd.daemon.tensorflow_import import beside_redirection
 from trainerd.rundir.state import State
 from trainerd.text import figure, printable, seconds, size
 
@@ -39,7 +42,12 @@ class Display:
     """Shows the last state it was given, from the first one on; `handler` prints log records above it."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
+        if console is None:
+            own = beside_redirection(sys.stderr)
+            console = Console(file=own)
+            if own is not sys.stderr:
+                weakref.finalize(console, own.close)
+        self._console = console
         self._state = State()
         self.handler: logging.Handler = _AboveDisplay(self._console)
         self._live = Live(

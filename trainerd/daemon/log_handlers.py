@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -15,6 +14,7 @@ from typing import TextIO
 
 from logging_journald import JournaldTransport
 
+from trainerd.daemon.tensorflow_import import beside_redirection
 from trainerd.rundir.state import State
 from trainerd.system.regular_files import open_to_append
 from trainerd.text import printable
@@ -42,10 +42,10 @@ class Terminal(logging.StreamHandler[TextIO]):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # what replaces it may have no descriptor
-            stream = os.fdopen(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors="backslashreplace")
-            weakref.finalize(self, stream.close)  # and not in `close`: a job's `logging.config` closes all handlers
-        super().__init__(stream)
+        own = beside_redirection(stream)
+        if own is not stream:
+            weakref.finalize(self, own.close)  # and not in `close`: a job's `logging.config` closes all handlers
+        super().__init__(own)
         self.setFormatter(make_formatter())
 
 

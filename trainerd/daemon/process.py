@@ -221,10 +221,10 @@ class TrainerProcess:
             return self._paused_early()
         if isinstance(session, Program):
             return self._run_program(session)
-        from trainerd.run.driven import DrivenRun  # its room imports TensorFlow
+        from trainerd.run.driven import DrivenRun  # its room may import TensorFlow
 
         session = self._around(session)
-        run = DrivenRun(
+        driven = DrivenRun(
             self._config,
             session,
             self._rundir,
@@ -235,8 +235,8 @@ class TrainerProcess:
             fail=self._give_up,
         )
         assert self._watchdog is not None
-        self._watchdog.save_progress = run.services.store.progress
-        return run.train(accept_changes=self._config.accept_changes or self._changes_accepted)
+        self._watchdog.save_progress = driven.services.store.progress
+        return driven.train(accept_changes=self._config.accept_changes or self._changes_accepted)
 
     def _obey(self, member: ClusterProcess, session: Session | Program) -> Outcome:
         """Do what the chief of the cluster says."""

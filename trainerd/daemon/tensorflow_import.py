@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from trainerd.system.regular_files import open_to_append
 
@@ -29,6 +30,14 @@ def stderr_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def beside_redirection(stream: TextIO) -> TextIO:
+    """A stream to where this one writes now, which `stderr_to` does not redirect; the same one if it is no file."""
+    try:
+        return os.fdopen(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors="backslashreplace")
+    except (AttributeError, OSError, ValueError):  # what replaces standard error may have no descriptor
+        return stream
 
 
 @contextlib.contextmanager

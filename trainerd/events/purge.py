@@ -13,7 +13,7 @@ from pathlib import Path
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 
-from trainerd.history.curves import read_events
+from trainerd.history.curves import events
 
 # Of TensorFlow 0.x. The slow loader skips it; the fast one counts it as a point that cannot be read, and hides it.
 VOID = "obsolete_old_style_histogram"
@@ -27,17 +27,18 @@ def void_from(logdir: Path, step: int) -> list[Summary.Value]:
     taken back what was later in the files before its own.
 
     Raises:
-      StorageError: a file cannot be read.
+      OSError: a file cannot be read.
     """
     found: dict[str, Summary.Value] = {}
     for path in sorted(logdir.glob("events.out.tfevents.*"), reverse=True):
         begun = False
-        for event in read_events(path):
-            begun = begun or (event.session_log.status == SessionLog.START and event.step <= step)
-            if event.step >= step:
-                for value in event.summary.value:
-                    if value.WhichOneof("value") != VOID and value.tag not in found:
-                        found[value.tag] = _void(value)
+        with path.open("rb") as file:  # a link that the user made, to an archive, is followed
+            for event in events(file):
+                begun = begun or (event.session_log.status == SessionLog.START and event.step <= step)
+                if event.step >= step:
+                    for value in event.summary.value:
+                        if value.WhichOneof("value") != VOID and value.tag not in found:
+                            found[value.tag] = _void(value)
         if begun:
             break
     return list(found.values())

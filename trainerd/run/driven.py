@@ -97,12 +97,16 @@ def abandon(services: Services, outcome: Outcome, ending: Callable[[Outcome], No
     """
     try:
         ending(outcome)
-        flush = services.recorder.close
-        flushing = threading.Thread(target=flush, name="trainerd-last-curves", daemon=True)
-        flushing.start()
-        flushing.join(LAST_CURVES_SECS)
     finally:
+        _flush(services)
         end_now(0)
+
+
+def _flush(services: Services) -> None:
+    """Write the last points of the curves, unless that takes long."""
+    flushing = threading.Thread(target=services.recorder.close, name="trainerd-last-curves", daemon=True)
+    flushing.start()
+    flushing.join(LAST_CURVES_SECS)
 
 
 class Loop:

@@ -54,9 +54,11 @@ def train_here(make: Callable[[], Session], config: Config) -> Outcome:
 
 def _driven(session: Session, config: Config, rundir: RunDirectory, host: ProcessHost, reporter: Reporter) -> DrivenRun:
     def fail(error: BaseException) -> NoReturn:
-        log.error("%s", error, extra={"event": "failed"})
-        host.failed(reporter, error)
-        end_now(exit_code_of(error))
+        try:
+            log.error("%s", error, extra={"event": "failed"})
+            host.failed(reporter, error)
+        finally:
+            end_now(exit_code_of(error))
 
     return DrivenRun(
         config,

@@ -59,7 +59,7 @@ def _of_missing_folder(error: OSError, doing: str) -> str:
     missing = error.filename
     if error.errno != errno.ENOENT or not isinstance(missing, str) or not Path(missing).is_absolute():
         return ""
-    folder = Path(missing).parent if doing.endswith(missing) else Path(missing)
+    folder = Path(missing) if f"{missing}/" in doing else Path(missing).parent
     with contextlib.suppress(OSError):
         return "" if safe_paths.exists(folder) else f"The directory {folder} does not exist; create it."
     return ""

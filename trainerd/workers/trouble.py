@@ -39,7 +39,7 @@ class Trouble:
         self._abort(error)
 
     def close(self) -> TrainerdError | None:
-        """This process ends: what becomes of the others from now on is no trouble. Returns the trouble, if any."""
+        """This process ends: what becomes of the others from now on is ignored. Returns the trouble so far, if any."""
         with self._lock:
             self._is_closed = True
             return self._error

@@ -61,8 +61,8 @@ class Holding:
         try:
             with self._guard.holding(held):
                 yield
-                if name in (EVALUATION, SUMMARIES) and held.held is not None:
-                    self._check.look(name, held.held, self._session, self._timer() - taken_at, taken_at - begun)
+                if name in (EVALUATION, SUMMARIES) and (taken := held.held) is not None:
+                    self._check.look(name, taken, self._session, self._timer() - taken_at, taken_at - begun)
         finally:
             held.drop()
 

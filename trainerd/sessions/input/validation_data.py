@@ -20,8 +20,9 @@ log = logging.getLogger(__name__)
 _EVENT = "validation-data"
 _SO = (
     "Then its metrics, `best` and callbacks such as EarlyStopping are not those of a run without a stop. Give each "
-    "shuffle of the validation data a seed, or set `seed` in the config. For random numbers in `map` use "
-    "tf.random.stateless_* with seeds from Dataset.random(seed=1)."
+    "shuffle of the validation data a seed, or set `seed` in the config (in a program, call "
+    "keras.utils.set_random_seed). For random numbers in `map` use tf.random.stateless_* with seeds from "
+    "Dataset.random(seed=1)."
 )
 
 

@@ -127,15 +127,15 @@ def require_trainable(model: Any, name: str = "KerasJob") -> None:
         raise EntryError(f"{name}: compile the model without run_eagerly=True; its steps are run in the graph.")
     if has_strategy(model):
         raise EntryError(
-            f"{name}: the model was made under a tf.distribute strategy. Make it outside of `strategy.scope()`: one "
-            "process trains it on one device. For several machines see [cluster]."
+            f"{name}: the model was made under a tf.distribute strategy. Make it outside of `strategy.scope()`: "
+            "trainerd trains it on one device of each process."
         )
 
 
 def has_strategy(model: Any) -> bool:
     """Whether a model was made under a strategy of its own, be it of one device: it distributes its data."""
-    probe = tf.data.Dataset.range(1)
-    return model.distribute_strategy.experimental_distribute_dataset(probe) is not probe
+    strategy, probe = model.distribute_strategy, tf.data.Dataset.range(1).batch(1)
+    return strategy.num_replicas_in_sync > 1 or strategy.experimental_distribute_dataset(probe) is not probe
 
 
 def _require_count(name: str, value: Any, *, or_none: bool = False) -> None:

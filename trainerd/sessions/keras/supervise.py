@@ -410,7 +410,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def _be_idle(self) -> None:
         if self._steps is not None:
             self._steps.forget()
-        self._steps = self._progress.kept = None
+        self._steps = self._progress.kept = self._validation = None
         self._stages.enter(FitStage.IDLE)
 
     def _take_over(self) -> None:
