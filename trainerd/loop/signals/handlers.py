@@ -193,7 +193,8 @@ def terminal_check() -> Callable[[], bool]:
 
     If it has, this process's output is dropped from then on, instead of failing.
     """
-    terminals = [number for number in (0, 1, 2) if _is_terminal(number)]
+    # Beside 0 to 2 there is what `beside_redirection` has opened for the display.
+    terminals = [number for number in map(int, os.listdir("/proc/self/fd")) if _is_terminal(number)]
     if 0 not in terminals:
         return lambda: False
 
