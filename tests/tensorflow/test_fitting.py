@@ -369,7 +369,7 @@ def test_a_pause_waits_for_no_validation_which_is_made_again(tmp_path: Path, bat
 def test_a_validation_that_shuffles_reads_the_same_after_a_pause(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it reads of a shuffle is another part of the data in another order."""
+    """Without a fixed order, each validation reads a different part of the shuffled data."""
     without_seed = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(60).batch(10)  # `a_model` sets one for all
 
     def two_batches() -> tf.data.Dataset:

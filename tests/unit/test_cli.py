@@ -70,7 +70,7 @@ def test_a_wrong_config_exits_with_78_and_says_all_of_it(cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["status", "save", "checkpoints", "set a=1", "rollback 3"])
 def test_a_folder_without_a_run_is_no_place_to_start_one(cli: Cli, tmp_path: Path, command: str) -> None:
-    """A typing error in --logdir: what would train there is no help."""
+    """After a mistyped --logdir, the message does not propose to train there."""
     Path("other").mkdir()
     for name, says in (("missing", "does not exist"), ("other", "is not a run directory")):
         code, text = cli(*command.split(), "--logdir", name)

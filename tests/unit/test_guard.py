@@ -23,7 +23,7 @@ KEYS = {"max_steps": 40, "evaluate": {"evaluate_steps": 10}, "checkpoint": {"sav
 
 @dataclass
 class Guarded:
-    """A run whose evaluation can be interrupted. The process goes on where it would end, unless it `is_mortal`."""
+    """A run whose evaluation can be interrupted. The process continues where it would end, unless it `is_mortal`."""
 
     rundir: RunDirectory
     keys: dict[str, object] = field(default_factory=lambda: dict(KEYS))
