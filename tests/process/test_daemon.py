@@ -197,7 +197,7 @@ def test_logs_are_followed(project: Path, rundir: RunDirectory) -> None:
 
 @pytest.mark.parametrize("library", every(2, ["numpy", "", "libtensorflow_framework", "h5py"]))
 def test_sigterm_during_the_import_of_tensorflow(project: Path, rundir: RunDirectory, library: str) -> None:
-    """The signal comes as soon as the process has loaded a library, at a different point of the import for each library."""
+    """The signal comes as soon as the process has loaded a library: a different point of the import for each."""
     write_config(project)
     with subprocess.Popen([*COMMAND, "run"], cwd=project, stderr=subprocess.PIPE, text=True) as run:
         wait_for(lambda: rundir.state.exists(), "the process to begin")
