@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,7 +129,7 @@ def test_a_forked_child_keeps_neither_signals_nor_lock(rundir: RunDirectory) -> 
 
 def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has_open() -> None:
     daemon, beside, within = DaemonFlag(), Flag(), Flag()
-    daemon.has_program = True
+    daemon.reach_sessions()
     before = [signal.getsignal(n) for n in HANDLED]
     with daemon_listens(daemon):
         with lent_session_listens(daemon), session_listens(within):
@@ -169,7 +170,7 @@ def test_a_session_that_is_opened_in_another_after_a_pause_is_told_too() -> None
 
 def test_a_pause_of_the_daemon_is_its_programs_whoever_asked() -> None:
     daemon, inner = DaemonFlag(), Flag()
-    daemon.has_program = True
+    daemon.reach_sessions()
     with daemon_listens(daemon):
         daemon.raise_for(Request.PAUSE)  # a file, which the session has consumed
         assert daemon.take() == {Request.PAUSE}
@@ -405,9 +406,11 @@ class Heard(Notifier):
         self.said.append(text.partition("=")[0])
 
 
-def watchdog(interval: float = 20.0, **config: float) -> tuple[Watchdog, Heard]:
+def watchdog(
+    interval: float = 20.0, *, save_progress: Callable[[], object] = lambda: None, **config: Any
+) -> tuple[Watchdog, Heard]:
     heard = Heard()
-    return Watchdog(heard, interval, WatchdogConfig(**config), now=0.0), heard
+    return Watchdog(heard, interval, WatchdogConfig(**config), now=0.0, save_progress=save_progress), heard
 
 
 def test_life_signs_come_with_steps_and_end_with_them() -> None:
@@ -425,7 +428,7 @@ def test_life_signs_come_with_steps_and_end_with_them() -> None:
 
 def test_a_hang_is_told_once_before_systemd_ends_the_process() -> None:
     told: list[float] = []
-    dog = Watchdog(Heard(), 20.0, WatchdogConfig(), now=0.0, hung=told.append)
+    dog = Watchdog(Heard(), 20.0, WatchdogConfig(), now=0.0, save_progress=lambda: None, hung=told.append)
     for now in range(100):
         dog.observe(State(phase=Phase.TRAINING, step=min(now, 30) + (now >= 70)), now)
         dog.beat(now)
@@ -451,7 +454,8 @@ def test_boundaries_without_a_step_are_no_progress() -> None:
     ],
 )
 def test_what_is_no_step_has_its_own_deadline(phase: Phase, config: str) -> None:
-    dog, heard = watchdog(**{config: 500.0})
+    deadlines: dict[str, Any] = {config: 500.0}
+    dog, heard = watchdog(**deadlines)
     dog.observe(State(phase=phase), 0.0)
     for now in range(1, 1000):
         dog.beat(now)
@@ -460,9 +464,8 @@ def test_what_is_no_step_has_its_own_deadline(phase: Phase, config: str) -> None
 
 
 def test_a_save_gets_time_only_while_bytes_are_written() -> None:
-    dog, heard = watchdog(save_secs=300.0)
     written = 0
-    dog.save_progress = lambda: written
+    dog, heard = watchdog(save_progress=lambda: written, save_secs=300.0)
     dog.observe(State(phase=Phase.SAVING), 0.0)
     for now in range(1, 100):
         written += 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from trainerd.checkpoints.catalogue import newest
 from trainerd.checkpoints.manifest import FINISH, About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config import parse as configs
@@ -64,20 +65,20 @@ def test_the_source_of_a_job_is_every_file_that_was_imported_from_its_folder(sou
 def test_the_end_that_the_config_sets_moves_with_it(sources: Sources) -> None:
     config, rundir = finished(sources, epochs=False, keys="max_steps = 7\n")
     left = read_state(rundir.state)
-    over = over_already(config, rundir, left, accepts_changes=False)
+    over = over_already(config, rundir, newest(rundir), left, accepts_changes=False)
     assert over is not None and "max_steps = 7 is reached" in over.why
-    assert over_already(config, rundir, None, accepts_changes=True) == over
-    assert over_already(replace(config, max_steps=8), rundir, left, accepts_changes=False) is None
+    assert over_already(config, rundir, newest(rundir), None, accepts_changes=True) == over
+    assert over_already(replace(config, max_steps=8), rundir, newest(rundir), left, accepts_changes=False) is None
 
 
 def test_a_job_that_has_done_its_epochs_is_over(sources: Sources) -> None:
     config, rundir = finished(sources, epochs=True)
     left = read_state(rundir.state)
-    over = over_already(config, rundir, left, accepts_changes=False)
+    over = over_already(config, rundir, newest(rundir), left, accepts_changes=False)
     assert over is not None and over.by_job
     assert over.why.startswith("epochs = 2 are done. ") and "--accept-changes" in over.why
     assert left is not None
-    again = over_already(config, rundir, replace(left, ended=over.why), accepts_changes=False)
+    again = over_already(config, rundir, newest(rundir), replace(left, ended=over.why), accepts_changes=False)
     assert again == over
 
 
@@ -100,24 +101,24 @@ def test_a_job_that_may_want_more_epochs_is_not_over(sources: Sources, what: str
     _, rundir = finished(sources, epochs=True)
     MAY_CHANGE[what](sources[0], rundir)
     config = configs.load(sources[0] / "trainerd.toml")
-    assert over_already(config, rundir, read_state(rundir.state), accepts_changes=False) is None
+    assert over_already(config, rundir, newest(rundir), read_state(rundir.state), accepts_changes=False) is None
 
 
 def test_a_person_may_say_that_something_else_has_changed(sources: Sources) -> None:
     config, rundir = finished(sources, epochs=True)
-    assert over_already(config, rundir, read_state(rundir.state), accepts_changes=True) is None
+    assert over_already(config, rundir, newest(rundir), read_state(rundir.state), accepts_changes=True) is None
 
 
 def test_what_is_no_keras_job_decides_by_itself_whether_it_is_over(sources: Sources) -> None:
     config, rundir = finished(sources, epochs=False)
-    assert over_already(config, rundir, read_state(rundir.state), accepts_changes=False) is None
+    assert over_already(config, rundir, newest(rundir), read_state(rundir.state), accepts_changes=False) is None
 
 
 def test_what_was_due_at_the_last_step_is_done_first(sources: Sources) -> None:
     config, rundir = finished(sources, epochs=True, keys="max_steps = 7\n")
     rundir.manifest(7).unlink()
     CheckpointStore(rundir).publish(FakeSnapshot(7, 1.0), About(FINISH, unfinished=("evaluate",)))
-    assert over_already(config, rundir, read_state(rundir.state), accepts_changes=False) is None
+    assert over_already(config, rundir, newest(rundir), read_state(rundir.state), accepts_changes=False) is None
 
 
 @pytest.mark.parametrize("keys", ["", "max_steps = 7\n"])

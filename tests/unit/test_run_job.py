@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Cli
+from trainerd.checkpoints.catalogue import newest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import DataError
@@ -49,15 +50,15 @@ def test_the_run_of_another_job_is_refused_and_left_as_it_is(
 
 
 def test_a_job_is_accepted_in_its_own_run_and_where_none_is_named(rundir: RunDirectory) -> None:
-    require_own_job(rundir, "mine:job", is_accepted=False)
+    require_own_job(rundir, newest(rundir), "mine:job", is_accepted=False)
     trained(rundir, "", 5)
-    require_own_job(rundir, "mine:job", is_accepted=False)
+    require_own_job(rundir, newest(rundir), "mine:job", is_accepted=False)
     trained(rundir, "mine:job", 7)
-    require_own_job(rundir, "mine:job", is_accepted=False)
-    require_own_job(rundir, "", is_accepted=False)
-    require_own_job(rundir, "renamed:job", is_accepted=True)
+    require_own_job(rundir, newest(rundir), "mine:job", is_accepted=False)
+    require_own_job(rundir, newest(rundir), "", is_accepted=False)
+    require_own_job(rundir, newest(rundir), "renamed:job", is_accepted=True)
     with pytest.raises(DataError):
-        require_own_job(rundir, "renamed:job", is_accepted=False)
+        require_own_job(rundir, newest(rundir), "renamed:job", is_accepted=False)
 
 
 def test_a_fork_is_of_the_same_job_unless_its_entry_is_set(rundir: RunDirectory, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from trainerd.checkpoints import catalogue, latest
+from trainerd.checkpoints import latest
 from trainerd.checkpoints.catalogue import Catalogue
 from trainerd.checkpoints.manifest import FINISH, Manifest
 from trainerd.config import fingerprint
@@ -22,19 +22,21 @@ _NOT_LOADED = (
 )
 
 
-def over_already(config: Config, rundir: RunDirectory, left: State | None, *, accepts_changes: bool) -> Outcome | None:
+def over_already(
+    config: Config, rundir: RunDirectory, newest: Manifest | None, left: State | None, *, accepts_changes: bool
+) -> Outcome | None:
     """How a run has ended, if nothing is left to do and its newest checkpoint is whole; else None.
 
     Args:
       config: what is to be trained now.
       rundir: the run directory.
+      newest: its newest checkpoint; None if there is none.
       left: the state that the process before has left; None if there is none.
       accepts_changes: whether the person says that something has changed.
 
     Raises:
       StorageError: a file cannot be read now.
     """
-    newest = catalogue.newest(rundir)
     if newest is None or newest.step == 0 or newest.unfinished:
         return None
     over = reached(config, newest.step, newest.metrics)

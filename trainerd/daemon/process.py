@@ -119,9 +119,10 @@ class TrainerProcess:
     def run_locked(self, held: lock.Held) -> Outcome:
         """Train, holding the lock already; see `run`."""
         is_accepted = request_files.is_asked(self._rundir.accept_job) or self._config.accept_job
-        run_job.require_own_job(self._rundir, self._config.entry, is_accepted=is_accepted)
+        self._newest = catalogue.newest(self._rundir)
+        run_job.require_own_job(self._rundir, self._newest, self._config.entry, is_accepted=is_accepted)
         self._left = read_state(self._rundir.state)
-        self._changes_accepted = request_files.consume(self._rundir.accept_changes)
+        self._accepts_changes = request_files.consume(self._rundir.accept_changes) or self._config.accept_changes
         self._notifier = Notifier()
         self._watchdog: Watchdog | None = None
         self._claim = Claim(
@@ -129,10 +130,20 @@ class TrainerProcess:
             self._rundir,
             self._config.entry,
             config=self._config.path,
-            before=self._as_it_was_left,
+            before=lambda state: replace(state, **self._as_it_was_left()),
             observers=[self._notifier.observe, self._observe_watchdog, self._observe_member, *self._observers],
         )
         self._reporter = self._claim.reporter
+        self._host = DaemonHost(
+            replace(self._config, accept_changes=self._accepts_changes),
+            self._rundir,
+            flag=self._flag,
+            reporter=self._reporter,
+            reload=self._reload,
+            ended=self._end_early,
+            failed=self._fail,
+        )
+        self._save_progress: Callable[[], object] = self._host.progress
         if self._config.is_of_several:
             self._member = ClusterProcess(
                 self._config, self._rundir, flag=self._flag, reporter=self._reporter, give_up=self._give_up
@@ -177,12 +188,16 @@ class TrainerProcess:
         if self._member is not None:
             self._member.end(outcome)
 
-    def _as_it_was_left(self, state: State) -> State:
-        """The state with the figures of the newest checkpoint, and with what failed before."""
-        if (before := catalogue.newest(self._rundir)) is not None:
-            last = catalogue.as_last(self._rundir, before)
-            state = replace(state, step=before.step, metrics=dict(before.metrics), last_checkpoint=last)
-        return replace(state, max_steps=self._config.max_steps, failure=failures.before(self._rundir))
+    def _as_it_was_left(self) -> dict[str, Any]:
+        """Fields of the state: the figures of the newest checkpoint, and what failed before."""
+        found = self._newest
+        return {
+            "step": found.step if found is not None else 0,
+            "metrics": dict(found.metrics) if found is not None else {},
+            "last_checkpoint": catalogue.as_last(self._rundir, found) if found is not None else None,
+            "max_steps": self._config.max_steps,
+            "failure": failures.before(self._rundir),
+        }
 
     def _begin(self) -> None:
         """Report the start. A run that is to go back does so first: it may have been at its end."""
@@ -190,9 +205,10 @@ class TrainerProcess:
             store = CheckpointStore(self._rundir)
             store.clean()
             rollback.finish_at_start(self._rundir, store)
-            self._reporter.state = self._as_it_was_left(self._reporter.state)
-        accepts = self._config.accept_changes or self._changes_accepted
-        self._over = over.over_already(self._config, self._rundir, self._left, accepts_changes=accepts)
+            self._newest = catalogue.newest(self._rundir)
+            self._reporter.hold(**self._as_it_was_left())
+        accepts = self._accepts_changes
+        self._over = over.over_already(self._config, self._rundir, self._newest, self._left, accepts_changes=accepts)
         if self._over is None:
             self._reporter.update(phase=Phase.STARTING)
         log.info("starting %s in %s", self._config.entry, self._rundir.path, extra={"event": "starting"})
@@ -201,7 +217,14 @@ class TrainerProcess:
         self._claim.log_void_pause()
         now = time.monotonic()
         interval = interval_from_environment()
-        self._watchdog = Watchdog(self._notifier, interval, self._config.watchdog, now=now, hung=self._note_hang)
+        self._watchdog = Watchdog(
+            self._notifier,
+            interval,
+            self._config.watchdog,
+            now=now,
+            save_progress=lambda: self._save_progress(),
+            hung=self._note_hang,
+        )
 
     def _load_and_train(self) -> Outcome:
         """Load the job and train. A pause that is requested during one part is granted before the next."""
@@ -223,25 +246,13 @@ class TrainerProcess:
             return self._run_program(session)
         from trainerd.run.driven import DrivenRun  # its room may import TensorFlow
 
-        session = self._around(session)
-        driven = DrivenRun(
-            self._config,
-            session,
-            self._rundir,
-            flag=self._flag,
-            reporter=self._reporter,
-            reload=self._reload,
-            ending=self._end_early,
-            fail=self._give_up,
-        )
-        assert self._watchdog is not None
-        self._watchdog.save_progress = driven.services.store.progress
-        return driven.train(accept_changes=self._config.accept_changes or self._changes_accepted)
+        config = replace(self._config, accept_changes=self._accepts_changes)
+        return DrivenRun(config, self._around(session), self._rundir, self._host, self._reporter).train()
 
     def _obey(self, member: ClusterProcess, session: Session | Program) -> Outcome:
         """Do what the chief of the cluster says."""
-        assert self._watchdog is not None and not isinstance(session, Program)
-        self._watchdog.save_progress = lambda: member.heard  # the chief saves, and beats meanwhile
+        assert not isinstance(session, Program)
+        self._save_progress = lambda: member.heard  # the chief saves, and beats meanwhile
         return member.obey(session)
 
     def _end_early(self, outcome: Outcome) -> None:
@@ -258,19 +269,8 @@ class TrainerProcess:
 
     def _run_program(self, program: Program) -> Outcome:
         """Call a function that writes its own loop, with a Supervisor of this run; see `program.run`."""
-        host = DaemonHost(
-            replace(self._config, accept_changes=self._config.accept_changes or self._changes_accepted),
-            self._rundir,
-            flag=self._flag,
-            reporter=self._reporter,
-            reload=self._reload,
-            ending=self._end_early,
-            fail=self._give_up,
-        )
-        self._flag.has_program = True
-        assert self._watchdog is not None
-        self._watchdog.save_progress = lambda: host.progress()
-        ended = run(program, self._config, host, self._flag)
+        self._flag.reach_sessions()
+        ended = run(program, self._config, self._host, self._flag)
         if ended.phase is Phase.PAUSED:
             request_files.consume_pause(self._rundir)
         return ended
@@ -326,7 +326,7 @@ class TrainerProcess:
         self._config = new
         logs.set_level(new.log.level)
         if self._watchdog is not None:
-            self._watchdog.config = new.watchdog
+            self._watchdog.reconfigure(new.watchdog)
         self._reporter.hold(max_steps=new.max_steps)
         return new
 

@@ -1,4 +1,5 @@
-"""The daemon as the host of a program's own loop: its run directory, its flag, its config."""
+"""The daemon as the host of what it trains: its run directory, its flag, its config. A job's loop is trainerd's, and a
+program has its own."""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from trainerd.errors import EntryError, JobError, TrainerdError
 from trainerd.job.definition import Program
 from trainerd.job.user_code import is_users, job_traceback
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.outcome import Outcome, Paused, ProgramFacts, of_program
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
@@ -24,22 +24,20 @@ from trainerd.system.fork import ended_in_children
 
 
 class DaemonHost:
-    """Holds the run directory for the Supervisor of a program under the daemon; see `run.host.Host`.
+    """Holds the run directory for the loop of a job, or for the Supervisor of a program; see `run.host.Host`.
 
     Args:
       config: the daemon's.
       rundir: the one that the daemon holds.
       flag, reporter: the daemon's.
       reload: reads the config again; None if it is wrong.
-      ending: called with the outcome before the process is ended, if the program does not end after a pause.
-      fail: ends the process, if that pause could not be saved; does not return.
+      ended: called with the outcome before the process is ended, if the loop does not end after a pause.
+      failed: called with the error before the process is ended, if that pause could not be saved.
 
     Attributes:
-      settings_of_program: whether the program says how often it saves, and how much it keeps.
       outcome: how the program's last session ended; None if there was none, or if it failed.
       error: the error that it failed with.
       had_session, was_paused: whether a session has ended, and whether one was paused.
-      progress: a value that changes while the save under way gets written.
     """
 
     def __init__(
@@ -50,22 +48,26 @@ class DaemonHost:
         flag: Flag,
         reporter: Reporter,
         reload: Callable[[], Config | None],
-        ending: Callable[[Outcome], None],
-        fail: Callable[[BaseException], None],
+        ended: Callable[[Outcome], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
         self.flag = flag
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.had_session = self.was_paused = False
-        self.settings_of_program = False
+        self._settings_of_program = False  # whether it says how often it saves, and how much it keeps
         self._asked: Config | None = None  # what the program's session asks for
-        self.progress: Callable[[], object] = lambda: None
+        self._progress: Callable[[], object] = lambda: None
         self._config = config
         self._rundir = rundir
         self.reporter = reporter
         self._reload = reload
-        self._ending = ending
-        self._fail = fail
+        self._ended = ended
+        self._failed = failed
+
+    def progress(self) -> object:
+        """A value that changes while the save under way gets written."""
+        return self._progress()
 
     def holds(self, rundir: RunDirectory) -> bool:
         """Whether it is the run directory of the daemon."""
@@ -89,7 +91,7 @@ class DaemonHost:
         """The daemon's own config. A graph's summaries are the Supervisor's service."""
         self._asked = config
         checkpoint, asked = self._config.checkpoint, config.checkpoint
-        if self.settings_of_program:
+        if self._settings_of_program:
             checkpoint = replace(
                 checkpoint,
                 save_model_secs=asked.save_model_secs,
@@ -103,15 +105,12 @@ class DaemonHost:
         return replace(self._config, checkpoint=checkpoint, summary=summary)
 
     @contextlib.contextmanager
-    def watched(self, services: Services) -> Iterator[None]:
-        """Let the watchdog see its saves, and end the process if a pause waits for the program for ever."""
-        self.progress = services.store.progress
-        from trainerd.run.driven import abandon
+    def guarded(self, services: Services, *, is_driven: bool) -> Iterator[None]:
+        """Let the watchdog see its saves, and end the process if a pause waits for ever."""
+        from trainerd.run.host import guarded  # its room may import TensorFlow
 
-        with LoopGuard(
-            self.flag, services, lambda outcome: abandon(services, outcome, self._ending), self._fail
-        ) as guard:
-            services.guarded_by(guard, in_services=False)
+        self._progress = services.store.progress
+        with guarded(services, self.flag, self._ended, self._failed, in_services=is_driven):
             yield
 
     def reload(self) -> Config | None:
@@ -120,20 +119,24 @@ class DaemonHost:
         if found is None:
             return None
         self._config = found
-        return self.effective_config(self._asked or found, on_schedule=True)
+        return found if self._asked is None else self.effective_config(self._asked, on_schedule=True)
 
-    def failed(self, what: str, error: BaseException) -> JobError:
-        """The error that the run ends with after an error of the user's code."""
-        step = self.reporter.state.step
-        return JobError(f"{what} failed at step {step}", step=step, sound=True, details=job_traceback(error))
-
-    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+    def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """The session has ended, and the program may go on: the daemon decides how the run ends."""
         self.outcome, self.error = None if error is not None else outcome, error
         self.had_session = True
         self.was_paused = self.was_paused or outcome.phase is Phase.PAUSED
         if not self.was_paused:  # what the program does now, and begins next, may take as long as a start
-            reporter.update(phase=Phase.FINISHING)
+            self.reporter.update(phase=Phase.FINISHING)
+
+    @contextlib.contextmanager
+    def running(self, program: Program) -> Iterator[None]:
+        """Host the sessions of a program while the block runs."""
+        from trainerd.run.host import hosting
+
+        self._settings_of_program = program.has_settings
+        with ended_in_children(), open_sessions.ended(), hosting(self):
+            yield
 
 
 def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) -> Outcome:
@@ -143,12 +146,10 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
       JobError: it failed.
     """
     from trainerd.programs.supervisor.daemon_supervisor import DaemonSupervisor
-    from trainerd.run.host import hosting
 
     raised_paused = False
-    host.settings_of_program = program.has_settings
     try:
-        with ended_in_children(), open_sessions.ended(), hosting(host):
+        with host.running(program):
             program.function(DaemonSupervisor(config, host))
     except Paused:
         raised_paused = True
@@ -158,7 +159,7 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
         if not is_users(error):
             raise
         if not isinstance(error, SystemExit) or error.code:
-            raise host.failed("the program", error) from error
+            raise _failed("the program", error, host.reporter.state.step) from error
     facts = ProgramFacts(
         host.outcome,
         had_session=host.had_session,
@@ -171,5 +172,10 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
     ended = of_program(facts)
     if ended is None:
         assert host.error is not None
-        raise host.failed("the program's session", host.error) from host.error
+        raise _failed("the program's session", host.error, host.reporter.state.step) from host.error
     return ended
+
+
+def _failed(what: str, error: BaseException, step: int) -> JobError:
+    """The error that the run ends with after an error of the user's code."""
+    return JobError(f"{what} failed at step {step}", step=step, sound=True, details=job_traceback(error))

@@ -6,6 +6,7 @@ import os
 import sys
 
 from trainerd.checkpoints import catalogue
+from trainerd.checkpoints.manifest import Manifest
 from trainerd.errors import DataError
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import read_state
@@ -33,24 +34,25 @@ def job_of(rundir: RunDirectory) -> str:
     Raises:
       StorageError: they cannot be read.
     """
-    if job := _saved_job(rundir):
+    if job := _saved_job(catalogue.newest(rundir)):
         return job
     state = read_state(rundir.state)
     return state.job if state is not None else ""
 
 
-def require_own_job(rundir: RunDirectory, job: str, *, is_accepted: bool) -> None:
+def require_own_job(rundir: RunDirectory, newest: Manifest | None, job: str, *, is_accepted: bool) -> None:
     """Refuse a job in the run directory of another one. Checkpoints that do not name their job are anybody's.
 
     Args:
       rundir: the run directory.
+      newest: its newest checkpoint; None if there is none.
       job: the entry or the program that starts; "" if it has no name.
       is_accepted: whether the person has said that this job may take the run over.
 
     Raises:
       DataError: the newest checkpoint is of another job.
     """
-    own = "" if is_accepted or not job else _saved_job(rundir)
+    own = "" if is_accepted or not job else _saved_job(newest)
     if own not in ("", job):
         raise DataError(
             f"{rundir.path} holds the run of {_named(own)}, not of {_named(job)}. Give {_named(job)} a `logdir` of its "
@@ -59,8 +61,7 @@ def require_own_job(rundir: RunDirectory, job: str, *, is_accepted: bool) -> Non
         )
 
 
-def _saved_job(rundir: RunDirectory) -> str:
-    newest = catalogue.newest(rundir)
+def _saved_job(newest: Manifest | None) -> str:
     return newest.fingerprint.get(_ENTRY, "") if newest is not None else ""
 
 

@@ -194,7 +194,7 @@ class ManagedRun(ABC):
                     saves=self._keep_settings is not None,
                 )
                 self._services.checkpointer.before_save = lambda step: self.before_save(step)
-                stack.enter_context(self._host.watched(self._services))
+                stack.enter_context(self._host.guarded(self._services, is_driven=False))
                 stack.callback(self._gone)
                 self._stages.enter(RunStage.BEGUN)
             self._stack = stack  # a session that is taken in the block adds to it
@@ -541,11 +541,8 @@ class ManagedRun(ABC):
         self._note_pause(error)
         with self._session_link.boundary.lock if self._session_link is not None else contextlib.nullcontext():
             if self._services is not None:
-                self._host.left(
-                    self._reporter,
-                    self.outcome or outcome.LOOP_ENDED,
-                    error if has_failed(error, self.outcome) else None,
-                )
+                failure = error if has_failed(error, self.outcome) else None
+                self._host.left(self.outcome or outcome.LOOP_ENDED, failure)
             self._gone()
             if self._session_link is not None:
                 self._session_link.boundary.retire()

@@ -3,74 +3,54 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
-from typing import NoReturn
 
 from trainerd.config.schema import Config
 from trainerd.errors import JobError
 from trainerd.loop.contract import Session, Steps
 from trainerd.loop.flag import Flag, Request
-from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.outcome import PAUSED_EARLY, Outcome
 from trainerd.loop.services import Services
+from trainerd.run.host import Host
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Phase
-from trainerd.system.exit import end_now
 
 log = logging.getLogger(__name__)
 
-LAST_CURVES_SECS = 2.0  # for which an abandoned process waits until its curves are written
-
 
 class DrivenRun:
-    """Resumes a session and trains it, in the run directory that this process holds.
+    """Resumes a session and trains it, in the run directory that its host holds.
 
     Args:
       config: what to train, and how.
       session: the model, as it is built.
-      rundir: the run directory, whose lock this process holds.
-      flag: raised by signals.
+      rundir: the run directory.
+      host: holds it, and receives signals.
       reporter: holds the state of the run.
-      reload: reads the config again; returns None for no change.
-      ending: called with the outcome before the process is ended for a pause that the loop's thread cannot come to.
-      fail: ends the process if a step never ends and the pause could not be saved.
-
-    Attributes:
-      services: what is done at its boundaries.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        session: Session,
-        rundir: RunDirectory,
-        *,
-        flag: Flag,
-        reporter: Reporter,
-        reload: Callable[[], Config | None],
-        ending: Callable[[Outcome], None],
-        fail: Callable[[BaseException], NoReturn],
-    ) -> None:
-        events = session.events(rundir.path)
-        self.services = Services(
-            config, session, rundir, flag=flag, reporter=reporter, events=events, reload=reload, steered=session
+    def __init__(self, config: Config, session: Session, rundir: RunDirectory, host: Host, reporter: Reporter) -> None:
+        self._services = Services(
+            config,
+            session,
+            rundir,
+            flag=host.flag,
+            reporter=reporter,
+            events=session.events(rundir.path),
+            reload=host.reload,
+            steered=session,
         )
+        self._accepts_changes = config.accept_changes
         self._rundir = rundir
-        self._flag = flag
+        self._host = host
         self._reporter = reporter
-        self._guard = LoopGuard(flag, self.services, lambda outcome: abandon(self.services, outcome, ending), fail)
-        self._loop = Loop(self.services, session, flag=flag, reporter=reporter)
+        self._loop = Loop(self._services, session, flag=host.flag, reporter=reporter)
 
-    def train(self, *, accept_changes: bool = False) -> Outcome:
+    def train(self) -> Outcome:
         """Restore the newest checkpoint that verifies, and train until the run is paused or finished.
 
         A pause may end the process instead, if the loop's thread is in something that takes long.
-
-        Args:
-          accept_changes: see `Services.restore`.
 
         Raises:
           DataError: checkpoints exist and none can be used.
@@ -78,35 +58,12 @@ class DrivenRun:
           StorageError: the save at the end could not be written.
         """
         with self._reporter.phase(Phase.RESTORING):
-            self.services.restore(accept_changes=accept_changes)
-        if self._flag.wants(Request.PAUSE):
+            self._services.restore(accept_changes=self._accepts_changes)
+        if self._host.flag.wants(Request.PAUSE):
             request_files.consume_pause(self._rundir)
             return PAUSED_EARLY
-        with self._guard:
-            self.services.guarded_by(self._guard)
+        with self._host.guarded(self._services, is_driven=True):
             return self._loop.train()
-
-
-def abandon(services: Services, outcome: Outcome, ending: Callable[[Outcome], None]) -> NoReturn:
-    """End the process after a pause, from another thread than the loop's, which is stuck.
-
-    Args:
-      services: those of the run.
-      outcome: the pause.
-      ending: called with it first.
-    """
-    try:
-        ending(outcome)
-    finally:
-        _flush(services)
-        end_now(0)
-
-
-def _flush(services: Services) -> None:
-    """Write the last points of the curves, unless that takes long."""
-    flushing = threading.Thread(target=services.recorder.close, name="trainerd-last-curves", daemon=True)
-    flushing.start()
-    flushing.join(LAST_CURVES_SECS)
 
 
 class Loop:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import NoReturn
 
 from trainerd.config.schema import Config
-from trainerd.errors import exit_code_of
 from trainerd.loop.contract import Session
-from trainerd.loop.outcome import Outcome
+from trainerd.loop.outcome import LOOP_ENDED, Outcome
 from trainerd.run.driven import DrivenRun
 from trainerd.run.host import ProcessHost
 from trainerd.rundir.paths import RunDirectory
-from trainerd.rundir.reporter import Reporter
-from trainerd.system.exit import end_now
-
-log = logging.getLogger(__name__)
 
 
 def train_here(make: Callable[[], Session], config: Config) -> Outcome:
@@ -44,29 +37,9 @@ def train_here(make: Callable[[], Session], config: Config) -> Outcome:
     with host.held(rundir, [], saves=True) as reporter:
         assert reporter is not None
         try:
-            outcome = _driven(make(), config, rundir, host, reporter).train(accept_changes=config.accept_changes)
+            outcome = DrivenRun(config, make(), rundir, host, reporter).train()
         except BaseException as error:
-            host.failed(reporter, error)
+            host.left(LOOP_ENDED, error)
             raise
-        host.ended(reporter, outcome)
+        host.left(outcome)
         return outcome
-
-
-def _driven(session: Session, config: Config, rundir: RunDirectory, host: ProcessHost, reporter: Reporter) -> DrivenRun:
-    def fail(error: BaseException) -> NoReturn:
-        try:
-            log.error("%s", error, extra={"event": "failed"})
-            host.failed(reporter, error)
-        finally:
-            end_now(exit_code_of(error))
-
-    return DrivenRun(
-        config,
-        session,
-        rundir,
-        flag=host.flag,
-        reporter=reporter,
-        reload=host.reload,
-        ending=lambda outcome: host.ended(reporter, outcome),
-        fail=fail,
-    )

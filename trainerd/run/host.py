@@ -1,18 +1,21 @@
-"""Hosts of a managed run: they hold the lock of the run directory, the signals and state.json."""
+"""Hosts of a run, whether driven or attached: they hold the lock of the run directory, the signals and state.json."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, Protocol
 
+from trainerd.checkpoints import catalogue
 from trainerd.config.schema import Config
 from trainerd.errors import exit_code_of
 from trainerd.history import run_job
 from trainerd.loop.flag import Flag
-from trainerd.loop.outcome import Outcome, Paused
+from trainerd.loop.guard.guard import LoopGuard
+from trainerd.loop.outcome import LOOP_ENDED, Outcome, Paused
 from trainerd.loop.services import Services
 from trainerd.loop.signals import dispatch
 from trainerd.rundir import request_files
@@ -20,8 +23,11 @@ from trainerd.rundir.claim import claimed
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Observer, Reporter
 from trainerd.rundir.state import Phase
+from trainerd.system.exit import end_now
 
 log = logging.getLogger(__name__)
+
+LAST_CURVES_SECS = 2.0  # for which a process that gives up on its loop waits until the curves are written
 
 
 class Host(Protocol):
@@ -59,19 +65,23 @@ class Host(Protocol):
         """
         ...
 
-    def watched(self, services: Services) -> contextlib.AbstractContextManager[None]:
-        """Watch the services of a session while the block runs."""
+    def guarded(self, services: Services, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
+        """Watch the services of a session while the block runs, and end the process if a pause waits for ever.
+
+        Args:
+          services: the services.
+          is_driven: whether the loop is trainerd's, and not the program's own.
+        """
         ...
 
     def reload(self) -> Config | None:
         """The config, read again on request; None for no change."""
         ...
 
-    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+    def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """The session has ended.
 
         Args:
-          reporter: the reporter that `held` gave.
           outcome: how it ended.
           error: the error that ended it; None if there was none.
         """
@@ -117,40 +127,83 @@ class ProcessHost:
 
             def check() -> None:
                 is_accepted = request_files.is_asked(rundir.accept_job)
-                run_job.require_own_job(rundir, program, is_accepted=is_accepted or not saves)
+                newest = catalogue.newest(rundir)
+                run_job.require_own_job(rundir, newest, program, is_accepted=is_accepted or not saves)
 
-            with claimed(rundir, program or "python", observers, check) as reporter:
-                yield reporter
+            with claimed(rundir, program or "python", observers, check) as self._reporter:
+                yield self._reporter
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
         """The config, as the program asks for it."""
         return config
 
-    def watched(self, services: Services) -> contextlib.AbstractContextManager[None]:
-        """Watch nothing."""
-        return contextlib.nullcontext()
+    def guarded(self, services: Services, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
+        """Guard trainerd's own loop. A program with a loop of its own decides by itself when it ends."""
+        return guarded(services, self.flag, self.left, self._fail) if is_driven else contextlib.nullcontext()
 
     def reload(self) -> Config | None:
         """No change: there is no file to read."""
         return None
 
-    def left(self, reporter: Reporter, outcome: Outcome, error: BaseException | None) -> None:
+    def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Write the last state of this run."""
+        reporter = self._reporter
         if outcome.phase is Phase.PAUSED:
             _paused.add(reporter.state.logdir)
         if error is None:
-            self.ended(reporter, outcome)
-        else:
-            self.failed(reporter, error)
-
-    def ended(self, reporter: Reporter, outcome: Outcome) -> None:
-        """Write how the run has ended."""
-        reporter.update(phase=outcome.phase, ended=outcome.reason(self.flag.paused_by))
-
-    def failed(self, reporter: Reporter, error: BaseException) -> None:
-        """Write the error that the run has ended with."""
+            reporter.update(phase=outcome.phase, ended=outcome.reason(self.flag.paused_by))
+            return
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         reporter.update(phase=Phase.FAILED, error=said, exit_code=exit_code_of(error))
+
+    def _fail(self, error: BaseException) -> None:
+        """Report why the process is ended while its loop is stuck."""
+        log.error("%s", error, extra={"event": "failed"})
+        self.left(LOOP_ENDED, error)
+
+
+@contextlib.contextmanager
+def guarded(
+    services: Services,
+    flag: Flag,
+    ended: Callable[[Outcome], None],
+    failed: Callable[[BaseException], None],
+    *,
+    in_services: bool = True,
+) -> Iterator[None]:
+    """While the block runs, end the process where a pause waits for what is stuck: the only place that gives up on it.
+
+    Args:
+      services: those of the run; they save the state that they hold.
+      flag: what the requests raise.
+      ended: called with the outcome before the process ends with 0.
+      failed: called with the error before the process ends with its exit code: the state could not be saved.
+      in_services: see `Services.guarded_by`.
+    """
+
+    def end(outcome: Outcome) -> NoReturn:
+        try:
+            ended(outcome)
+        finally:
+            _flush(services)
+            end_now(0)
+
+    def fail(error: BaseException) -> NoReturn:
+        try:
+            failed(error)
+        finally:
+            end_now(exit_code_of(error))
+
+    with LoopGuard(flag, services, end, fail) as guard:
+        services.guarded_by(guard, in_services=in_services)
+        yield
+
+
+def _flush(services: Services) -> None:
+    """Write the last points of the curves, unless that takes long."""
+    flushing = threading.Thread(target=services.recorder.close, name="trainerd-last-curves", daemon=True)
+    flushing.start()
+    flushing.join(LAST_CURVES_SECS)
 
 
 _logdirs: list[str] = []

@@ -49,11 +49,8 @@ class Watchdog:
       interval: WatchdogSec in seconds; 0: none.
       config: the deadlines of everything but a step.
       now: seconds on a clock that is never set.
-      hung: called once with how many seconds have passed without a sign of life, before systemd ends the process.
-
-    Attributes:
-      config: may be set again at any time.
       save_progress: returns a value that changes while the save under way gets written.
+      hung: called once with how many seconds have passed without a sign of life, before systemd ends the process.
     """
 
     def __init__(
@@ -63,10 +60,11 @@ class Watchdog:
         config: WatchdogConfig,
         *,
         now: float,
+        save_progress: Callable[[], object],
         hung: Callable[[float], None] = lambda secs: None,
     ) -> None:
-        self.config = config
-        self.save_progress: Callable[[], object] = lambda: None
+        self._config = config
+        self._save_progress = save_progress
         self._notifier = notifier
         self._interval = interval
         self._phase = Phase.STARTING
@@ -77,6 +75,10 @@ class Watchdog:
         self._hung, self._is_hung = hung, False
         self._extended_at = -EXTEND_EVERY_SECS
 
+    def reconfigure(self, config: WatchdogConfig) -> None:
+        """Use other deadlines from now on."""
+        self._config = config
+
     def observe(self, state: State, now: float) -> None:
         """Take note of a boundary."""
         if state.phase is not self._phase:
@@ -86,7 +88,7 @@ class Watchdog:
     def beat(self, now: float) -> None:
         """Send what is due."""
         if self._phase in (Phase.SAVING, Phase.PAUSING):
-            self._save.update(self.save_progress(), now)
+            self._save.update(self._save_progress(), now)
         if self._interval and now - self._alive_at >= self._interval / 4 and self.is_alive(now):
             self._alive_at, self._is_hung = now, False
             self._notifier.alive()
@@ -102,12 +104,12 @@ class Watchdog:
         """Whether the phase has made progress within its own deadline."""
         deadline = {
             Phase.GATHERING: 0.0,
-            Phase.STARTING: self.config.first_step_secs,
-            Phase.RESTORING: self.config.first_step_secs,
-            Phase.FINISHING: self.config.first_step_secs,
-            Phase.EVALUATING: self.config.evaluate_secs,
-            Phase.SAVING: self.config.save_secs,
-            Phase.PAUSING: self.config.save_secs,
+            Phase.STARTING: self._config.first_step_secs,
+            Phase.RESTORING: self._config.first_step_secs,
+            Phase.FINISHING: self._config.first_step_secs,
+            Phase.EVALUATING: self._config.evaluate_secs,
+            Phase.SAVING: self._config.save_secs,
+            Phase.PAUSING: self._config.save_secs,
         }.get(self._phase, self._interval / 2)
         return not deadline or now - self._moved_at() < deadline
 

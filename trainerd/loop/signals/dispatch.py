@@ -34,6 +34,10 @@ class DaemonFlag(Flag):
         super().__init__()
         self.has_program = self.was_heard = False
 
+    def reach_sessions(self) -> None:
+        """From now on the daemon runs a program, whose sessions a pause request reaches."""
+        self.has_program = True
+
     def raise_for(self, request: Request, by: str = "") -> None:
         """See `Flag.raise_for`."""
         super().raise_for(request, by)

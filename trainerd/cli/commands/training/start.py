@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from trainerd.checkpoints import catalogue
 from trainerd.cli import options
 from trainerd.cli.options import RunOptions
 from trainerd.cli.say import say
@@ -37,7 +38,7 @@ def command(run: RunOptions, rank: int | None, keep_alive: bool) -> None:
     with lock.hold(rundir):
         # Nobody sees how the process in the background is refused.
         is_accepted = run.accept_job or request_files.is_asked(rundir.accept_job)
-        run_job.require_own_job(rundir, config.entry, is_accepted=is_accepted)
+        run_job.require_own_job(rundir, catalogue.newest(rundir), config.entry, is_accepted=is_accepted)
     typed = [*run.typed(), *(["--rank", str(config.rank)] if config.is_of_several else [])]
     kept = Kept([sys.executable, "-m", "trainerd", "run", *typed], os.environ, "the trainer", is_shown=False)
     pid = keep_alive_in_background(kept, Path.cwd())
