@@ -45,7 +45,7 @@ def test_a_publish_leaves_data_manifest_and_state_file(odd_rundir: RunDirectory)
 def test_a_checkpoint_is_announced_before_others_are_deleted(rundir: RunDirectory) -> None:
     """A file system may take as long to delete a large file as to write it."""
     store = publish(rundir, 5)
-    store.policy = Policy(1)
+    store.keep(Policy(1))
     seen: list[tuple[int, list[int], str]] = []
     store.publish(
         FakeSnapshot(6, 12.0),

@@ -7,11 +7,13 @@ import math
 import pytest
 
 from tests.unit.conftest import FakeTime, WriterByHand
+from tests.unit.test_loop import FakeEvents
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.errors import StorageError
 from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.fake import FakeSession
 from trainerd.loop.flag import Flag
+from trainerd.loop.recorder import Recorder
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import State
@@ -49,7 +51,8 @@ def service(
     rundir: RunDirectory, clock: FakeTime, disk: Disk, writer: WriterByHand, reporter: Reporter
 ) -> Checkpointer:
     store = CheckpointStore(rundir, free=disk)
-    return Checkpointer(rundir, store, reporter, Flag(), writer=writer, timer=clock)
+    recorder = Recorder(rundir, reporter, FakeEvents())
+    return Checkpointer(rundir, store, recorder, reporter, Flag(), writer=writer, timer=clock)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ class CheckpointFiles:
 
     Args:
       rundir: where.
-      policy: which checkpoints are kept; may be set again at any time.
+      policy: which checkpoints are kept at first; see `keep`.
       enter: called with the stage before a checkpoint is deleted.
 
     Attributes:
@@ -41,6 +41,10 @@ class CheckpointFiles:
         self._enter = enter
         self._manifests: dict[int, Manifest] = {}
         self.stays: set[int] = set()
+
+    def keep(self, policy: Policy) -> None:
+        """Keep checkpoints like this from now on."""
+        self.policy = policy
 
     def remember(self, manifest: Manifest) -> None:
         """A checkpoint was published."""

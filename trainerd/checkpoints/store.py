@@ -53,7 +53,7 @@ class CheckpointStore:
 
     Args:
       rundir: where.
-      policy: which checkpoints are kept; may be set again at any time.
+      policy: which checkpoints are kept at first; see `keep`.
       clock: seconds since 1970 (UTC), for the manifest.
       timer: seconds on a clock that is never set, for durations.
       free: how many bytes may be written in a folder.
@@ -89,14 +89,14 @@ class CheckpointStore:
 
     @property
     def policy(self) -> Policy:
-        """Which checkpoints are kept; may be set again at any time."""
+        """Which checkpoints are kept."""
         return self._files.policy
 
-    @policy.setter
-    def policy(self, policy: Policy) -> None:
+    def keep(self, policy: Policy) -> None:
+        """Keep checkpoints like this from now on."""
         if policy != self._files.policy:
             self._given_up = []  # the next save decides anew
-        self._files.policy = policy
+        self._files.keep(policy)
 
     def resumed(self, step: int) -> None:
         """The run resumes from the checkpoint of this step: those after it are left behind as they are passed."""

@@ -33,6 +33,14 @@ class Cadence:
     _began: ScheduleMark | None = None
     _per_step: float | None = None
 
+    def allow(self, max_overhead: float) -> None:
+        """Let saving cost this share of the time from now on."""
+        self.max_overhead = max_overhead
+
+    def begin(self, mark: ScheduleMark) -> None:
+        """Training begins at this boundary, and nothing is being saved."""
+        self.quiet_since = mark
+
     def begins(self, mark: ScheduleMark) -> None:
         """A save begins at this boundary."""
         steps = mark.step - self.quiet_since.step

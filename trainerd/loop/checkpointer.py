@@ -7,23 +7,25 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainerd.checkpoints import catalogue
 from trainerd.checkpoints.disk_space import NoRoomError
 from trainerd.checkpoints.lineage import Change
 from trainerd.checkpoints.manifest import LOWEST, MINIMUM, About, Manifest
+from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.snapshot import Snapshot, UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.fingerprint import Fingerprint
-from trainerd.config.schema import CheckpointConfig
+from trainerd.config.schema import CheckpointConfig, Config
 from trainerd.errors import JobError, StorageError
 from trainerd.loop.autosave import Cadence
 from trainerd.loop.boundary_state import BoundaryState
 from trainerd.loop.contract import Savable
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.minima.minima import Minima
+from trainerd.loop.recorder import Recorder
 from trainerd.loop.schedule import ScheduleMark
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.answers import Answers
@@ -75,20 +77,18 @@ class Checkpointer:
     Args:
       rundir: the run directory.
       store: what makes a snapshot durable.
+      recorder: has the points of the curves, which are on disk before each checkpoint.
       reporter: shows each checkpoint and each failure.
       flag: raised when a save has ended.
       writer: the thread that writes.
+      before_save: called with the step before its state is taken.
       timer: seconds on a clock that is never set.
-      elsewhere: the seconds that the loop has spent on evaluations and summaries so far.
 
     Attributes:
       answers: answers the commands that wait.
-      hang_secs: seconds without progress after which a save counts as hung. May be set at any time.
       cadence: learns what each save costs.
-      fingerprint: what the run is trained with, for the manifests.
       lineage: what was done to the run so far; see `Manifest`.
       minima: keeps the state at the minima of the loss.
-      sync_curves: puts the points of the curves so far on disk; called on the writer's thread before each checkpoint.
       retry_at: when a failed save is tried again, in seconds of the timer; infinity if none is.
     """
 
@@ -96,27 +96,29 @@ class Checkpointer:
         self,
         rundir: RunDirectory,
         store: CheckpointStore,
+        recorder: Recorder,
         reporter: Reporter,
         flag: Flag,
         *,
         writer: Background | None = None,
+        before_save: Callable[[int], None] = lambda step: None,
         timer: Callable[[], float] = time.monotonic,
-        elsewhere: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.store = store
         self.answers = Answers(reporter)
-        self.hang_secs = 300.0
         self.retry_at = math.inf
         self.cadence = Cadence(0.01, ScheduleMark(0, timer()))
-        self.fingerprint: Fingerprint = {}
         self.lineage: tuple[Change, ...] = ()
-        self.minima = Minima(CheckpointConfig(), timer=timer)
+        self.minima = Minima(CheckpointConfig(), lambda step, loss: recorder.mark("minimum", step, loss), timer=timer)
+        self._hang_secs = 300.0  # without progress, after which a save counts as hung
+        self._fingerprint: Fingerprint = {}
+        self._recorder = recorder
         self._rundir = rundir
         self._reporter = reporter
         self._flag = flag
         self._writer = writer or Background("trainerd-checkpoint")
         self._timer = timer
-        self._elsewhere = elsewhere
+        self._before_save = before_save
         self._last: LastCheckpoint | None = None
         self._now: Save | None = None
         self._next: Save | None = None  # asked for while another was under way; its snapshot is not taken yet
@@ -126,8 +128,6 @@ class Checkpointer:
         self._backoff = Backoff()
         self._left_out: StorageError | None = None  # of a state that was not whole
         self._needs = 0  # bytes, where a save waits for room
-        self.before_save: Callable[[int], None] = lambda step: None
-        self.sync_curves: Callable[[], None] = lambda: None
         self._is_closing = False
         self._is_last = False  # whether somebody waits for the save under way, and gets its error
         self._trained_before = 0.0
@@ -157,6 +157,22 @@ class Checkpointer:
         self._trained_before = found.trained_secs
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
 
+    def reconfigure(self, config: Config, policy: Policy) -> None:
+        """Save like this from now on.
+
+        Args:
+          config: how the loss is followed, what saves may cost, and when one counts as hung.
+          policy: which checkpoints are kept.
+        """
+        self.store.keep(policy)
+        self.minima.reconfigure(config.checkpoint)
+        self.cadence.allow(config.checkpoint.max_overhead)
+        self._hang_secs = config.watchdog.save_secs or math.inf
+
+    def describe_run(self, fingerprint: Fingerprint) -> None:
+        """Have manifests say that the run is trained with this."""
+        self._fingerprint = fingerprint
+
     def changed(self, lineage: Sequence[Change], *, at: int) -> None:
         """The run was changed at this boundary: its state is not the one that was saved, or is held as a minimum.
 
@@ -168,14 +184,18 @@ class Checkpointer:
         self.lineage = tuple(lineage)
         self._changes = _OTHER
 
+    def know_more(self, known: Mapping[Change, Change]) -> None:
+        """Replace changes in the lineage by those of which more is known."""
+        self.lineage = tuple(known.get(each, each) for each in self.lineage)
+
     def begin(self, mark: ScheduleMark) -> None:
         """Training begins at this boundary."""
-        self.cadence.quiet_since = ScheduleMark(mark.step, self._training_time())
+        self.cadence.begin(ScheduleMark(mark.step, self._training_time()))
         self._began_at = mark.now
 
     def _training_time(self) -> float:
         """The timer, without the time of evaluations and summaries, which saves do not cause."""
-        return self._timer() - self._elsewhere()
+        return self._timer() - self._recorder.took
 
     # ------------------------------------------------------------------ on the loop's thread, at a boundary
 
@@ -217,7 +237,7 @@ class Checkpointer:
             return
         self._left_out = None
         self._look(session, is_saved=True)
-        self.before_save(step)
+        self._before_save(step)
         mark = ScheduleMark(step, self._training_time())
         changes, snapshot, now = session.changes, session.snapshot(), self._timer()
         self._needs, self.retry_at = 0, math.inf
@@ -232,7 +252,7 @@ class Checkpointer:
             reason,
             dict(self._reporter.state.metrics),
             self._trained_before + self._timer() - self._began_at,
-            self.fingerprint,
+            self._fingerprint,
             tuple(unfinished),
             self.minima.minimum_at(step),
             self.minima.described(),
@@ -258,10 +278,8 @@ class Checkpointer:
         self._save_minimum()
 
     def _save_minimum(self) -> None:
-        found = self.minima.confirmed
-        if found is None or self.is_busy:
+        if self.is_busy or (found := self.minima.take_confirmed()) is None:
             return
-        self.minima.confirmed = None
         if (snapshot := found.take()) is not None:
             self._submit(Save(found.step, found.about, changes=found.changes, moved_at=self._timer()), snapshot)
 
@@ -311,7 +329,7 @@ class Checkpointer:
                 self._needs, self.retry_at = 0, self._timer()
         save = self._now
         if save is not None and not save.done.is_set() and self._is_hung(save):
-            self._reporter.warn(f"{_HANGS}: step {save.step}, no progress for {self.hang_secs:g} s. See `dmesg`.")
+            self._reporter.warn(f"{_HANGS}: step {save.step}, no progress for {self._hang_secs:g} s. See `dmesg`.")
         else:
             self._reporter.unwarn(_HANGS)
 
@@ -382,7 +400,7 @@ class Checkpointer:
         while save is not None and not save.done.wait(POLL_SECS):
             if self._is_hung(save):
                 raise StorageError(
-                    f"the save of step {save.step} in {self._rundir.path} makes no progress for {self.hang_secs:g} s, "
+                    f"the save of step {save.step} in {self._rundir.path} makes no progress for {self._hang_secs:g} s, "
                     f"so the run ends without it. The next start resumes from {self.resume_point}. See `dmesg`."
                 )
 
@@ -390,7 +408,7 @@ class Checkpointer:
         progress, now = self.store.progress(), self._timer()
         if progress != save.progress:
             save.progress, save.moved_at = progress, now
-        return now - save.moved_at >= self.hang_secs
+        return now - save.moved_at >= self._hang_secs
 
     def _job_error(self, save: Save) -> JobError:
         return JobError(
@@ -438,7 +456,7 @@ class Checkpointer:
             pass  # until another save waits
 
     def _publish(self, save: Save, snapshot: Snapshot) -> None:
-        self.sync_curves()  # a run that is killed after the checkpoint has no gap before it
+        self._recorder.sync()  # a run that is killed after the checkpoint has no gap before it
         self.store.publish(snapshot, save.about, lambda saved: self._announce(save, saved))
 
     def _announce(self, save: Save, saved: LastCheckpoint) -> None:

@@ -34,13 +34,12 @@ class Recorder:
       rundir: the run directory, whose events record evaluations.
       reporter: holds the last value of each metric.
       events: what TensorBoard reads.
+      section: makes a context for something that may take long, from its name: a pause does not wait for its end.
       timer: seconds on a clock that is never set, for the rate.
       clock: seconds since 1970 (UTC), for TensorBoard's axis of time.
 
     Attributes:
-      metrics_steps: steps between two points of the curves; 0 for none by steps.
       took: seconds that evaluations and summaries have taken of the loop.
-      section: makes a context for something that may take long, from its name: a pause does not wait for its end.
     """
 
     def __init__(
@@ -49,12 +48,13 @@ class Recorder:
         reporter: Reporter,
         events: Events,
         *,
+        section: Section = lambda name: contextlib.nullcontext(),
         timer: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.metrics_steps = 0
+        self._metrics_steps = 0  # between two points of the curves; 0 for none by steps
         self.took = 0.0
-        self.section: Section = lambda name: contextlib.nullcontext()
+        self._section = section
         self._rundir = rundir
         self._reporter = reporter
         self._events = events
@@ -73,6 +73,10 @@ class Recorder:
         self._rate.add(session.step, self._timer())
         self._guard(lambda: self._events.begin(step, session))
 
+    def reconfigure(self, metrics_steps: int) -> None:
+        """Write the metrics of each step that is a multiple of this; 0 for none by steps."""
+        self._metrics_steps = metrics_steps
+
     def steps(self, steps: Steps) -> None:
         """Keep what these steps measured, and write the points of the curves that fall on them."""
         if not len(steps.rows):
@@ -81,8 +85,8 @@ class Recorder:
         self._last = steps.last()
         self._reporter.trained(steps.first - 1, steps.last_step, self._last)
         now = self._clock()
-        if self.metrics_steps:
-            self._write_every(self.metrics_steps, steps, now)
+        if self._metrics_steps:
+            self._write_every(self._metrics_steps, steps, now)
         self._last_at = now
 
     def _write_every(self, interval: int, steps: Steps, now: float) -> None:
@@ -162,7 +166,7 @@ class Recorder:
     def _evaluating(self, name: str) -> Iterator[None]:
         begun = self._timer()
         try:
-            with self._reporter.phase(Phase.EVALUATING), self.section(name):
+            with self._reporter.phase(Phase.EVALUATING), self._section(name):
                 yield
         finally:
             self.took += self._timer() - begun

@@ -49,7 +49,7 @@ class Service:
     Attributes:
       name: for messages.
       action: called on the loop's thread, at a boundary.
-      schedule: may be set again at any time.
+      schedule: when it is due.
       last: the boundary at which it was called last; at first, the one at which training began.
       from_step: before this step it is not due.
       is_owed: whether an earlier process left it undone at the restored step, and it is not done yet.
@@ -78,6 +78,10 @@ class Service:
         """Whether it is due at a boundary."""
         is_time = mark.now >= self.next_time or mark.step >= self.next_step
         return self.is_owed or (mark.step >= self.from_step and is_time)
+
+    def reschedule(self, schedule: Schedule) -> None:
+        """Have it due by another schedule from now on."""
+        self.schedule = schedule
 
     def run(self, mark: ScheduleMark) -> None:
         """Run it."""

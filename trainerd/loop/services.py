@@ -61,6 +61,7 @@ class Services:
       reload: reads the config again; returns None if it is wrong.
       saves: whether checkpoints are made.
       steered: the session, if it can be restored while it trains.
+      before_save: called with the step before its state is taken.
       writer: the thread that writes checkpoints.
       timer: seconds on a clock that is never set.
 
@@ -86,21 +87,23 @@ class Services:
         reload: Callable[[], Config | None] = lambda: None,
         saves: bool = True,
         steered: Session | None = None,
+        before_save: Callable[[int], None] = lambda step: None,
         writer: Background | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
         self.store = CheckpointStore(rundir, timer=timer)
-        self.recorder = Recorder(rundir, reporter, events, timer=timer)
-        self.checkpointer = Checkpointer(
-            rundir, self.store, reporter, flag, writer=writer, timer=timer, elsewhere=lambda: self.recorder.took
+        self.recorder = Recorder(
+            rundir, reporter, events, section=lambda name: self.section(name, is_service=True), timer=timer
         )
-        self.checkpointer.sync_curves = self.recorder.sync
+        self.checkpointer = Checkpointer(
+            rundir, self.store, self.recorder, reporter, flag, writer=writer, before_save=before_save, timer=timer
+        )
         self.minima = self.checkpointer.minima
-        self.minima.found_minimum = lambda step, loss: self.recorder.mark("minimum", step, loss)
         self.course = Course(rundir, self.store, self.checkpointer, reporter, session, steered, self._go_on_from)
         self.ticker = Ticker(flag, rundir, timer=timer)
         self.holding: Holding | None = None
+        self._holds_in_services = False
         self._session = session
         self._rundir = rundir
         self._reporter = reporter
@@ -123,12 +126,13 @@ class Services:
         """
         check = StateCheck(refuse=self.config.deterministic)
         self.holding = Holding(self._session, guard, check, timer=self._timer)
-        if in_services:
-            self.recorder.section = lambda name: self.section(name)
+        self._holds_in_services = in_services
 
-    def section(self, name: str) -> contextlib.AbstractContextManager[None]:
+    def section(self, name: str, *, is_service: bool = False) -> contextlib.AbstractContextManager[None]:
         """A context for something at a boundary that may take long."""
-        return self.holding.section(name, self._unfinished) if self.holding else contextlib.nullcontext()
+        if self.holding is None or (is_service and not self._holds_in_services):
+            return contextlib.nullcontext()
+        return self.holding.section(name, self._unfinished)
 
     def stepping(self, *, is_ending: bool = False) -> contextlib.AbstractContextManager[None]:
         """A context for steps: steps that call Python may never end.
@@ -161,18 +165,19 @@ class Services:
 
     def find(self, *, accept_changes: bool = False, foreign: bool = False) -> Manifest | None:
         """Find the checkpoint to resume from; see `resume.find`. For sessions that restore it by other means."""
-        self.checkpointer.fingerprint = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
+        now = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
+        self.checkpointer.describe_run(now)
         is_program = run_job.is_program(self.config.entry)
         found = resume.find(
             self._rundir,
             self.store,
-            self.checkpointer.fingerprint,
+            now,
             exact=self.config.input_position == "exact",
             is_program=is_program,
             accept_changes=accept_changes,
             foreign=foreign,
         )
-        own = self.checkpointer.fingerprint.get(fingerprint.STATE)
+        own = now.get(fingerprint.STATE)
         # Of another state the restore says what is missing.
         if found is not None and found.fingerprint.get(fingerprint.STATE) == own and not accept_changes:
             changes = self._session.changes_since(self._rundir.prefix(found.step))
@@ -418,6 +423,7 @@ class Services:
 
     def _set_schedules(self) -> None:
         config = self.config
+        self.checkpointer.reconfigure(config, _policy(config))
         schedules = {
             "metrics": Schedule(secs=config.summary.metrics_secs),
             "evaluate": Schedule(config.evaluate.evaluate_secs, config.evaluate.evaluate_steps),
@@ -428,18 +434,14 @@ class Services:
             "checkpoint": Schedule(self._save_secs(), config.checkpoint.save_model_steps),
         }
         for service in self._services:
-            service.schedule = schedules.get(service.name, service.schedule)
+            service.reschedule(schedules.get(service.name, service.schedule))
         self._reporter.hold(save_model_secs=self._save_secs() or None)
-        self.store.policy = _policy(config)
-        self.minima.config = config.checkpoint
-        self.checkpointer.hang_secs = config.watchdog.save_secs or math.inf
-        self.recorder.metrics_steps = config.summary.metrics_steps
+        self.recorder.reconfigure(config.summary.metrics_steps)
 
     def _save_secs(self) -> float:
         """Seconds between checkpoints, from the config or from measured costs."""
-        cadence, secs = self.checkpointer.cadence, self.config.checkpoint.save_model_secs
-        cadence.max_overhead = self.config.checkpoint.max_overhead
-        return cadence.secs if secs == "auto" else float(secs)
+        secs = self.config.checkpoint.save_model_secs
+        return self.checkpointer.cadence.secs if secs == "auto" else float(secs)
 
     def _run_due(self, step: int, *, is_over: bool) -> None:
         """Run the services that are due at this boundary; at the last one, only those that `finish` does not run."""

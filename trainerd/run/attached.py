@@ -192,8 +192,8 @@ class ManagedRun(ABC):
                     events=self._events,
                     reload=self._host.reload,
                     saves=self._keep_settings is not None,
+                    before_save=lambda step: self.before_save(step),
                 )
-                self._services.checkpointer.before_save = lambda step: self.before_save(step)
                 stack.enter_context(self._host.guarded(self._services, is_driven=False))
                 stack.callback(self._gone)
                 self._stages.enter(RunStage.BEGUN)

@@ -188,8 +188,7 @@ class Course:
 
     def do_due(self, step: int) -> None:
         """Do what lies ahead in the lineage for this boundary, before anything else is done there."""
-        known = self._do(step)
-        self._checkpointer.lineage = tuple(known.get(each, each) for each in self._checkpointer.lineage)
+        self._checkpointer.know_more(self._do(step))
 
     def _do(self, step: int) -> dict[Change, Change]:
         """Do what lies ahead for this boundary. Returns the changes of which more is known now."""

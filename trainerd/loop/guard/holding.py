@@ -88,8 +88,7 @@ class Holding:
         """
         held = self._of_steps
         if held is None or held.held is None or held.paused_at is None or held.changes != self._session.changes:
-            held = self._take_of_steps(f"what follows step {self._session.step}", patience)
-            held.paused_at = self._timer()
+            held = self._take_of_steps(f"what follows step {self._session.step}", patience, is_paused=True)
         with self._guard.holding(held):
             yield
 
@@ -99,10 +98,9 @@ class Holding:
             self._of_steps.drop()
         self._of_steps = None
 
-    def _take_of_steps(self, what: str, patience: float) -> BoundaryState:
+    def _take_of_steps(self, what: str, patience: float, *, is_paused: bool = False) -> BoundaryState:
         begun, before = self._timer(), self._of_steps
-        self._of_steps = held = self._take(what, ())
-        held.patience = patience
+        self._of_steps = held = self._take(what, (), patience, begun if is_paused else None)
         now = self._timer()
         taking = 0.0 if before is None else now - begun  # the first takes longer
         self._next_at = now + (taking + held.size / COPIED_PER_SEC) / SHARE
@@ -110,7 +108,11 @@ class Holding:
             before.drop()
         return held
 
-    def _take(self, name: str, unfinished: tuple[str, ...]) -> BoundaryState:
+    def _take(
+        self, name: str, unfinished: tuple[str, ...], patience: float = 0.0, paused_at: float | None = None
+    ) -> BoundaryState:
         model = self._session
         about = About(name, unfinished=unfinished)
-        return BoundaryState(model.step, model.changes, model.is_whole, about, model.snapshot(), what=name)
+        return BoundaryState(
+            model.step, model.changes, model.is_whole, about, model.snapshot(), name, patience, paused_at
+        )

@@ -30,37 +30,45 @@ class Minima:
     `minima_overhead` of the time. Memory holds one snapshot at most, beside the one that is being written.
 
     Args:
-      config: how the loss is followed; may be set at any time.
+      config: how the loss is followed.
+      found: called with the step and the smoothed loss of each minimum.
       timer: seconds on a clock that is never set.
 
     Attributes:
-      config: see the arguments.
       valleys: what is known of the loss.
-      found_minimum: called with the step and the smoothed loss of each minimum.
       next_at: when a boundary may be looked at again, in seconds of the timer.
-      confirmed: a minimum that waits to be saved; None if none does.
     """
 
-    def __init__(self, config: CheckpointConfig, *, timer: Callable[[], float] = time.monotonic) -> None:
-        self.config = config
-        self.found_minimum: Callable[[int, float], None] = lambda step, loss: None
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        found: Callable[[int, float], None],
+        *,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._found = found
         self.next_at = 0.0
         self.valleys = Valleys()
-        self.confirmed: BoundaryState | None = None
+        self._confirmed: BoundaryState | None = None  # waits to be saved
         self._timer = timer
         self._candidate: BoundaryState | None = None
         self._is_new = False  # whether losses came since the last look
 
+    def reconfigure(self, config: CheckpointConfig) -> None:
+        """Follow the loss like this from now on."""
+        self._config = config
+
     @property
     def is_on(self) -> bool:
         """Whether there is a loss to look at."""
-        return self.config.minima and self.valleys.count > 0
+        return self._config.minima and self.valleys.count > 0
 
     def resumed(self, found: Manifest) -> None:
         """The run goes on from this checkpoint. That of a valley's lowest boundary is on disk: see `to_save_with`."""
         for each in self._held:
             each.drop()
-        self._candidate = self.confirmed = None
+        self._candidate = self._confirmed = None
         try:
             self.valleys = msgspec.convert(found.valleys, Valleys) if found.valleys else Valleys()
         except msgspec.ValidationError:  # of another version
@@ -74,9 +82,9 @@ class Minima:
           steps: what was run.
           loss: the name of the loss.
         """
-        if self.config.minima and loss in steps.names and len(steps.rows):
+        if self._config.minima and loss in steps.names and len(steps.rows):
             losses = steps.rows[:, list(steps.names).index(loss)]
-            self.valleys = self.valleys.seen(losses, self.config.minima_smoothing_steps)
+            self.valleys = self.valleys.seen(losses, self._config.minima_smoothing_steps)
             self._is_new = True
 
     def look(
@@ -105,13 +113,13 @@ class Minima:
         self._is_new, before = False, self.valleys
         self.valleys, verdict = self.valleys.looked_at(
             model.step,
-            smoothing=self.config.minima_smoothing_steps,
-            prominence=self.config.minima_prominence,
+            smoothing=self._config.minima_smoothing_steps,
+            prominence=self._config.minima_prominence,
         )
         if verdict is Verdict.LOWEST:
             self._candidate = candidate = self._taken(model, about)
             cost = self._timer() - began + candidate.size / COPIED_PER_SEC
-            self.next_at = began + cost / self.config.minima_overhead
+            self.next_at = began + cost / self._config.minima_overhead
         elif verdict is Verdict.CONFIRMED:
             self._confirm(before)
 
@@ -119,6 +127,11 @@ class Minima:
         """The candidate that a checkpoint of this step needs on disk: the next start has no snapshot of it."""
         found = self._candidate
         return found if found is not None and found.held is not None and found.step != step else None
+
+    def take_confirmed(self) -> BoundaryState | None:
+        """A minimum that waits to be saved, for the one who saves it; None if none does."""
+        found, self._confirmed = self._confirmed, None
+        return found
 
     def minimum_at(self, step: int) -> Minimum | None:
         """What a checkpoint of this step is the lowest of so far; None if it is not."""
@@ -136,7 +149,7 @@ class Minima:
 
     @property
     def _held(self) -> list[BoundaryState]:
-        return [each for each in (self._candidate, self.confirmed) if each is not None]
+        return [each for each in (self._candidate, self._confirmed) if each is not None]
 
     def _taken(self, model: Savable, about: About) -> BoundaryState:
         if self._candidate is not None:
@@ -153,9 +166,9 @@ class Minima:
             valleys.lowest_step,
             extra={"event": "minimum", "step": valleys.lowest_step},
         )
-        self.found_minimum(valleys.lowest_step, valleys.lowest)
+        self._found(valleys.lowest_step, valleys.lowest)
         found, self._candidate = self._candidate, None
         if found is not None and found.held is not None:  # else it is on disk
-            if self.confirmed is not None:
-                self.confirmed.drop()
-            self.confirmed = found
+            if self._confirmed is not None:
+                self._confirmed.drop()
+            self._confirmed = found
