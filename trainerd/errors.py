@@ -125,8 +125,11 @@ class StorageError(TrainerdError):
     """
 
     exit_code = 74
-    is_unfinished = False
     summary = "the run directory could not be read or written"
+
+    def __init__(self, *said: object, is_unfinished: bool = False) -> None:
+        super().__init__(*said)
+        self.is_unfinished = is_unfinished
 
 
 class InUseError(TrainerdError):

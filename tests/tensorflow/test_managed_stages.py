@@ -12,6 +12,7 @@ import tensorflow as tf
 from trainerd.checkpoints import catalogue
 from trainerd.loop.flag import Request
 from trainerd.run.attached import TRANSITIONS, RunStage
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.state import Phase
@@ -41,7 +42,7 @@ class Walk:
         self.rundir = RunDirectory.of(str(folder), "model.ckpt")
         self.steps = tf.Variable(0, dtype=tf.int64, name="global_step")
         self.model = CheckpointModel(tf.train.Checkpoint(weight=tf.Variable(1.0)), self.steps)
-        self.run = FunctionRun(self.rundir, self.model, KeepSettings(), stop=lambda error: None, should_stop=bool)
+        self.run = FunctionRun(self.rundir, self.model, KeepSettings(), ProgramLoop(lambda error: None))
 
     def begin(self) -> None:
         with self.run.begun():
@@ -53,7 +54,7 @@ class Walk:
 
     def train(self) -> None:
         self.steps.assign_add(1)
-        self.model.runs += 1
+        self.model.count(1)
 
     def to(self, stage: RunStage) -> None:
         """From the beginning to a stage."""

@@ -212,6 +212,73 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert [each for each, count in names.items() if count > 1] == []
 
 
+# What has a reason: `fit`, whose progress is many fields of one record; and objects of other packages.
+WITH_RECORDS = "sessions/keras"
+NOT_OURS = {"logger", "formatter", "record", "request", "about", "model", "merged", "rewrites", "options", "tempfile"}
+NOT_OURS |= {"as_written", "each", "late", "timer", "variable", "session"}
+NOT_OURS |= {"self._server", "self._optimizers[name]", "self._taken", "_thread", "ManagedSession"}
+
+
+def own_attributes(tree: ast.AST) -> set[str]:
+    """The attributes that the classes of a file have."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    inside = [node for each in classes for node in ast.walk(each)]
+    fields = {
+        node.target.id for node in inside if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    return fields | {
+        node.attr
+        for node in inside
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+    }
+
+
+def set_from_outside(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The attributes of objects of other files that a file sets. What an error says is completed on its way up."""
+    own = own_attributes(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store) or node.attr in own:
+            continue
+        owner = ast.unparse(node.value)
+        if {owner, owner.partition(".")[0]}.isdisjoint(NOT_OURS) and owner not in {"self", "cls", "error"}:
+            yield node.lineno, f"{owner}.{node.attr}"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if room(path) != WITH_RECORDS], ids=name)
+def test_nobody_sets_an_attribute_of_an_object_of_another_file(path: Path) -> None:
+    assert [*set_from_outside(ast.parse(path.read_text()))] == []
+
+
+# What belongs to the process as a whole, and not to one run: each is private to the file that has functions for it.
+PROCESS_WIDE = {
+    "daemon/logs.py": {"_hung"},
+    "loop/signals/dispatch.py": {"_listeners"},
+    "loop/signals/open_sessions.py": {"_opened"},
+    "proof/life.py": {"_numbers", "_starts"},
+    "run/host.py": {"_hosts", "_logdirs", "_paused"},
+    "rundir/lock.py": {"_held", "_settling"},
+    "rundir/run_events.py": {"_guard", "_waiting"},
+    "system/fork.py": {"_libc", "_thread", "_undo"},
+    "watch/delivery/sender.py": {"_ended"},
+    "workers/place.py": {"_here"},
+}
+
+
+def process_wide(tree: ast.Module) -> set[str]:
+    """The names of a module that can change, or whose values can."""
+    pairs = [(node.targets[0], node.value) for node in tree.body if isinstance(node, ast.Assign)]
+    pairs += [(node.target, node.value) for node in tree.body if isinstance(node, ast.AnnAssign) and node.value]
+    names = {
+        ast.unparse(target) for target, value in pairs if isinstance(value, ast.List | ast.Dict | ast.Set | ast.Call)
+    }
+    return {each for each in names if each.islower() and each.startswith("_") and not each.endswith(("__", "_option"))}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_what_belongs_to_the_whole_process_is_listed(path: Path) -> None:
+    assert process_wide(ast.parse(path.read_text())) == PROCESS_WIDE.get(name(path), set())
+
+
 # ---------------------------------------------------------------------- tests
 
 TESTS = sorted((ROOT.parent / "tests").rglob("*.py"))

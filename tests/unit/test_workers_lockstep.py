@@ -34,6 +34,9 @@ class Collective(Exception):
 class Replicas:
     period = 1
 
+    def agree_every(self, period: int) -> None:
+        self.period = period
+
     def caused(self, error: BaseException) -> bool:
         return isinstance(error, Collective)
 

@@ -30,7 +30,6 @@ class CheckpointFiles:
       enter: called with the stage before a checkpoint is deleted.
 
     Attributes:
-      stays: steps that are not deleted for now, beside the pinned ones.
       looked_at: how many manifests were read and how many checkpoints deleted so far.
     """
 
@@ -40,11 +39,15 @@ class CheckpointFiles:
         self._rundir = rundir
         self._enter = enter
         self._manifests: dict[int, Manifest] = {}
-        self.stays: set[int] = set()
+        self._stays: set[int] = set()  # steps that are not deleted for now, beside the pinned ones
 
     def keep(self, policy: Policy) -> None:
         """Keep checkpoints like this from now on."""
         self.policy = policy
+
+    def keep_for_now(self, step: int | None) -> None:
+        """Do not delete this checkpoint; see `CheckpointStore.keep_for_now`."""
+        self._stays = set() if step is None else {step}
 
     def remember(self, manifest: Manifest) -> None:
         """A checkpoint was published."""
@@ -66,7 +69,7 @@ class CheckpointFiles:
         found = self._readable([step for step in steps if not (upcoming and step == current)])
         metrics = self._metrics(found)
         points = [Point(step, m.trained_secs, metrics[step], m.before, m.minimum) for step, m in found.items()]
-        pinned |= set(stays) | self.stays
+        pinned |= set(stays) | self._stays
         points += [Point(current, before=before)] * upcoming
         return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
 

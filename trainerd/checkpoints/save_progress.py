@@ -16,16 +16,18 @@ class SaveProgress:
 
     Args:
       at: called with the stage before each operation of a publish.
-
-    Attributes:
-      staging: the folder that the save writes its files to; None before the first save.
     """
 
     def __init__(self, at: Callable[[str], None]) -> None:
         self._at = at
         self._stage = ""
         self._moved = 0
-        self.staging: Path | None = None
+        self._staging: Path | None = None  # where the save writes its files
+
+    def begin(self, staging: Path) -> Path:
+        """A save begins, which writes its files to this folder. Returns the folder."""
+        self._staging = staging
+        return staging
 
     def enter(self, stage: str) -> None:
         """The next operation is one of this stage."""
@@ -47,9 +49,9 @@ class SaveProgress:
           looked_at: how many checkpoints were looked at or deleted.
         """
         written = on_disk = 0
-        if self.staging is not None:
+        if self._staging is not None:
             # The save may end at any moment, and its folder with it.
-            with contextlib.suppress(OSError), os.scandir(self.staging) as entries:
+            with contextlib.suppress(OSError), os.scandir(self._staging) as entries:
                 written = sum(entry.stat().st_size for entry in entries)
         if self._stage == "fsync":
             with contextlib.suppress(OSError):

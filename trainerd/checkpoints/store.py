@@ -121,7 +121,7 @@ class CheckpointStore:
         """
         step, started, at = snapshot.step, self._timer(), self._clock()
         lock.require_in_place(self._rundir)
-        staging = self._progress.staging = self._rundir.staging(step)
+        staging = self._progress.begin(self._rundir.staging(step))
         with storage(f"write the checkpoint of step {step} in {self._rundir.path}"):
             self._enter("room")
             self.space.make(snapshot, before=self._step_before(step))
@@ -329,7 +329,7 @@ class CheckpointStore:
 
     def keep_for_now(self, step: int | None) -> None:
         """Do not delete this checkpoint, until this is called with another one or with None."""
-        self._files.stays = set() if step is None else {step}
+        self._files.keep_for_now(step)
         self._given_up = [each for each in self._given_up if each != step]
 
     def move(self, step: int, folder: Path) -> None:

@@ -80,10 +80,14 @@ class EventFile:
         """Write figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=v) for tag, v in values.items()])
         self._write(Event(step=step, wall_time=at, summary=summary))
-        self.last_step = max(self.last_step, step)
+        self.reached(step)
         self._waiting += 1
         if self._waiting >= FLUSH_EVENTS or self._timer() >= self._flushed_at + FLUSH_SECS:
             self.flush()
+
+    def reached(self, step: int) -> None:
+        """There is a point of this step."""
+        self.last_step = max(self.last_step, step)
 
     def flush(self) -> None:
         """Make what was written visible to readers.

@@ -97,7 +97,7 @@ class EventWriter:
             with file.writer.as_default():
                 write_weights(weights, step)
             self._undrawn = False
-            file.last_step = max(file.last_step, step)
+            file.reached(step)
             file.flush()
 
         self._in_background(write)

@@ -224,9 +224,8 @@ def go_back(rundir: RunDirectory, store: CheckpointStore, request: RollbackReque
             if is_under_way(rundir):
                 moving.undo(named)
         except (OSError, StorageError) as another:
-            left = StorageError(f"{error} It could not be undone either: {another} {FINISHES}")
-            left.is_unfinished = True
-            raise left from error
+            said = f"{error} It could not be undone either: {another} {FINISHES}"
+            raise StorageError(said, is_unfinished=True) from error
         raise
     moving.announce()
     return found

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -22,19 +19,6 @@ log = logging.getLogger(__name__)
 
 _ABANDONED = {"event": "abandoned"}
 _MAKES_WAY = "an earlier session of this process %s and was not closed: it is ended, as another begins in %s"
-
-
-@dataclass(frozen=True)
-class LibraryLoop:
-    """A loop that the program does not write itself, such as that of `fit`. Nothing reports an error that ends it.
-
-    Attributes:
-      was_left: whether the loop has ended, asked where this frame runs.
-      end: saves what is sound of it, and leaves; called with the error that has ended it, if that is known.
-    """
-
-    was_left: Callable[[FrameType | None], bool]
-    end: Callable[[BaseException | None], None]
 
 
 class AbandonedRun:
@@ -55,18 +39,19 @@ class AbandonedRun:
         or while it may train on. If its folder was removed there is nothing to train on.
         """
         run, session_link = self._run, self._run.session_link
-        if run.loop is not None:
-            if not run.loop.was_left(inspect.currentframe()):
+        library = run.loop.library
+        if library is not None:
+            if not library.was_left(inspect.currentframe()):
                 return
-            session_link.boundary.thread = threading.get_ident()  # whichever it was on
+            session_link.boundary.adopt()  # whichever it was on
         if run.is_within or session_link.is_within or not session_link.boundary.is_mine:
             return
         if run.rundir is not None and lock.was_removed(run.rundir) and not run.rundir.steps():
             self._drop()
             return
-        if run.loop is not None:
+        if library is not None:
             log.warning(_MAKES_WAY, "has failed", run.place, extra=_ABANDONED)
-            run.loop.end(open_sessions.left_by_error())
+            library.end(open_sessions.left_by_error())
             return
         is_torn = session_link.failed_at == run.changes
         if not is_torn and run.outcome is None:
@@ -74,7 +59,7 @@ class AbandonedRun:
         if is_torn and is_clean(session_link.failure):  # an epoch's: its loop may begin another
             return
         log.warning(_MAKES_WAY, "has failed" if is_torn else "was asked to stop", run.place, extra=_ABANDONED)
-        run.stop(None)
+        run.loop.stop(None)
         run.save_and_leave(session_link.failure if is_torn else None)
 
     def _drop(self) -> None:
@@ -82,17 +67,17 @@ class AbandonedRun:
         run = self._run
         why = "%s was removed under a session of this process that was not closed: nothing is saved of it any more"
         log.warning(why, run.place, extra=_ABANDONED)
-        run.stop(None)
+        run.loop.stop(None)
         run.give_up()
-        if run.loop is not None:
-            run.loop.end(None)
+        if run.loop.library is not None:
+            run.loop.library.end(None)
         else:
             run.close()
 
     def was_left(self, frame: FrameType | None) -> bool:
         """See `open_sessions.left`."""
-        loop = self._run.loop
-        return loop is not None and self._run.session_link.boundary.is_mine and loop.was_left(frame)
+        library = self._run.loop.library
+        return library is not None and self._run.session_link.boundary.is_mine and library.was_left(frame)
 
     def end(self, error: BaseException | None) -> None:
         """The program has ended, and has not ended this session: save what is sound, and leave.
@@ -108,15 +93,15 @@ class AbandonedRun:
         run, session_link = self._run, self._run.session_link
         if run.is_of_parent:
             return
-        run.has_outlived = True
+        run.outlive()
         boundary = session_link.boundary
         boundary.inherit()
         if not boundary.is_mine or (run.rundir is not None and not lock.is_in_place(run.rundir)):
             run.wait()
             return
         log.info("the program has ended without ending its session in %s", run.place, extra=_ABANDONED)
-        if run.loop is not None:
-            run.loop.end(error)
+        if run.loop.library is not None:
+            run.loop.library.end(error)
             return
         if not boundary.lock.acquire(timeout=STUCK_SECS):
             why = "%s: another thread is in the middle of a step, and nothing is saved of it"
@@ -124,7 +109,7 @@ class AbandonedRun:
             run.wait()
             return
         boundary.lock.release()
-        run.stop(None)
+        run.loop.stop(None)
         if not has_failed(error, run.outcome):
             error = session_link.failure if session_link.failed_at == run.changes else run.requested_error()
         run.save_and_leave(error)

@@ -31,11 +31,12 @@ from trainerd.loop.outcome import Outcome, Paused
 from trainerd.loop.schedule import Schedule, ScheduleMark
 from trainerd.loop.services import Services
 from trainerd.loop.signals import open_sessions
-from trainerd.run.abandoned import AbandonedRun, LibraryLoop
+from trainerd.run.abandoned import AbandonedRun
 from trainerd.run.boundary import Boundary
 from trainerd.run.failures import has_failed, is_clean
 from trainerd.run.find_checkpoint import Found, find_checkpoint
 from trainerd.run.host import Host, host_of
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.session_link import SessionLink
 from trainerd.run.settings import KeepSettings, as_config
 from trainerd.rundir import lock
@@ -80,27 +81,20 @@ class ManagedRun(ABC):
       keep: how many checkpoints are kept; None if none are made.
       step_name: the name of the step counter, for the curve of the rate; None if there is none.
       events: writes the event files for TensorBoard.
-      stop: ends the program's loop; called with None for a pause, and with the error if a service failed.
-      saving: called with the step when a checkpoint is begun.
+      loop: the program's loop.
       host: holds the run directory, and receives signals.
 
     Attributes:
       outcome: how the run ends, once that is decided.
       saves_at_start: whether the first checkpoint of a schedule is made before the first step.
-      saves_at_end: whether the last step is saved without a request.
-      metrics_steps: steps between two points of the metrics' curves; 0 for none by steps.
       is_within: whether a `with` statement will end it.
-      before_save: called with the step before its state is taken.
-      raise_requested: raises the error that stopped the loop, if there was one.
       has_outlived: whether the program has ended before its session.
-      loop: the loop, if a library has it; None if it is the program's own.
+      loop: see the arguments.
       rundir: the run directory; None if nothing is saved.
-      stop: see the arguments.
     """
 
     is_within = has_outlived = False
     saves_at_start = True
-    metrics_steps = 0
 
     def __init__(
         self,
@@ -109,22 +103,16 @@ class ManagedRun(ABC):
         keep: KeepSettings | None,
         step_name: str | None,
         events: Events,
-        stop: Callable[[BaseException | None], None],
-        saving: Callable[[int], None] = lambda step: None,
+        loop: ProgramLoop,
         host: Host | None = None,
     ) -> None:
         self.outcome: Outcome | None = None
-        self.saves_at_end = True
-        self.raise_requested: Callable[[], None] = lambda: None
-        self.before_save: Callable[[int], None] = lambda step: None
-        self.loop: LibraryLoop | None = None
+        self.loop = loop
         self.rundir = rundir
         self._model = model
         self._keep_settings = keep
         self._step_name = step_name
         self._events = events
-        self.stop = stop
-        self._announce_save = saving
         self._host = host or host_of(rundir)
         self._flag = self._host.flag
         self._stack = contextlib.ExitStack()
@@ -162,6 +150,14 @@ class ManagedRun(ABC):
           was_finished: whether the session that saved it had come to its own end.
         """
 
+    def be_within(self, is_within: bool) -> None:
+        """A `with` statement will end the run; or, if not `is_within`, has done so."""
+        self.is_within = is_within
+
+    def outlive(self) -> None:
+        """The program has ended before its session."""
+        self.has_outlived = True
+
     # ------------------------------------------------------------------ the beginning
 
     @contextlib.contextmanager
@@ -172,7 +168,7 @@ class ManagedRun(ABC):
         open_sessions.make_way(self.place, self._abandoned)
         boundary = Boundary(self._flag, self._serve)
         self._session_link = self._make_session_link(boundary)
-        self._session_link.closing = self._closing
+        self._session_link.call_at_close(self._closing)
         with contextlib.ExitStack() as stack:
             stack.callback(boundary.retire)
             reporter = stack.enter_context(
@@ -192,7 +188,7 @@ class ManagedRun(ABC):
                     events=self._events,
                     reload=self._host.reload,
                     saves=self._keep_settings is not None,
-                    before_save=lambda step: self.before_save(step),
+                    before_save=self.loop.before_save,
                 )
                 stack.enter_context(self._host.guarded(self._services, is_driven=False))
                 stack.callback(self._gone)
@@ -209,7 +205,7 @@ class ManagedRun(ABC):
     def requested_error(self) -> BaseException | None:
         """The error with which a service or a thread has stopped the loop; None if there is none."""
         try:
-            self.raise_requested()
+            self.loop.raise_requested()
         except BaseException as error:  # a thread may have wanted to exit
             return error
         return None
@@ -250,9 +246,9 @@ class ManagedRun(ABC):
         assert self._session_link is not None
         with self._session_link.boundary.lock:
             self._adopt(session)
-            self._session_link.closing = self._closing
+            self._session_link.call_at_close(self._closing)
             if self.outcome is not None:  # decided while there was no session
-                self.stop(None)
+                self.loop.stop(None)
             if self._model is None or self._services is None:
                 return session
             found = self._found
@@ -296,7 +292,7 @@ class ManagedRun(ABC):
 
     def _config(self, secs: float, steps: int) -> Config:
         logdir = str(self.rundir.path if self.rundir else "")
-        return as_config(logdir, self._keep_settings, secs, steps, self.metrics_steps)
+        return as_config(logdir, self._keep_settings, secs, steps, self.loop.metrics_steps)
 
     # ------------------------------------------------------------------ the loop
 
@@ -360,7 +356,7 @@ class ManagedRun(ABC):
     def _be_back_at(self, step: float) -> None:
         """Have the loop come to a boundary at this global step."""
         assert self._session_link is not None
-        self._session_link.next_step = step
+        self._session_link.be_back_at(step)
 
     def look(self) -> None:
         """The program asks whether it should stop. On the loop's thread that is a boundary too."""
@@ -415,7 +411,7 @@ class ManagedRun(ABC):
             if saves:
                 self._steps.enter_context(self._services.stepping(is_ending=self.is_paused))
         except Exception as error:
-            self.stop(error)
+            self.loop.stop(error)
 
     def _serve_without_session(self, taken: set[Request]) -> None:
         """Serve requests while no session trains: a pause is noted, a save waits."""
@@ -430,7 +426,7 @@ class ManagedRun(ABC):
         """End the program's loop if this is how the run ends."""
         if found is not None and outcome.stands(self.outcome, found) is found:
             self.outcome, self._saves_end = found, False
-            self.stop(None)
+            self.loop.stop(None)
 
     def follow(self, loss: float) -> None:
         """A run has given this loss."""
@@ -451,7 +447,7 @@ class ManagedRun(ABC):
     def _saved(self, state: State) -> None:
         """Tell that a checkpoint is begun."""
         if state.saving is not None and state.saving != self._saving:
-            self._announce_save(state.saving)
+            self.loop.saving(state.saving)
         self._saving = state.saving
 
     def save_now(self, reason: str) -> str:
@@ -496,7 +492,7 @@ class ManagedRun(ABC):
                 if is_torn:
                     where = self._services.checkpointer.resume_point
                     log.warning(_TORN, self.place, where, extra={"event": "abandoned"})
-            elif self.saves_at_end or self.outcome is not None:
+            elif self.loop.saves_at_end or self.outcome is not None:
                 ending = self.outcome or outcome.LOOP_ENDED
                 self._record(self._model.step)
                 if ending.phase is Phase.PAUSED:
@@ -518,7 +514,7 @@ class ManagedRun(ABC):
         """The session is saved and about to be closed. Nothing runs in it any more."""
         self._end_session()
         if self._session_link is not None:
-            self._session_link.closing = lambda error: None
+            self._session_link.call_at_close(None)
             if self._session_link.boundary.thread == threading.get_ident():
                 with self._session_link.boundary.lock:  # where another thread serves the flag, it has done so now
                     pass
@@ -582,7 +578,7 @@ class ManagedRun(ABC):
         if self._services is not None:
             self._services.checkpointer.close()
         if self._session_link is not None:
-            self._session_link.closing = lambda error: None
+            self._session_link.call_at_close(None)
         self._services = None
         self._stages.enter(RunStage.IDLE)
 

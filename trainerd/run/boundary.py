@@ -48,6 +48,19 @@ def _serve_nothing() -> None:
     """Do nothing: the run has another boundary by now, or has ended."""
 
 
+class InStep:
+    """Whether the loop's thread is in the middle of a step. Entered for each: cheaper than a generator's context."""
+
+    def __init__(self) -> None:
+        self.is_entered = False
+
+    def __enter__(self) -> None:
+        self.is_entered = True
+
+    def __exit__(self, *exc: object) -> None:
+        self.is_entered = False
+
+
 class Boundary:
     """Serves the flag between two steps.
 
@@ -62,7 +75,7 @@ class Boundary:
     Attributes:
       lock: held while a step runs and while the flag is served.
       thread: the loop's, by its identity.
-      is_held: whether the loop's thread is in the middle of a step, whatever sessions it runs.
+      in_step: a context for a step, whatever sessions it runs.
     """
 
     def __init__(self, flag: Flag, serve: Callable[[], None], *, timer: Callable[[], float] = time.monotonic) -> None:
@@ -71,7 +84,7 @@ class Boundary:
         self.thread = threading.get_ident()
         self._serve = serve
         self._timer = timer
-        self.is_held = False
+        self.in_step = InStep()
         self._server: int | None = None  # the thread that serves the flag just now
         self._raised_at: float | None = None
         self._visits: deque[_Visit] = deque()
@@ -80,7 +93,7 @@ class Boundary:
     @property
     def is_mine(self) -> bool:
         """Whether this is the loop's thread, in the loop: not in a service that it runs at a boundary, or in a step."""
-        return not self.is_held and threading.get_ident() == self.thread != self._server
+        return not self.in_step.is_entered and threading.get_ident() == self.thread != self._server
 
     def reached(self) -> None:
         """The loop is between two steps, and the flag is raised."""
@@ -95,10 +108,14 @@ class Boundary:
             finally:
                 self._server = None
 
+    def adopt(self) -> None:
+        """Take this thread for the loop's from now on."""
+        self.thread = threading.get_ident()
+
     def inherit(self) -> None:
         """If the loop's thread has ended, take this thread for the loop's from now on."""
         if self.thread not in {thread.ident for thread in threading.enumerate()}:
-            self.thread = threading.get_ident()
+            self.adopt()
 
     def retire(self) -> None:
         """Serve nothing any more. Requests are left for the next run."""

@@ -19,7 +19,6 @@ class SessionLink:
       is_within: whether a `with` statement of the program closes the session.
       failed_at: how many runs had changed something at that failure; negative if there was none.
       next_step: the global step at which a service is due; infinity if none is by steps.
-      closing: called before the program itself closes the session, with the error that it does so for.
     """
 
     boundary: Boundary
@@ -27,12 +26,25 @@ class SessionLink:
     failed_at: int = field(default=-1)
     is_within: bool = field(default=False)
     next_step: float = field(default=math.inf)
-    closing: Callable[[BaseException | None], None] = field(default=lambda error: None)
+    _closing: Callable[[BaseException | None], None] | None = field(default=None)
+
+    def call_at_close(self, closing: Callable[[BaseException | None], None] | None) -> None:
+        """Call this before the program itself closes the session, with the error that it does so for; None: nothing."""
+        self._closing = closing
+
+    def be_back_at(self, step: float) -> None:
+        """Have the loop come to a boundary at this global step."""
+        self.next_step = step
+
+    def be_within(self) -> None:
+        """A `with` statement of the program closes the session."""
+        self.is_within = True
 
     def close(self, error: BaseException | None) -> None:
         """The session is about to be closed; a session that is collected closes itself, perhaps again."""
-        closing, self.closing = self.closing, lambda error: None
-        closing(error)
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            closing(error)
 
     def fail(self, error: BaseException, changes: int) -> None:
         """A step raised an error, when so many runs had changed something."""

@@ -109,7 +109,7 @@ class Watcher:
             self._announce(wanted, str(seen.rundir.path), lines)
             run.noted(lines, self._timer())
         run.took(seen.events, lines)
-        run.announced |= {notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG}
+        run.announced.update(notice.key for notice in notices if notice.kind in _SEEN_FOR_LONG)
 
     def _is_followed(self, seen: RunView) -> bool:
         names = self._config.runs

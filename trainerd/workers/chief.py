@@ -93,7 +93,7 @@ class Chief:
     def be_patient(self, seconds: float) -> None:
         """Count as gone whoever says nothing for so many seconds."""
         for peer in self._peers.values():
-            peer.silence_secs = seconds
+            peer.be_patient(seconds)
 
     def call(self, command: str, **arguments: Any) -> dict[int, Message]:
         """Have all others do this, and wait until they have; see `send` and `answers`."""

@@ -35,6 +35,10 @@ class Replicas(Protocol):
 
     period: int
 
+    def agree_every(self, period: int) -> None:
+        """Have the workers agree after so many steps from now on."""
+        ...
+
     def caused(self, error: BaseException) -> bool:
         """Whether an error of a step may be that of another worker: a collective operation failed."""
         ...
@@ -195,7 +199,7 @@ class ChiefSession:
     def _adapt(self, count: int, seconds: float) -> None:
         """Have the workers agree twenty times a second, whatever a step takes."""
         if self._is_compiled and count:
-            self._replicas.period = max(1, min(_MOST_STEPS, int(PERIOD_SECS * count / seconds)))
+            self._replicas.agree_every(max(1, min(_MOST_STEPS, int(PERIOD_SECS * count / seconds))))
         self._is_compiled = self._is_compiled or count > 0
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
@@ -352,7 +356,7 @@ class WorkerCommands:
         return {"fingerprint": self._session.fingerprint()}
 
     def _run(self, message: Message) -> Mapping[str, Any]:
-        self._replicas.period = message["period"]
+        self._replicas.agree_every(message["period"])
         begun = time.monotonic()
         with self._running():
             steps = self._together(lambda: self._session.run_until(message["limit"]))

@@ -36,7 +36,6 @@ class Peer:
 
     Attributes:
       name: see above.
-      silence_secs: seconds of silence after which it counts as gone. May be set at any time.
       heard_at: when it last said anything, in seconds of the timer.
     """
 
@@ -47,7 +46,7 @@ class Peer:
         self._wire = wire
         self._heartbeat_secs = heartbeat_secs
         self._timer = timer
-        self.silence_secs = heartbeat_secs
+        self._silence_secs = heartbeat_secs
         self.heard_at = timer()
         self._heard: Callable[[str, Message], None] = lambda kind, message: None
         self._lost: Callable[[str], None] = lambda why: None
@@ -84,6 +83,10 @@ class Peer:
     def wait_until_gone(self, seconds: float) -> None:
         """Wait until the other side has ended the connection, but not for longer than so many seconds."""
         self._gone.wait(seconds)
+
+    def be_patient(self, seconds: float) -> None:
+        """Count it as gone after so many seconds of silence."""
+        self._silence_secs = seconds
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send a message.
@@ -140,7 +143,7 @@ class Peer:
             if looked_at - before > 2 * pause:  # this process stood still itself: it may not have read what came
                 self.heard_at = looked_at
             silent = looked_at - self.heard_at
-            if silent > self.silence_secs:
+            if silent > self._silence_secs:
                 self._end(f"nothing was heard of it for {silent:.0f} s")
                 return
             with contextlib.suppress(Gone):

@@ -96,7 +96,7 @@ class Worker:
 
     def be_patient(self, seconds: float) -> None:
         """Count the chief as gone if it says nothing for so many seconds."""
-        self._peer.silence_secs = seconds
+        self._peer.be_patient(seconds)
 
     @property
     def heard(self) -> float:

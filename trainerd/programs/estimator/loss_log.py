@@ -14,21 +14,22 @@ class LossLog:
 
     Args:
       every: runs from one line to the next; 0 or None for none.
-
-    Attributes:
-      begun: the step from which runs are counted.
     """
 
     def __init__(self, every: int | None) -> None:
-        self.begun = 0
+        self._begun = 0  # the step from which runs are counted
         self._every = every or 0
         self._runs, self._at = 0, time.monotonic()
+
+    def begin(self, step: int) -> None:
+        """Count runs from this step on."""
+        self._begun = step
 
     def ran(self, loss: float, count: int) -> None:
         """The run of this number has given this loss."""
         if self._every and self._runs % self._every == 0:
             now = time.monotonic()
             since = f" ({now - self._at:.3f} sec)" if self._runs else ""
-            tf1.logging.info("loss = %s, step = %s%s", loss, self.begun + count, since)
+            tf1.logging.info("loss = %s, step = %s%s", loss, self._begun + count, since)
             self._at = now
         self._runs += 1

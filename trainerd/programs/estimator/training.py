@@ -103,7 +103,7 @@ class Training(ABC):
           ValueError: a new training has no batch at all.
         """
         begun, ran_out, self._done = self.step, False, 0
-        self._log.begun = begun
+        self._log.begin(begun)
         try:
             with self._as_default():
                 if begun < last:

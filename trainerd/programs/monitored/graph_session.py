@@ -21,6 +21,7 @@ from trainerd.programs.monitored.recovery import CLOSING, CONSIDERING, CREATING,
 from trainerd.programs.monitored.save_settings import SaveSettings, require_global_step
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator
 from trainerd.programs.monitored.step_context import STOPPED, StepContext, require_step_fn
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.run import GraphRun
@@ -97,9 +98,6 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         self._hooked_run = HookedRun(self._hooks, self._global_step, settings.loss if settings is not None else None)
         self._creator = session_creator or ChiefSessionCreator()
         self._managed: GraphRun = self._make_run()
-        self._managed.raise_requested = lambda: self._coord.raise_requested_exception()
-        if self._listeners:
-            self._managed.before_save = lambda step: self._listeners.before_save(self._session, step)
         with self._managed.begun():
             self._create()
         try:
@@ -112,20 +110,26 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
 
     def _make_run(self) -> GraphRun:
         """The managed run of the session. It saves nothing without a folder."""
-        if self._settings is None:
-            return GraphRun(self._graph, None, None, None, None, self._stop)
+        settings = self._settings
+        loop = ProgramLoop(
+            stop=self._stop,
+            raise_requested=lambda: self._coord.raise_requested_exception(),
+            saving=settings.on_saving if settings is not None else lambda step: None,
+            before_save=lambda step: self._listeners.before_save(self._session, step),
+            saved=settings.on_saved if settings is not None else lambda step: None,
+        )
+        if settings is None:
+            return GraphRun(self._graph, None, None, None, None, loop)
         scaffold = self._creator.finalized_scaffold()
-        self._events = GraphEvents(self._settings.writer, rates_logged=math.inf)
+        self._events = GraphEvents(settings.writer, rates_logged=math.inf)
         with unfinalized(self._graph):
             return GraphRun(
                 self._graph,
-                self._settings.rundir,
+                settings.rundir,
                 scaffold.saver,
                 self._global_step,
                 self._events,
-                stop=self._stop,
-                saving=self._settings.on_saving,
-                saved=self._settings.on_saved,
+                loop,
             )
 
     def _create(self) -> None:
@@ -278,11 +282,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         if not boundary.is_mine:  # another thread's, which may wait for the loop's
             return self._hooked_or_first(fetches, feed_dict, options, run_metadata).result
         with boundary.lock:
-            boundary.is_held = True
-            try:
+            with boundary.in_step:
                 found = self._hooked_or_first(fetches, feed_dict, options, run_metadata)
-            finally:
-                boundary.is_held = False
             step = found.step
             if step is not None:
                 self._watch(step)

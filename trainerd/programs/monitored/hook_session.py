@@ -28,6 +28,10 @@ class HookSession:
         self.last: Any = None
         self.has_run = False
 
+    def ran(self, last: Any) -> None:
+        """Steps were run, and the last one has returned this."""
+        self.last, self.has_run = last, True
+
     @property
     def step(self) -> int:
         """The global step."""

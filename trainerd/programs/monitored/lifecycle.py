@@ -61,7 +61,7 @@ class Lifecycle(ABC):
             self._call_listeners()
 
     def __enter__(self) -> Self:
-        self._managed.is_within = True
+        self._managed.be_within(True)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:

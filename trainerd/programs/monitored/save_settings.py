@@ -74,7 +74,7 @@ class SaveSettings:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), str(self.rundir.path), "graph.pbtxt")
         self.writer.add_graph(graph)
         if managed.state is not None:
-            managed.state.writes_meta_graph = self.writes_graph
+            managed.state.write_meta_graph(self.writes_graph)
             self.writer.add_meta_graph(managed.state.meta_graph)
         managed.start_services(self.save_secs, self.save_steps)
         if self.count_steps > 0:

@@ -16,6 +16,7 @@ from trainerd.programs.monitored.lifecycle import Lifecycle
 from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.save_settings import StepSaveSettings, with_hook_that_saves
 from trainerd.programs.monitored.step_context import STOPPED, StepContext, require_step_fn
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.sessions.tf2.job_program import JobProgram
 from trainerd.sessions.tf2.program import StepProgram
 from trainerd.sessions.tf2.run import FunctionRun
@@ -67,15 +68,17 @@ class MonitoredStepSession(Lifecycle):
         self._managed: FunctionRun = program.managed(
             self._settings.rundir,
             None,
-            stop=self._coord.request_stop,
-            should_stop=self._is_over,
-            saving=self._listeners.saving,
-            host=None,
+            ProgramLoop(
+                stop=self._coord.request_stop,
+                should_stop=self._is_over,
+                raise_requested=self._coord.raise_requested_exception,
+                saving=self._listeners.saving,
+                before_save=lambda step: self._listeners.before_save(self._for_hooks, step),
+                metrics_steps=self._settings.show_steps,
+                loss=self._settings.loss,
+            ),
         )
-        self._managed.loss = self._settings.loss
         self._stack = contextlib.ExitStack()
-        self._managed.raise_requested = self._coord.raise_requested_exception
-        self._managed.before_save = lambda step: self._listeners.before_save(self._for_hooks, step)
         with self._managed.begun():
             self._session: StepSession = program.session("", None, self._managed.find(), 0)
         self._for_hooks = HookSession(self._session, self._is_to_end)
@@ -91,7 +94,6 @@ class MonitoredStepSession(Lifecycle):
         for hook in self._hooks:
             hook.after_create_session(self._for_hooks, self._coord)
         settings = self._settings
-        self._managed.metrics_steps = settings.show_steps
         self._managed.start_services(settings.save_secs, settings.save_steps)
         if settings.show_secs:
             self._managed.add_service("curves", self._managed.write_metrics, Schedule(secs=settings.show_secs))
@@ -147,11 +149,8 @@ class MonitoredStepSession(Lifecycle):
         with boundary.lock:
             while self.step < end and (self.step == before or not self._is_over()):
                 limit = before + 1 if self._is_over() else end  # one step is made in any case
-                boundary.is_held = True
-                try:
+                with boundary.in_step:
                     last = self._some(step_fn, feed_dict, limit if steps is not None else None)
-                finally:
-                    boundary.is_held = False
                 result = last if last is not None else result
                 if boundary.flag.is_raised or self.step >= self._session.session_link.next_step:
                     boundary.reached()
@@ -203,7 +202,7 @@ class MonitoredStepSession(Lifecycle):
         last = self._steps(step_fn, all_feeds, before, None if end is None else int(limit))
         if self.step == before:
             return None
-        self._for_hooks.last, self._for_hooks.has_run = last, True
+        self._for_hooks.ran(last)
         for hook in asked:
             if _due(hook, before) <= self.step:
                 fetches = wanted.get(id(hook))

@@ -18,6 +18,7 @@ from trainerd.run.attached import IDLE_SECS
 from trainerd.run.defaults import USE_DEFAULT, or_default
 from trainerd.run.failures import is_failure
 from trainerd.run.host import Host
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.tf1.events import SessionLog
 from trainerd.sessions.tf1.program import GraphProgram
@@ -133,13 +134,15 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         self._managed = self._program.managed(
             self._rundir,
             self._summary_writer,
-            stop=self._coord.request_stop,
-            should_stop=self._coord.should_stop,
-            saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
-            host=host,
+            ProgramLoop(
+                stop=self._coord.request_stop,
+                should_stop=self._coord.should_stop,
+                raise_requested=self._coord.raise_requested_exception,
+                saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
+                saves_at_end=bool(self._save_model_secs),
+            ),
+            host,
         )
-        self._managed.raise_requested = self._coord.raise_requested_exception
-        self._managed.saves_at_end = bool(self._save_model_secs)
         self._error: BaseException | None = None
 
     # ------------------------------------------------------------------ what it was made with
@@ -236,7 +239,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           close_summary_writer: whether the summary writer is closed at the end.
         """
         session = None
-        self._managed.is_within = True
+        self._managed.be_within(True)
         try:
             session = self.prepare_or_wait_for_session(
                 master, config=config, start_standard_services=start_standard_services
@@ -255,7 +258,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
                 try:
                     self.stop(close_summary_writer=close_summary_writer)
                 finally:
-                    self._managed.is_within = False
+                    self._managed.be_within(False)
                     if session is not None:
                         with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
                             session.close()

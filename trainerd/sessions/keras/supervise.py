@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Self
@@ -19,9 +18,9 @@ from trainerd.loop.flag import Request
 from trainerd.loop.outcome import Paused
 from trainerd.loop.schedule import Schedule
 from trainerd.loop.signals.open_sessions import left_by_error
-from trainerd.run.abandoned import LibraryLoop
 from trainerd.run.boundary import Boundary
 from trainerd.run.handoff_lock import HandoffLock
+from trainerd.run.program_loop import LibraryLoop, ProgramLoop
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.rundir.state import Phase
@@ -139,7 +138,8 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._progress = FitProgress(self._data, self._memory)
         self._restored = self._break = None
         model = self._make_model()
-        managed = FunctionRun(self._rundir, model, KeepSettings(), stop=self._stopped, should_stop=lambda: False)
+        loop = ProgramLoop(self._stopped, library=LibraryLoop(self._was_left, self._leave_open))
+        managed = FunctionRun(self._rundir, model, KeepSettings(), loop)
         self._error: BaseException | None = None
         with managed.begun():
             managed.find()
@@ -154,7 +154,6 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._memory.warn_of_forgotten([each for each in self._call.callbacks if each is not self])
         self._validation = _validation_of(self._call)
         self._stages.enter(FitStage.BOUNDARY)
-        managed.loop = LibraryLoop(self._was_left, self._leave_open)
         self._boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
         if self._restored is not None and self._progress.left is not None:  # others begin an epoch before us
@@ -232,7 +231,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             progress.count(batch, self.params.get("steps"), logs)
         else:
             progress.replayed()
-            managed.model.runs += 1  # what comes now the earlier process had not done
+            managed.model.count(1)  # what comes now the earlier process had not done
             if progress.was_stopping:
                 self.model.stop_training = True
         progress.is_stopping = bool(self.model.stop_training)
@@ -279,7 +278,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._stages.enter(FitStage.BOUNDARY)
         self._count(managed)
         if self.step != self._begun_at or (self.step and not managed.was_finished):
-            managed.model.runs += 1  # what ends training may have changed the weights: to averages, to the best
+            managed.model.count(1)  # what ends training may have changed the weights: to averages, to the best
         try:
             managed.save(None)
         finally:
@@ -362,7 +361,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         done = self.step - int(self._global_step.numpy())
         self._global_step.assign(self.step)
         if done:
-            managed.model.runs += done
+            managed.model.count(done)
             self._session_link.session_link.ran(as_steps(self.step, self._progress.logs or {}))
 
     def _resume(self, model: CheckpointModel) -> None:
@@ -416,7 +415,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     def _take_over(self) -> None:
         """Take the lock of a `fit` on another thread, which does not give it back."""
         if self._call is not None and not self._call.is_on_this_thread:
-            self._boundary.thread = threading.get_ident()
+            self._boundary.adopt()
             self._boundary.lock = HandoffLock()
             self._boundary.lock.acquire()
 

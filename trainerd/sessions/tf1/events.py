@@ -24,18 +24,19 @@ class GraphEvents:
       writer: a `tf.compat.v1.summary.FileWriter`; None if nothing is to be written.
       summary_op: returns a serialized Summary, or several of them; None if there are none.
       rates_logged: how many times the rate of the steps is logged: ten by a Supervisor.
-
-    Attributes:
-      on_scalars: called with the scalars of each Summary.
     """
 
     is_well = True
 
     def __init__(self, writer: Any, summary_op: Any = None, *, rates_logged: float = 10) -> None:
-        self.on_scalars: Callable[[dict[str, float]], None] = lambda scalars: None
+        self._show: Callable[[dict[str, float]], None] = lambda scalars: None
         self._writer = writer
         self._summary_op = summary_op
         self._rates_left = rates_logged
+
+    def show_with(self, show: Callable[[dict[str, float]], None]) -> None:
+        """Call this with the scalars of each Summary from now on."""
+        self._show = show
 
     def begin(self, step: int, model: Model) -> None:
         """Training resumes after this step: TensorBoard hides what earlier processes wrote of later ones."""
@@ -73,7 +74,7 @@ class GraphEvents:
         """Write a Summary, or a serialized one."""
         self._add(lambda: self._writer.add_summary(summary, step))
         parsed = tf1.Summary.FromString(summary) if isinstance(summary, bytes) else summary
-        self.on_scalars({v.tag: v.simple_value for v in parsed.value if v.HasField("simple_value")})
+        self._show({v.tag: v.simple_value for v in parsed.value if v.HasField("simple_value")})
 
     def flush(self) -> None:
         """Show what was written so far to readers."""

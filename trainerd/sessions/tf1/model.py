@@ -44,6 +44,10 @@ class GraphModel:
         self._begun_at = 0
         self.runs = 0
 
+    def count(self) -> None:
+        """A run may have changed something."""
+        self.runs += 1
+
     def open(self, session: Any, prefix: Path | None, step: int = 0, *, was_finished: bool = False) -> None:
         """The graph's variables are in this `tf.compat.v1.Session` now.
 

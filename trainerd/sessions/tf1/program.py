@@ -11,6 +11,7 @@ from trainerd.checkpoints import saver_checkpoints
 from trainerd.errors import DataError
 from trainerd.run.defaults import NO_WRITER, or_default
 from trainerd.run.host import Host
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.events import GraphEvents
@@ -86,20 +87,13 @@ class GraphProgram:
             return tf1.summary.FileWriter(logdir)
 
     def managed(
-        self,
-        rundir: RunDirectory | None,
-        writer: Any,
-        *,
-        stop: Callable[[BaseException | None], None],
-        should_stop: Callable[[], bool],
-        saving: Callable[[int], None],
-        host: Host | None,
+        self, rundir: RunDirectory | None, writer: Any, loop: ProgramLoop, host: Host | None = None
     ) -> GraphRun:
         """The managed run of its session. The graph is finalized."""
         self._writer, self._rundir = writer, rundir
         self._events = GraphEvents(writer, self.summary_op)
         with unfinalized(self.graph):  # an earlier Supervisor of this graph has finalized it
-            self._managed = GraphRun(self.graph, rundir, self.saver, self.global_step, self._events, stop, saving, host)
+            self._managed = GraphRun(self.graph, rundir, self.saver, self.global_step, self._events, loop, host)
         self._require_devices()
         self.graph.finalize()
         return self._managed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 from trainerd.run.attached import ManagedRun
 from trainerd.run.boundary import Boundary
 from trainerd.run.host import Host
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.session_link import SessionLink
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
@@ -32,8 +32,7 @@ class GraphRun(ManagedRun):
       saver: says what is saved, and how much is kept; None if nothing is.
       global_step: counts the steps; None if nothing does.
       events: what is written for TensorBoard; None for nothing.
-      stop, saving, host: see `ManagedRun`.
-      saved: called with the step when a checkpoint is there.
+      loop, host: see `ManagedRun`.
 
     Attributes:
       model, state: the graph as it is saved; None if there is no run directory.
@@ -46,12 +45,9 @@ class GraphRun(ManagedRun):
         saver: Any,
         global_step: Any,
         events: GraphEvents | None,
-        stop: Callable[[BaseException | None], None],
-        saving: Callable[[int], None] = lambda step: None,
+        loop: ProgramLoop,
         host: Host | None = None,
-        saved: Callable[[int], None] = lambda step: None,
     ) -> None:
-        self._on_saved = saved
         if saver is not None and saver.saver_def is None:
             with graph.as_default():
                 saver.build()
@@ -66,21 +62,23 @@ class GraphRun(ManagedRun):
         self._published: LastCheckpoint | None = None
         name = global_step.op.name.removesuffix("/Read/ReadVariableOp") if global_step is not None else None
         events = events or GraphEvents(None)
-        events.on_scalars = self.show
+        events.show_with(self.show)
         self._graph_events = events
         keep = None
         if saver is not None:
             keep = KeepSettings(saver.saver_def.max_to_keep, saver.saver_def.keep_checkpoint_every_n_hours)
-        super().__init__(rundir, self.model, keep, name, events, stop, saving, host)
+        super().__init__(rundir, self.model, keep, name, events, loop, host)
 
     def _make_session_link(self, boundary: Boundary) -> SessionLink:
-        guard = GraphSessionLink(boundary, state=self.state, model=self.model)
-        if self.rundir is not None and self._saver is not None:
-            guard.save_path, guard.save = (
-                self.rundir.path / self.rundir.basename,
-                lambda: self.save_now("saver"),
-            )
-        return guard
+        if self.rundir is None or self._saver is None:
+            return GraphSessionLink(boundary, state=self.state, model=self.model)
+        return GraphSessionLink(
+            boundary,
+            state=self.state,
+            model=self.model,
+            save_path=self.rundir.path / self.rundir.basename,
+            save=lambda: self.save_now("saver"),
+        )
 
     def _adopt(self, session: Any) -> None:
         assert isinstance(self._session_link, GraphSessionLink)
@@ -91,7 +89,7 @@ class GraphRun(ManagedRun):
         """See `ManagedRun`. What a program saves from then on, its Saver writes as TensorFlow does."""
         super().leave(error)
         if isinstance(self._session_link, GraphSessionLink):
-            self._session_link.save = None
+            self._session_link.save_no_more()
 
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         assert self.model is not None
@@ -102,7 +100,8 @@ class GraphRun(ManagedRun):
         super()._be_back_at(step)
         assert isinstance(self._session_link, GraphSessionLink) and self.model is not None
         if self._services is not None and self._services.config.max_steps is not None:
-            self._session_link.runs_limit = self.model.runs + max(1, self._services.config.max_steps - self.model.step)
+            limit = self.model.runs + max(1, self._services.config.max_steps - self.model.step)
+            self._session_link.be_back_after(limit)
 
     def _saved(self, state: State) -> None:
         """Record the checkpoint for TensorBoard and in the Supervisor's Saver, which programs ask for checkpoints.
@@ -115,7 +114,7 @@ class GraphRun(ManagedRun):
             return
         self._published = last
         if isinstance(self._saver, Saver):
-            self._saver.published = [f"{rundir.save_path}-{step}" for step in reversed(rundir.steps())]
+            self._saver.publish([f"{rundir.save_path}-{step}" for step in reversed(rundir.steps())])
         if last.seconds is not None:  # it was saved now, and not restored
             self._graph_events.saved(last.path, last.step)
-            self._on_saved(last.step)
+            self.loop.saved(last.step)

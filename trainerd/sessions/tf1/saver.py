@@ -18,15 +18,19 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
     checkpoint is durable. Anything else is saved as TensorFlow does.
     """
 
-    published: Sequence[str] = ()
+    _published: Sequence[str] = ()  # the checkpoints that the Supervisor keeps
     _seen: Sequence[str] = ()  # what was published when this saved last
+
+    def publish(self, paths: Sequence[str]) -> None:
+        """The Supervisor keeps these checkpoints now, the newest last."""
+        self._published = paths
 
     @property
     def last_checkpoints(self) -> list[str]:
         """The newest checkpoints, the newest last: those that the Supervisor keeps, and those that this Saver saved by
         other names."""
-        others = [path for path in super().last_checkpoints if path not in self.published]
-        return [*self.published, *others] if self.published == self._seen else [*others, *self.published]
+        others = [path for path in super().last_checkpoints if path not in self._published]
+        return [*self._published, *others] if self._published == self._seen else [*others, *self._published]
 
     def save(self, sess: Any, save_path: str, global_step: Any = None, *args: Any, **options: Any) -> str:
         """See `tf.compat.v1.train.Saver.save`.
@@ -42,6 +46,6 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
             if guard.model is not None and step == guard.model.step:
                 guard.save()
                 return f"{save_path}-{step}"
-        self._seen = self.published
+        self._seen = self._published
         written: str = super().save(sess, save_path, global_step, *args, **options)
         return written

@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainerd.sessions.tf1.callables import Callables
 from trainerd.sessions.tf1.session_link import GraphSessionLink
 
 tf1 = tf.compat.v1
@@ -82,7 +81,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
 
     def __enter__(self) -> Any:
         """See `tf.compat.v1.Session`."""
-        self.session_link.is_within = True
+        self.session_link.be_within()
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
@@ -109,5 +108,5 @@ def adopt(session: Any, session_link: GraphSessionLink) -> Any:
         session.__class__ = tf1.Session
     session.session_link = session_link
     session.__class__ = ManagedSession
-    session_link.callables = Callables(session, session_link.wrapped(session))
+    session_link.manage(session)
     return session

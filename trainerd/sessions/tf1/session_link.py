@@ -40,6 +40,18 @@ class GraphSessionLink(SessionLink):
     runs_limit: float = field(default=math.inf)
     _known: Remembered[Effects] = field(default_factory=Remembered)
 
+    def manage(self, session: Any) -> None:
+        """Prepare the fetches of this session."""
+        self.callables = Callables(session, self.wrapped(session))
+
+    def save_no_more(self) -> None:
+        """The run is over: what a program saves from now on, its Saver writes as TensorFlow does."""
+        self.save = None
+
+    def be_back_after(self, runs: float) -> None:
+        """Have the loop come to a boundary when so many runs have changed something."""
+        self.runs_limit = runs
+
     @property
     def changes(self) -> int:
         """How many runs have changed something; 0 if they are not counted."""
@@ -104,7 +116,7 @@ class GraphSessionLink(SessionLink):
 
     def count(self, model: GraphModel) -> None:
         """Count a run that may have changed something, and come to a boundary at `runs_limit`."""
-        model.runs += 1
+        model.count()
         if model.runs >= self.runs_limit:
             self.boundary.flag.raise_for(Request.TICK)
 

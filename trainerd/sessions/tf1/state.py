@@ -55,7 +55,6 @@ class GraphState:
       saver: a `tf.compat.v1.train.Saver`, which says what is saved; None if nothing is.
 
     Attributes:
-      writes_meta_graph: whether the graph is written with each checkpoint.
       has_initializers: whether something in it initializes iterators.
       saved_nodes: the names of the nodes whose values or positions are saved.
 
@@ -67,7 +66,7 @@ class GraphState:
     def __init__(self, graph: Any, saver: Any) -> None:
         self.graph = graph
         self.saver = saver
-        self.writes_meta_graph = True
+        self._writes_meta_graph = True
         self._has_store = True
         self._abandoned: deque[dict[Any, Any]] = deque()
         self._lost: set[str] = set()  # the iterators whose position cannot be saved
@@ -107,6 +106,10 @@ class GraphState:
             )
         self.description = "\n".join(specs)
         self._size = sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors if t.shape.is_fully_defined())
+
+    def write_meta_graph(self, is_written: bool) -> None:
+        """Write the graph with each checkpoint from now on, or not."""
+        self._writes_meta_graph = is_written
 
     def take(self, session: Any, step: int, made_by: Mapping[str, str], at_end: Set[str]) -> GraphSnapshot:
         """The state now. Called at a boundary.
@@ -209,7 +212,7 @@ class GraphState:
         """Write a snapshot's files, the graph's own among them, as a Saver does."""
         with as_os_errors():
             _run(snapshot.session, self._save, {**snapshot.handles, **snapshot.values, self._prefix: str(prefix)})
-        if self.writes_meta_graph:
+        if self._writes_meta_graph:
             prefix.with_name(f"{prefix.name}.meta").write_bytes(self.meta_graph.SerializeToString())
 
     def first_change(self, before: GraphSnapshot, after: GraphSnapshot) -> str | None:

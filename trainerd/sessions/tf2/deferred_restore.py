@@ -53,7 +53,7 @@ class DeferredRestore:
         self._warned: set[str] = set()  # keys of variables without a value, since it was read
         self._is_asked = True  # whether the hidden variables were compared with the checkpoint, since it was read
         self._is_settled = True  # whether every value had its variable once, since it was read
-        self.restored_at = 0  # the count of runs
+        self._restored_at = 0  # the count of runs
 
     def read(self, prefix: Path, runs: int) -> None:
         """Read a checkpoint into the variables that there are.
@@ -69,8 +69,12 @@ class DeferredRestore:
         self._waiting, self._stored = stored_hidden(prefix), _keys_in(prefix)
         self._warned.clear()
         self._is_asked = self._is_settled = False
-        self.restored_at = runs
+        self._restored_at = runs
         self._match(runs)
+
+    def began(self, runs: int) -> None:
+        """The program runs from this count of runs on."""
+        self._restored_at = runs
 
     def settle(self, runs: int) -> bool:
         """Whether every value has its variable. Once it had, the program may put others in their places.
@@ -78,7 +82,7 @@ class DeferredRestore:
         Raises:
           DataError: some have none after a thousand runs: the program is another.
         """
-        is_late = runs - self.restored_at > PATIENCE
+        is_late = runs - self._restored_at > PATIENCE
         missing = self._tracked_missing() + self._hidden_missing()
         if missing and is_late:
             raise DataError(
@@ -158,7 +162,7 @@ class DeferredRestore:
                 self._status.assert_existing_objects_matched()
             except AssertionError as error:
                 # What is hidden, and an optimizer tracks once it is built, is restored below.
-                at_once = runs == self.restored_at
+                at_once = runs == self._restored_at
                 if has_unrestored(self._status, self._tracked.checkpoint, at_once=at_once) or self._anew():
                     raise DataError(f"{_UNMATCHED}\n{error}".rstrip().partition("\n\n")[0][:_LONG]) from error
         if self._waiting:

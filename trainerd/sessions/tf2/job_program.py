@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from trainerd.errors import JobError
 from trainerd.loop.contract import Steps
 from trainerd.loop.schedule import Schedule
 from trainerd.run.host import Host
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.job_session import FunctionSession
@@ -34,17 +35,10 @@ class JobProgram:
         self._summary_steps = summary_steps
 
     def managed(
-        self,
-        rundir: RunDirectory | None,
-        writer: Any,
-        *,
-        stop: Callable[[BaseException | None], None],
-        should_stop: Callable[[], bool],
-        saving: Callable[[int], None],
-        host: Host | None,
+        self, rundir: RunDirectory | None, writer: Any, loop: ProgramLoop, host: Host | None = None
     ) -> FunctionRun:
         """The managed run of its session."""
-        self._managed = _JobRun(rundir, self._model, self._keep, stop, saving, host, should_stop=should_stop)
+        self._managed = _JobRun(rundir, self._model, self._keep, loop, host)
         return self._managed
 
     def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> StepSession:

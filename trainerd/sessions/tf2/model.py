@@ -95,6 +95,14 @@ class CheckpointModel:
         """All variables are made now; see `DeferredRestore.require_whole`."""
         self._restored.require_whole(self.runs)
 
+    def count(self, runs: int) -> None:
+        """Functions that may have changed something were run so often."""
+        self.runs += runs
+
+    def traced(self, *, calls_python: bool) -> None:
+        """A function was traced, and a run of it may call Python."""
+        self.calls_python = self.calls_python or calls_python
+
     def variables_made(self) -> None:
         """There may be variables that there were not; see `DeferredRestore.variables_made`."""
         self._restored.variables_made(self.runs)
@@ -140,7 +148,8 @@ class CheckpointModel:
 
     def began(self, step: int) -> None:
         """The program runs from this step on."""
-        self.runs = self._restored.restored_at = step
+        self.runs = step
+        self._restored.began(step)
 
     def warn_of_forgotten(self, graph: Any, where: str = "the checkpoint") -> None:
         """Warn of what a step changes and is not saved.

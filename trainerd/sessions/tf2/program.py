@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from trainerd.run.defaults import USE_DEFAULT
 from trainerd.run.host import Host
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
 from trainerd.sessions.tf2.model import CheckpointModel
@@ -61,17 +62,10 @@ class StepProgram:
         return None
 
     def managed(
-        self,
-        rundir: RunDirectory | None,
-        writer: Any,
-        *,
-        stop: Callable[[BaseException | None], None],
-        should_stop: Callable[[], bool],
-        saving: Callable[[int], None],
-        host: Host | None,
+        self, rundir: RunDirectory | None, writer: Any, loop: ProgramLoop, host: Host | None = None
     ) -> FunctionRun:
         """The managed run of its session."""
-        self._managed = FunctionRun(rundir, self.model, KeepSettings(), stop, saving, host, should_stop=should_stop)
+        self._managed = FunctionRun(rundir, self.model, KeepSettings(), loop, host)
         return self._managed
 
     def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> StepSession:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from trainerd.run.attached import ManagedRun
 from trainerd.run.boundary import Boundary
 from trainerd.run.defaults import NO_WRITER
 from trainerd.run.host import Host
+from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.session_link import SessionLink
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
@@ -27,28 +28,22 @@ class FunctionRun(ManagedRun):
       rundir: where checkpoints go; None if nothing is saved.
       model: what the functions change: a CheckpointModel, or the session of a job.
       keep: how much is kept.
-      stop, saving, host: see `ManagedRun`.
-      should_stop: whether the program's loop is to end.
+      loop, host: see `ManagedRun`.
     """
 
     saves_at_start = False  # what there is to save may only be known after the first step
-    loss = ""  # the metric whose minima are kept; "" for none
 
     def __init__(
         self,
         rundir: RunDirectory | None,
         model: Any,
         keep: KeepSettings,
-        stop: Callable[[BaseException | None], None],
-        saving: Callable[[int], None] = lambda step: None,
+        loop: ProgramLoop,
         host: Host | None = None,
-        *,
-        should_stop: Callable[[], bool],
     ) -> None:
         self.model = model
-        self._should_stop = should_stop
         kept: tuple[Any, Any] = (None, None) if rundir is None else (model, keep)
-        super().__init__(rundir, *kept, "global_step", NoEvents(), stop, saving, host)
+        super().__init__(rundir, *kept, "global_step", NoEvents(), loop, host)
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
@@ -87,7 +82,7 @@ class FunctionRun(ManagedRun):
         super().leave(error)
 
     def _make_session_link(self, boundary: Boundary) -> SessionLink:
-        return FunctionSessionLink(boundary, ran=self._ran, should_stop=self._should_stop)
+        return FunctionSessionLink(boundary, ran=self._ran, should_stop=self.loop.should_stop)
 
     def _adopt(self, session: StepSession) -> None:
         assert isinstance(self._session_link, FunctionSessionLink)
@@ -105,8 +100,8 @@ class FunctionRun(ManagedRun):
         if self._services is not None:
             self._recorded = self.model.step
             self._services.recorder.steps(steps)
-            if self.loss:
-                self._services.minima.steps(steps, self.loss)
+            if self.loop.loss:
+                self._services.minima.steps(steps, self.loop.loss)
 
 
 class NoEvents:

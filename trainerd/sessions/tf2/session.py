@@ -114,7 +114,7 @@ class StepSession:
         except BaseException as error:
             self.session_link.fail(error, self._model.changes)
             raise
-        self._model.runs += 1
+        self._model.count(1)
         return as_numpy(result)
 
     def run_steps(self, step_fn: Step, limit: int, stops_at: tuple[str, ...] = ()) -> tuple[Steps, Any]:
@@ -145,7 +145,7 @@ class StepSession:
             self.session_link.fail(error, self._model.changes)
             raise
         done = self.step - before
-        self._model.runs += done
+        self._model.count(done)
         steps = Steps(before + 1, loop.names, loop.rows(done))
         return steps, (_like(structure, steps) if done else None)
 
@@ -193,7 +193,7 @@ class StepSession:
 
     def _traced(self, function: _Function, traced: Any) -> None:
         if not function.is_traced:
-            self._model.calls_python |= calls_python(traced.graph)
+            self._model.traced(calls_python=calls_python(traced.graph))
             self._model.variables_made()
             self._model.settle()
             self._model.warn_of_forgotten(traced.graph)

@@ -59,6 +59,10 @@ class Engine:
         # No `timeout_seconds` in its options: TensorFlow has a thread sleep for so long for each collective operation.
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
 
+    def agree_every(self, period: int) -> None:
+        """Have the workers agree after so many steps from now on."""
+        self.period = period
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """A context in which variables are made that all workers have alike, but for the totals of metrics.
