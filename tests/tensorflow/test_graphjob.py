@@ -213,6 +213,20 @@ def test_a_graph_that_cannot_be_trained_is_refused() -> None:
         GraphJobSession(finalized)
 
 
+def test_a_variable_that_no_restore_initializes_is_refused() -> None:
+    def leaves_out(initialize: bool) -> trainerd.GraphJob:
+        job = graph_job()
+        with job.graph.as_default():
+            left = tf1.get_variable("left", initializer=1.0)
+            if initialize:
+                tf1.add_to_collection(tf1.GraphKeys.LOCAL_INIT_OP, left.initializer)
+            return replace(job, saver=tf1.train.Saver([each for each in tf1.global_variables() if each is not left]))
+
+    with pytest.raises(EntryError, match=r"leaves out left, .* could not resume"):
+        GraphJobSession(leaves_out(initialize=False))
+    GraphJobSession(leaves_out(initialize=True))
+
+
 def test_random_ops_that_initialize_variables_are_not(caplog: pytest.LogCaptureFixture) -> None:
     """A resume restores what they have given."""
     with tf.Graph().as_default() as graph:

@@ -253,7 +253,9 @@ def local(weight: Any) -> Any:
 
 
 def beside(weight: Any) -> Any:
-    return tf1.get_variable("lost", initializer=0.0, use_resource=True).assign_add(1.0)
+    lost = tf1.get_variable("lost", initializer=0.0, use_resource=True)
+    tf1.add_to_collection(tf1.GraphKeys.LOCAL_INIT_OP, lost.initializer)
+    return lost.assign_add(1.0)
 
 
 def queued(weight: Any) -> Any:

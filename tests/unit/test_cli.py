@@ -134,6 +134,13 @@ def test_commands_that_steer_say_when_nothing_runs(cli: Cli) -> None:
     assert code == 0 and "nothing to pause" in text
 
 
+def test_a_pause_of_a_folder_that_is_no_run_fails(cli: Cli) -> None:
+    Path("here").mkdir()
+    for named, words in (("runs/typo", "does not exist"), ("./here", "is not a run directory")):
+        code, text = cli("pause", "--logdir", named)
+        assert code == 69 and words in text
+
+
 def test_a_pause_does_not_believe_what_an_earlier_process_wrote(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

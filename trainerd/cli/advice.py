@@ -26,14 +26,19 @@ def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | 
     from trainerd.history import run_job  # `status` seldom needs it, and is quick
 
     if logdir is not None:
-        _require_run(rundir)
+        require_run(rundir)
     job = run_job.job_of(rundir)
     if job and run_job.is_program(job):
         return f"`{shlex.join(['python', job])}`" if job.endswith(".py") else f"Its own program, {job},"
     return f"`{options.command_line(command, *options.config_and_logdir(rundir, job, config_path, logdir))}`"
 
 
-def _require_run(rundir: RunDirectory) -> None:
+def require_run(rundir: RunDirectory) -> None:
+    """Require that a folder that an option names is a run directory.
+
+    Raises:
+      NotRunningError: it is none, or does not exist.
+    """
     with storage(f"read {rundir.path}"):
         if not rundir.path.exists():
             raise NotRunningError(f"{rundir.path} does not exist. `trainerd list` shows the runs.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from trainerd.job.user_code import FAILURES, called_at_boundary, job_traceback, 
 from trainerd.loop.contract import Exportable, Steps, StopFlag
 from trainerd.sessions.tf1 import defaults
 from trainerd.sessions.tf1.callables import prepared
+from trainerd.sessions.tf1.effects import ancestors
 from trainerd.sessions.tf1.events import GraphEvents
 from trainerd.sessions.tf1.model import GraphModel
 from trainerd.sessions.tf1.state import GraphSnapshot, GraphState
@@ -25,6 +26,7 @@ from trainerd.system.fork import ended_in_children
 
 tf1 = tf.compat.v1
 
+_SHOWN = 5  # names in a message
 ROWS = 65536  # at most so many steps between two boundaries, whose metrics are held in memory
 
 
@@ -69,6 +71,7 @@ class GraphJobSession(GraphModel):
         for name, variable in job.settable.items():
             if not hasattr(variable, "load") or variable.shape.rank != 0:
                 raise EntryError(f"settable: {name!r} must be a variable with one number, and is {variable!r}.")
+        _require_restorable(job.graph, self._state.saved_nodes, self._local_init_op)
         require_saved_in(job.graph, self._fetches, self._state.saved_nodes, refuse=repeats)
         job.graph.finalize()
 
@@ -277,6 +280,24 @@ class GraphJobSession(GraphModel):
                 tf1.train.start_queue_runners(sess=session, coord=self._coord)
         self.open(session, prefix)
         self._call = prepared(session, [job.train_op, [job.metrics[name] for name in self._names]])
+
+
+def _require_restorable(graph: Any, saved: Collection[str], local_init_op: Any) -> None:
+    """Require that a restore leaves no variable uninitialized: it runs the Saver and the local init op, and no other.
+
+    Raises:
+      EntryError: there is such a variable.
+    """
+    with graph.as_default():
+        variables = tf1.global_variables()
+    initialized = {*saved, *(op.name for op in ancestors([local_init_op]))}
+    if left := sorted(each.op.name for each in variables if each.op.name not in initialized):
+        names = ", ".join(left[:_SHOWN]) + (" and others" if len(left) > _SHOWN else "")
+        raise EntryError(
+            f"the job's Saver leaves out {names}, and nothing else initializes that when a checkpoint is restored, so "
+            "the run could not resume. Give the Saver these variables too, or add an op that initializes them to the "
+            "collection tf.GraphKeys.LOCAL_INIT_OP."
+        )
 
 
 def _coordinator() -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainerd.cli import options, requests
+from trainerd.cli.advice import require_run
 from trainerd.cli.say import say
 from trainerd.errors import TrainerdError
 from trainerd.rundir import request_files
@@ -30,6 +31,8 @@ def command(config_path: Path | None, logdir: Path | None, wait: bool) -> None:
     rundir = options.asked_rundir(options.run_to_change(config_path, logdir))
     holder = read_holder(rundir)
     if holder is None:
+        if logdir is not None:
+            require_run(rundir)
         say(f"nothing trains in {rundir.path}: there is nothing to pause")
         return
     request_files.append(rundir.pause, "")
