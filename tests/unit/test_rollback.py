@@ -19,7 +19,7 @@ from trainerd.checkpoints import catalogue, latest, manifest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.errors import StorageError, UsageError
+from trainerd.errors import InUseError, StorageError, UsageError
 from trainerd.history import lines, rollback
 from trainerd.history.lines import Line
 from trainerd.history.rollback import RollbackRequest, RollbackTarget
@@ -463,6 +463,14 @@ def test_a_second_rollback_waits_for_no_first(cli: Cli, tmp_path: Path) -> None:
         rundir.rollback.write_text("10")
         code, printed = cli("rollback", "10", "--logdir", "run")
     assert code == 75 and "another rollback is asked for" in printed
+
+
+def test_of_two_that_ask_at_once_the_first_is_served_and_the_second_reports_it(rundir: RunDirectory) -> None:
+    first = RollbackRequest(RollbackTarget(10), "one")
+    first.write(rundir)
+    with pytest.raises(InUseError, match="another rollback is asked for"):
+        RollbackRequest(RollbackTarget(20), "other").write(rundir)
+    assert rollback.read_request(rundir) == first
 
 
 def test_a_command_that_fails_does_not_happen_at_the_next_start(

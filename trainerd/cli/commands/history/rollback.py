@@ -58,8 +58,6 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
         return
     if rollback.is_under_way(asked):
         raise InUseError(f"a rollback of {asked.path} is under way, or was cut short. {rollback.FINISHES}")
-    if request_files.is_asked(asked.rollback):
-        raise InUseError(f"another rollback is asked for: {asked.rollback} is there. Try again when it is gone.")
     if holder is None:  # what is moved must stay the trainer's own
         RollbackRequest(target).write(asked)
         say(f"the next start goes back to {target}.")
