@@ -96,6 +96,13 @@ def test_a_group_may_ask_for_a_save_and_a_pause_and_for_nothing_else(
     assert not request_files.is_pause_asked(rundir) and not request_files.is_save_asked(rundir)
 
 
+def test_ids_that_no_command_makes_are_not_answered(rundir: RunDirectory) -> None:
+    """Each is in state.json, which has to stay small."""
+    rundir.save.write_text("x" * 1000 + "\nan-id\n" + "y\n" * 10_000)
+    found = request_files.consume_save(rundir)
+    assert found[0] == "an-id" and len(found) < 1000
+
+
 def test_a_link_that_a_group_has_planted_is_not_followed(rundir: RunDirectory, tmp_path: Path) -> None:
     rundir.requests.mkdir()
     (tmp_path / "secret").write_text("secret\n")
