@@ -121,6 +121,20 @@ def test_a_file_of_another_user_in_a_folder_of_ones_own_was_planted(rundir: RunD
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_root_has_tensorboard_open_no_file_of_another_user(
+    rundir: RunDirectory, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would serve what a link leads to, to everybody on this machine."""
+    served: list[list[str]] = []
+    monkeypatch.setattr("trainerd.cli.commands.training.tensorboard.serve", lambda arguments: served.append(arguments) or 0)
+    os.chown(rundir.path, 12345, 12345)
+    code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
+    assert code == 64 and "as that user" in text and not served
+    os.chown(rundir.path, 0, 0)
+    assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))[0] == 0 and served
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_link_to_a_run_directory_is_followed_where_its_maker_is_trusted(rundir: RunDirectory, cli: Cli) -> None:
     link = rundir.path.parent / "link"
     link.symlink_to(rundir.path)
