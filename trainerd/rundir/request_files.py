@@ -18,7 +18,7 @@ from trainerd.system.regular_files import open_to_append, open_to_read
 log = logging.getLogger(__name__)
 
 LIMIT = 64 * 1024  # bytes of a request file that are read
-_LONGEST_ID, _MOST_IDS = 64, 256  # what state.json has room for
+_LONGEST_ID = 64  # characters
 _GROUP_MAY_ASK = "TRAINERD_GROUP_MAY_ASK"
 
 
@@ -95,7 +95,7 @@ def consume(path: Path) -> bool:
 def consume_save(rundir: RunDirectory) -> list[str]:
     """Remove the `save` file. Returns the ids in it, one a line, for the answer."""
     lines = [line for path in _places(rundir, rundir.save) for line in consume_lines(path)]
-    return [word for line in lines for word in line.split() if len(word) <= _LONGEST_ID][:_MOST_IDS]
+    return [word for line in lines for word in line.split() if len(word) <= _LONGEST_ID]
 
 
 def consume_lines(path: Path) -> list[str]:
