@@ -127,9 +127,12 @@ def test_root_has_tensorboard_open_no_file_of_another_user(
 ) -> None:
     """It would serve what a link leads to, to everybody on this machine."""
     served: list[list[str]] = []
-    monkeypatch.setattr(
-        "trainerd.cli.commands.training.tensorboard.serve", lambda arguments: served.append(arguments) or 0
-    )
+
+    def serve(arguments: list[str]) -> int:
+        served.append(arguments)
+        return 0
+
+    monkeypatch.setattr("trainerd.cli.commands.training.tensorboard.serve", serve)
     os.chown(rundir.path, 12345, 12345)
     code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
     assert code == 64 and "as that user" in text and not served
