@@ -492,6 +492,19 @@ def test_a_command_that_fails_does_not_happen_at_the_next_start(
     assert content(rundir) == before
 
 
+def test_a_run_that_has_gone_back_reports_it_on_a_disk_without_room_for_its_state(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    write(rundir, 10, 20)
+    State(Phase.PAUSED).write(rundir.state)
+    monkeypatch.setattr(State, "write", lambda state, path: (_ for _ in ()).throw(StorageError("the disk is full")))
+    code, printed = cli("rollback", "10", "--logdir", "run")
+    assert code == 0 and "went back to step 10" in printed and "the disk is full" in printed
+    assert steps_of(rundir) == [10]
+
+
 def test_a_start_that_fails_to_go_back_is_as_before_and_the_next_one_goes_back(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,8 @@ def read_request(rundir: RunDirectory) -> RollbackRequest | None:
 
 def withdraw(rundir: RunDirectory, request: RollbackRequest | None = None) -> None:
     """Remove the file `rollback`; if a request is given, only where the file has this one."""
+    if not request_files.is_asked(rundir.rollback):
+        return
     try:
         if request is not None and read_request(rundir) != request:
             return

@@ -14,7 +14,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import completion, options, requests
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
-from trainerd.errors import InUseError, NotRunningError, UsageError
+from trainerd.errors import InUseError, NotRunningError, StorageError, UsageError
 from trainerd.history import rollback
 from trainerd.history.choice import choose
 from trainerd.history.rollback import RollbackRequest, RollbackTarget
@@ -100,12 +100,15 @@ def _go_back(rundir: RunDirectory, target: RollbackTarget) -> None:
 
 
 def _update_status(rundir: RunDirectory) -> None:
-    """Have `trainerd status` show from where the next start resumes."""
-    state, found = read_state(rundir.state), catalogue.newest(rundir)
-    if state is not None and found is not None:
-        phase = Phase.PAUSED if state.phase is Phase.FINISHED else state.phase
-        at = catalogue.as_last(rundir, found)
-        state.at_checkpoint(at, found.metrics, phase).write(rundir.state)
+    """Have `trainerd status` show from where the next start resumes. The run has gone back, even where that fails."""
+    try:
+        state, found = read_state(rundir.state), catalogue.newest(rundir)
+        if state is not None and found is not None:
+            phase = Phase.PAUSED if state.phase is Phase.FINISHED else state.phase
+            at = catalogue.as_last(rundir, found)
+            state.at_checkpoint(at, found.metrics, phase).write(rundir.state)
+    except StorageError as error:
+        say(f"`trainerd status` shows the run as it was before: {error}", err=True)
 
 
 def _ask(rundir: RunDirectory, target: RollbackTarget, holder: Holder) -> None:
