@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+_HIGHEST_CODE = 255
 INTERRUPTED = 130  # the exit code of a process that a KeyboardInterrupt ends; a shell has the same for SIGINT
 
 
@@ -151,14 +152,14 @@ class PeerFailedError(TrainerdError):
 
     Args:
       message: what it says.
-      code: what it exits with.
+      code: what it exits with, which is none for success.
     """
 
     summary = "another worker of the cluster failed; each exits with the code of that one"
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.exit_code = code if 0 < code <= _HIGHEST_CODE else TrainerdError.exit_code
 
 
 class ConfigError(TrainerdError, ValueError):

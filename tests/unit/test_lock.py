@@ -122,6 +122,19 @@ def test_who_was_removed_writes_nothing_into_what_has_taken_its_place(rundir: Ru
     assert lock.is_in_place(rundir)
 
 
+def test_a_process_whose_run_directory_was_emptied_is_found_again(rundir: RunDirectory) -> None:
+    with lock.hold(rundir) as held:
+        held.name_holder(os.getpid())
+        for path in rundir.path.iterdir():
+            path.unlink()
+        assert lock.read_holder(rundir) is None
+        LogdirWatcher(rundir, Reporter(State(), [])).look()
+        holder = lock.read_holder(rundir)
+        assert holder is not None and holder.pid == os.getpid() and lock.is_in_place(rundir)
+        with rundir.lock.open() as another, pytest.raises(BlockingIOError):
+            fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_run_whose_directory_is_moved_ends_and_says_where_it_is(
     rundir: RunDirectory, tmp_path: Path, is_replaced: bool

@@ -17,6 +17,7 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import as_owner
 from trainerd.cli.app import COMMANDS
+from trainerd.errors import StorageError
 from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import lock
 from trainerd.rundir.paths import RunDirectory
@@ -118,6 +119,36 @@ def test_a_file_of_another_user_in_a_folder_of_ones_own_was_planted(rundir: RunD
         read_regular(path)
     rundir.path.chmod(0o775)  # others may put files there: so it is meant
     assert read_regular(path) == b"{}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_root_has_tensorboard_open_no_file_of_another_user(
+    rundir: RunDirectory, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would serve what a link leads to, to everybody on this machine."""
+    served: list[list[str]] = []
+
+    def serve(arguments: list[str]) -> int:
+        served.append(arguments)
+        return 0
+
+    monkeypatch.setattr("trainerd.cli.commands.training.tensorboard.serve", serve)
+    os.chown(rundir.path, 12345, 12345)
+    code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
+    assert code == 64 and "as that user" in text and not served
+    os.chown(rundir.path, 0, 0)
+    assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))[0] == 0 and served
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_link_of_another_user_to_a_run_of_roots_is_no_run_of_roots(rundir: RunDirectory) -> None:
+    """That user may exchange it for another folder after it was looked at."""
+    link = rundir.path.parent / "link"
+    link.symlink_to(rundir.path)
+    as_owner.require_owner(RunDirectory(link))
+    os.chown(link, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(StorageError, match="a symbolic link that uid 12345 has made"):
+        as_owner.require_owner(RunDirectory(link))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -19,7 +19,7 @@ from trainerd.checkpoints import catalogue, latest, manifest
 from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.retention import Policy
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.errors import StorageError, UsageError
+from trainerd.errors import InUseError, StorageError, UsageError
 from trainerd.history import lines, rollback
 from trainerd.history.lines import Line
 from trainerd.history.rollback import RollbackRequest, RollbackTarget
@@ -465,6 +465,14 @@ def test_a_second_rollback_waits_for_no_first(cli: Cli, tmp_path: Path) -> None:
     assert code == 75 and "another rollback is asked for" in printed
 
 
+def test_of_two_that_ask_at_once_the_first_is_served_and_the_second_reports_it(rundir: RunDirectory) -> None:
+    first = RollbackRequest(RollbackTarget(10), "one")
+    first.write(rundir)
+    with pytest.raises(InUseError, match="another rollback is asked for"):
+        RollbackRequest(RollbackTarget(20), "other").write(rundir)
+    assert rollback.read_request(rundir) == first
+
+
 def test_a_command_that_fails_does_not_happen_at_the_next_start(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -482,6 +490,19 @@ def test_a_command_that_fails_does_not_happen_at_the_next_start(
     assert code == 74 and "the disk is full" in printed and content(rundir) == before
     rollback.finish_at_start(rundir, CheckpointStore(rundir))
     assert content(rundir) == before
+
+
+def test_a_run_that_has_gone_back_reports_it_on_a_disk_without_room_for_its_state(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rundir = RunDirectory(tmp_path / "run")
+    rundir.create()
+    write(rundir, 10, 20)
+    State(Phase.PAUSED).write(rundir.state)
+    monkeypatch.setattr(State, "write", lambda state, path: (_ for _ in ()).throw(StorageError("the disk is full")))
+    code, printed = cli("rollback", "10", "--logdir", "run")
+    assert code == 0 and "went back to step 10" in printed and "the disk is full" in printed
+    assert steps_of(rundir) == [10]
 
 
 def test_a_start_that_fails_to_go_back_is_as_before_and_the_next_one_goes_back(

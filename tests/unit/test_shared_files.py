@@ -82,6 +82,31 @@ def test_an_event_waits_for_another_writer_and_delays_nobody(rundir: RunDirector
     assert [event.step for event in run_events.read(rundir)] == [1, 2, 3]
 
 
+def left_by_a_kill(path: Path) -> Path:
+    left = path.with_name(f".{path.name}.0123456789abcdef.tmp")
+    left.touch()
+    os.utime(left, (1.0, 1.0))
+    return left
+
+
+def test_a_start_removes_what_killed_writes_have_left_in_earlier_lines(rundir: RunDirectory) -> None:
+    rundir.line(3).mkdir(parents=True)
+    left = left_by_a_kill(rundir.line(3) / "line.json")
+    (rundir.line(3) / "line.json").touch()
+    CheckpointStore(rundir).clean()
+    assert not left.exists() and (rundir.line(3) / "line.json").exists()
+
+
+def test_a_durable_write_removes_what_killed_ones_have_left_of_that_file(tmp_path: Path) -> None:
+    path, other = tmp_path / "fork.toml", tmp_path / "other.toml"
+    left, anothers = left_by_a_kill(path), left_by_a_kill(other)
+    (tmp_path / ".fork.toml.swp").touch()
+    is_written = tmp_path / ".fork.toml.ff.tmp"
+    is_written.touch()
+    write_atomic(path, b"")
+    assert not left.exists() and anothers.exists() and is_written.exists() and (tmp_path / ".fork.toml.swp").exists()
+
+
 def test_a_start_removes_no_file_that_a_command_is_writing(rundir: RunDirectory) -> None:
     left = rundir.path / ".state.json.1.tmp"
     left.touch()

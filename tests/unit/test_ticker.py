@@ -14,7 +14,10 @@ from tests.unit.conftest import FakeTime
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import POLL_SECS, Ticker
 from trainerd.rundir import request_files
+from trainerd.rundir.answers import Answers
 from trainerd.rundir.paths import RunDirectory
+from trainerd.rundir.reporter import Reporter
+from trainerd.rundir.state import State
 
 
 def test_it_raises_the_flag_once_when_something_is_due(rundir: RunDirectory, clock: FakeTime) -> None:
@@ -94,6 +97,15 @@ def test_a_group_may_ask_for_a_save_and_a_pause_and_for_nothing_else(
     assert flag.take() == {Request.PAUSE, Request.SAVE}
     assert request_files.consume_save(rundir) == ["my-id"] and request_files.consume_pause(rundir)
     assert not request_files.is_pause_asked(rundir) and not request_files.is_save_asked(rundir)
+
+
+def test_ids_that_no_command_makes_keep_state_json_small(rundir: RunDirectory) -> None:
+    rundir.save.write_text("x" * 1000 + "\nan-id\n" + "".join(f"{number}\n" for number in range(10_000)))
+    asked = request_files.consume_save(rundir)
+    reporter = Reporter(State(), [])
+    Answers(reporter).give(asked, 7, None)
+    [answer] = reporter.state.answers
+    assert answer.ids[0] == "an-id" and len(answer.ids) < 1000
 
 
 def test_a_link_that_a_group_has_planted_is_not_followed(rundir: RunDirectory, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ import pytest
 
 from tests.waiting import wait_for
 from trainerd.errors import ConfigError, PeerLostError
+from trainerd.history.rollback import RollbackRequest, RollbackTarget, read_request
 from trainerd.loop.flag import Flag, Request
+from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.workers import requests, token
 from trainerd.workers.gathering import PausedWhileGathering, Terms, gather_as_chief, gather_as_worker
@@ -259,6 +261,49 @@ def test_what_a_worker_asks_for_is_written_to_its_request_file_alone(
     rundir.save.symlink_to(tmp_path / "checkpoint")
     requests.take_over(1, "save", {"content": "id\n"}, rundir, flag)
     assert not (tmp_path / "checkpoint").exists(), "a link is not followed"
+
+
+def test_a_worker_that_asks_for_a_rollback_replaces_no_other_one(tmp_path: Path) -> None:
+    rundir, flag = RunDirectory(tmp_path), Flag()
+    requests.take_over(1, "rollback", {"content": "../checkpoint"}, rundir, flag)
+    assert not rundir.rollback.exists()
+    for step in (5, 7):
+        requests.take_over(1, "rollback", {"content": f"{step}"}, rundir, flag)
+    assert read_request(rundir) == RollbackRequest(RollbackTarget(5))
+
+
+@pytest.mark.parametrize("what", ["save", "set"])
+def test_what_a_worker_asks_for_is_no_longer_than_what_is_read(tmp_path: Path, what: str) -> None:
+    rundir = RunDirectory(tmp_path)
+    requests.take_over(1, what, {"content": "x" * 10 * request_files.LIMIT}, rundir, Flag())
+    assert (tmp_path / what).stat().st_size == request_files.LIMIT
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rank": float("inf")},
+        {"rank": "1"},
+        {"about": {1: "2", "python": "3.11"}},
+        {"about": {"python": {}}},
+        {"host": "x" * 300},
+    ],
+    ids=str,
+)
+def test_a_worker_that_is_not_understood_keeps_no_other_from_coming(
+    terms: Callable[..., Terms], plan: ClusterPlan, tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    chief = Call(lambda: gather_as_chief(terms(0)))
+    with connected(plan) as stranger:
+        wire = Wire(stranger, patience=SECS)
+        wire.prove(token.make(tmp_path / "token"), is_chief=False)
+        wire.send({"rank": 1, "size": 3, "about": {"trainerd": "1"}, "host": "b", "pid": 7, "clock": 0.0} | wrong)
+        with pytest.raises(Gone), wire.within(SECS):
+            wire.receive()
+    workers = [Call(partial(gather_as_worker, terms(rank))).end() for rank in (1, 2)]
+    assert sorted(chief.end()) == [1, 2]
+    for worker in workers:
+        worker.close()
 
 
 def test_a_clock_that_is_wrong_is_told(terms: Callable[..., Terms], caplog: pytest.LogCaptureFixture) -> None:

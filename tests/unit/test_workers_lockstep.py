@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.unit.test_workers_gathering import SECS, Call
+from tests.waiting import wait_for
 from trainerd.errors import ConfigError, JobError, PeerFailedError, PeerLostError, TrainerdError
 from trainerd.loop.contract import Steps
 from trainerd.loop.fake import FakeSession
@@ -231,6 +233,26 @@ def test_what_a_worker_is_asked_for_reaches_the_chief(pair: Callable[..., Pair])
     two.worker.send_state(host="b", pid=7, step=5, steps_per_sec=None, memory_bytes=1)
     assert two.was_asked.wait(SECS) and [(each.rank, each.host, each.step) for each in two.seen] == [(1, "b", 5)]
     assert "b, pid 7: step 5" in two.seen[0].line(two.seen[0].seen_at)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"seen_at": math.inf}, {"steps_per_sec": math.nan}, {"pid": "7"}, {"host": "x" * 300}, {"step": 1 << 63}],
+    ids=str,
+)
+def test_what_state_json_cannot_hold_is_not_shown(pair: Callable[..., Pair], wrong: dict[str, Any]) -> None:
+    two = pair()
+    said = {"host": "b", "pid": 7, "step": 5, "steps_per_sec": None, "memory_bytes": 1, "seen_at": 1.0}
+    two.worker.ask("state", state=said | wrong)
+    error = wait_for(lambda: two.chief.trouble.error, "the end of the run")
+    assert "not understood" in str(error) and two.seen == []
+
+
+def test_a_failure_of_a_worker_is_no_success_and_takes_little_room(pair: Callable[..., Pair]) -> None:
+    two = pair()
+    two.worker.ask("failed", why="x" * 1_000_000, code=0)
+    error = wait_for(lambda: two.chief.trouble.error, "the end of the run")
+    assert error.exit_code == 70 and len(str(error)) < 20_000
 
 
 def test_a_worker_shows_the_run_as_the_chief_does_and_ends_with_it(pair: Callable[..., Pair]) -> None:

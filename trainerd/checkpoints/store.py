@@ -28,10 +28,10 @@ from trainerd.rundir.run_events import EventKind
 from trainerd.rundir.state import LastCheckpoint
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import (
-    TEMPORARY,
     free_bytes,
     fsync_directory,
     fsync_file,
+    remove_temporaries,
     storage,
     write_atomic,
     write_durable,
@@ -39,7 +39,6 @@ from trainerd.system.durable_files import (
 
 log = logging.getLogger(__name__)
 
-_LEFT_SECS = 60.0
 BATCH = 32  # checkpoints that are deleted in one go: a save that is asked for meanwhile waits for so many
 
 # Before each operation of a publish the store says which stage it is in, and the tests fail every one of them in turn.
@@ -193,14 +192,10 @@ class CheckpointStore:
                 self._forget_half_published(staging)
                 safe_paths.remove_tree(staging)
         with storage(f"clean {self._rundir.path}"):
-            for name in safe_paths.names(self._rundir.path):
-                if name.startswith(".") and name.endswith(TEMPORARY) and self._is_left(self._rundir.path / name):
-                    safe_paths.remove(self._rundir.path / name, missing_ok=True)
-
-    def _is_left(self, temporary: Path) -> bool:
-        """Return whether a file is no longer being written, which takes milliseconds."""
-        found = safe_paths.lstat(temporary)
-        return found is not None and self._clock() - found.st_mtime > _LEFT_SECS
+            lines = self._rundir.lines
+            of_lines = safe_paths.starting_with(lines, "") if safe_paths.is_folder(lines) else []
+            for folder in (self._rundir.path, *filter(safe_paths.is_folder, of_lines)):
+                remove_temporaries(folder, clock=self._clock)
 
     # ------------------------------------------------------------------ a publish
 

@@ -28,17 +28,18 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
 
     Raises:
       UsageError: this is root, and the run is another user's: the job could do all that root can.
-      StorageError: the run directory cannot be read.
+      StorageError: the run directory cannot be read, or a link of another user leads to it.
     """
     if os.geteuid() != 0:
         return
-    with storage(f"read {rundir.path}"):
-        found = safe_paths.lstat(rundir.path.resolve())
-    if found is None or found.st_uid == 0:
+    owner = 0
+    with storage(f"read {rundir.path}", missing_ok=True), safe_paths.opened(rundir.path) as folder:
+        owner = os.fstat(folder).st_uid
+    if owner == 0:
         return
     raise UsageError(
-        f"{rundir.path} belongs to {_name(found.st_uid)}, and this command {does}, which root does not do for another "
-        f"user. Run it as that user:\n\n    {_command(rundir.path.resolve(), found.st_uid)}\n"
+        f"{rundir.path} belongs to {_name(owner)}, and this command {does}, which root does not do for another "
+        f"user. Run it as that user:\n\n    {_command(rundir.path.resolve(), owner)}\n"
     )
 
 

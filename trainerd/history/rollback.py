@@ -21,11 +21,12 @@ from trainerd.checkpoints import catalogue
 from trainerd.checkpoints import manifest as manifests
 from trainerd.checkpoints.manifest import DamagedError, Manifest
 from trainerd.checkpoints.store import CheckpointStore
-from trainerd.errors import DataError, StorageError, UsageError
+from trainerd.errors import DataError, InUseError, StorageError, UsageError
 from trainerd.history.lines import Line, checkpoints_of, lines, next_number
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind
+from trainerd.rundir.shared_files import writing
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
@@ -78,13 +79,29 @@ class RollbackRequest:
     target: RollbackTarget
     id: str = ""
 
-    def write(self, rundir: RunDirectory) -> None:
-        """Put it on disk.
+    @classmethod
+    def parse(cls, content: bytes) -> RollbackRequest:
+        """Read the content of the file. A person may write a step into it.
 
         Raises:
+          ValueError: it is not understood.
+        """
+        if content.strip().isdigit():
+            return cls(RollbackTarget(int(content)))
+        return msgspec.json.decode(content, type=cls)
+
+    def write(self, rundir: RunDirectory) -> None:
+        """Put it on disk. It replaces no other one, whose command waits for an answer.
+
+        Raises:
+          InUseError: another one is there.
           StorageError: it cannot be written.
         """
-        with storage(f"write {rundir.rollback}"):
+        with writing(rundir), storage(f"write {rundir.rollback}"):
+            if request_files.is_asked(rundir.rollback):
+                raise InUseError(
+                    f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone."
+                )
             write_atomic(rundir.rollback, json.dumps(asdict(self)).encode() + b"\n", for_all=True)
 
 
@@ -108,7 +125,7 @@ class Decided:
 
 
 def read_request(rundir: RunDirectory) -> RollbackRequest | None:
-    """What the file `rollback` asks for; None if there is none. A person may write a step into it.
+    """What the file `rollback` asks for; None if there is none.
 
     Raises:
       UsageError: it is not understood.
@@ -119,16 +136,16 @@ def read_request(rundir: RunDirectory) -> RollbackRequest | None:
     with storage(f"read {rundir.rollback}", missing_ok=True):
         content = read_regular(rundir.rollback)
         try:
-            if content.strip().isdigit():
-                return RollbackRequest(RollbackTarget(int(content)))
-            return msgspec.json.decode(content, type=RollbackRequest)
-        except (msgspec.DecodeError, ValueError) as error:
+            return RollbackRequest.parse(content)
+        except ValueError as error:
             raise UsageError(f"{rundir.rollback} is not understood: write the step of a checkpoint into it.") from error
     return None
 
 
 def withdraw(rundir: RunDirectory, request: RollbackRequest | None = None) -> None:
     """Remove the file `rollback`; if a request is given, only where the file has this one."""
+    if not request_files.is_asked(rundir.rollback):
+        return
     try:
         if request is not None and read_request(rundir) != request:
             return

@@ -9,6 +9,7 @@ from trainerd.rundir.reporter import Reporter
 from trainerd.rundir.state import Answer
 
 SHOWN = 16  # answers that state.json has
+MOST_IDS = 256  # of one answer: who may ask for saves must not make state.json too large to be read
 _KNOWN = 1000  # ids that are remembered
 
 
@@ -50,7 +51,7 @@ class Answers:
         if not ids:
             return
         with self._lock:
-            answer = Answer(list(ids), step, error)
+            answer = Answer(list(ids[:MOST_IDS]), step, error)
             self._known |= dict.fromkeys(ids, answer)
             self._show(answer)
 

@@ -53,7 +53,7 @@ class Held:
         self._file = file
         self._folder = os.open(path.parent, _FOLDER)
         self._name = b""  # what this process has written into it
-        self._has_settled = False  # in a folder that was made in place of the removed one
+        self._has_settled = False  # in a folder that was made in place of the removed one, or was emptied
 
     @property
     def descriptors(self) -> list[int]:
@@ -74,8 +74,15 @@ class Held:
                     return self._path.parent
         return None
 
+    def is_missing(self) -> bool:
+        """Return whether no file has the lock's name, so that no command can see which process trains here."""
+        try:
+            return not safe_paths.exists(self._path)
+        except OSError:  # it may be there
+            return False
+
     def settle(self) -> bool:
-        """Take the lock in a folder that was made in place of the removed one.
+        """Take the lock in a folder that was made in place of the removed one, or was emptied.
 
         Returns:
           Whether there is such a folder. Another process may hold its lock: see `is_named`.
@@ -175,12 +182,15 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
 
 
 def is_there(rundir: RunDirectory) -> bool:
-    """Whether the run directory that this process holds was not removed. One that was made anew is taken."""
+    """Whether the run directory that this process holds was not removed. One that was made anew, or emptied, is
+    taken."""
     held = _held_of(rundir)
     if held is None:
         return True
     with _settling:
-        return held.find_folder() is not None or held.settle()
+        found = held.find_folder()
+        is_emptied = found == rundir.path and held.is_missing()
+        return held.settle() if found is None or is_emptied else True
 
 
 def moved_to(rundir: RunDirectory) -> Path | None:

@@ -17,7 +17,8 @@ from trainerd.system.regular_files import open_to_append, open_to_read
 
 log = logging.getLogger(__name__)
 
-_LIMIT = 64 * 1024
+LIMIT = 64 * 1024  # bytes of a request file that are read
+_LONGEST_ID = 64  # characters
 _GROUP_MAY_ASK = "TRAINERD_GROUP_MAY_ASK"
 
 
@@ -94,7 +95,7 @@ def consume(path: Path) -> bool:
 def consume_save(rundir: RunDirectory) -> list[str]:
     """Remove the `save` file. Returns the ids in it, one a line, for the answer."""
     lines = [line for path in _places(rundir, rundir.save) for line in consume_lines(path)]
-    return [word for line in lines for word in line.split()]
+    return [word for line in lines for word in line.split() if len(word) <= _LONGEST_ID]
 
 
 def consume_lines(path: Path) -> list[str]:
@@ -106,7 +107,7 @@ def consume_lines(path: Path) -> list[str]:
         # Renamed first: who writes to it from now on makes a new one, and is not overlooked.
         safe_paths.rename(path, taken)
         with open_to_read(taken) as file:
-            text = file.read(_LIMIT).decode(errors="replace")
+            text = file.read(LIMIT).decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         safe_paths.remove(taken)
     except FileNotFoundError:

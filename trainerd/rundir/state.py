@@ -6,6 +6,7 @@ import enum
 import json
 import math
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ KILLED = "killed"  # a phase that no process can write
 _SILENT_SECS = 3600.0  # after which a process of another machine, which cannot be seen, counts as gone
 _LONGEST_ETA_SECS = 1e11  # some thousand years
 LARGEST = 1 << 62
+_LONGEST_HOST = 255  # characters
 
 
 class Phase(enum.StrEnum):
@@ -140,6 +142,19 @@ class WorkerState:
     steps_per_sec: float | None
     memory_bytes: int
     seen_at: float
+
+    @classmethod
+    def read(cls, rank: int, said: Mapping[str, Any]) -> WorkerState:
+        """Read what a worker says of itself.
+
+        Raises:
+          ValueError: it is none, or state.json could not hold it.
+        """
+        found = msgspec.convert({**said, "rank": rank}, cls)
+        numbers = (found.pid, found.step, found.memory_bytes, found.seen_at, found.steps_per_sec or 0.0)
+        if len(found.host) > _LONGEST_HOST or not all(abs(each) <= LARGEST for each in numbers):
+            raise ValueError("what a worker says of itself is out of range")
+        return found
 
     def line(self, now: float) -> str:
         """How it is, in one line; `now` is in seconds since 1970 (UTC)."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +24,8 @@ from trainerd.errors import StorageError
 from trainerd.system import safe_paths
 from trainerd.system.regular_files import open_to_read
 
-TEMPORARY = ".tmp"  # how the names of files end that are not written yet
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")  # the name of a file that is not written yet
+_LEFT_SECS = 60.0  # after which a process that is gone has left such a file: to write one takes milliseconds
 _CHUNK = 1 << 20
 _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on some file systems of a network
 _OF_DEVICE = (errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ETIMEDOUT, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG)
@@ -117,7 +120,7 @@ def write_durable(path: Path, content: bytes) -> None:
 
 
 def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: bool = False) -> None:
-    """Replace a file's content as a whole.
+    """Replace a file's content as a whole. A durable write also removes what a killed one has left of this file.
 
     Args:
       path: the file.
@@ -126,7 +129,7 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: b
         content back, and a reader still never sees a part.
       for_all: whether other users may read it, whatever the umask.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with open_new(temporary) as file:
             file.write(content)
@@ -142,6 +145,25 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: b
         raise
     if durable:
         fsync_directory(path.parent)
+        with contextlib.suppress(OSError):
+            remove_temporaries(path.parent, of=path.name)
+
+
+def remove_temporaries(folder: Path, *, of: str = "", clock: Callable[[], float] = time.time) -> None:
+    """Remove the temporary files that killed processes have left in a folder.
+
+    Args:
+      folder: the folder.
+      of: the name of the file that they were to become; empty for all.
+      clock: seconds since 1970 (UTC).
+
+    Raises:
+      OSError: one cannot be removed.
+    """
+    for path in safe_paths.starting_with(folder, f".{of}." if of else "."):
+        found = safe_paths.lstat(path) if _TEMPORARY.fullmatch(path.name) else None
+        if found is not None and clock() - found.st_mtime > _LEFT_SECS:
+            safe_paths.remove(path, missing_ok=True)
 
 
 def open_new(path: Path) -> IO[bytes]:

@@ -20,6 +20,7 @@ from trainerd.workers.peer import Message, Peer
 from trainerd.workers.trouble import Trouble
 
 STATE_SECS = 1.0
+_LONGEST_WHY = 10_000  # characters
 END_SECS = 1.0  # in which the others take note of the end
 
 
@@ -115,10 +116,11 @@ class Chief:
             if kind == "answer":
                 self._answers[rank].put(message)
             elif kind == "state":
-                self._states[rank] = WorkerState(rank=rank, **message["state"])
+                self._states[rank] = WorkerState.read(rank, message["state"])
                 self._seen([state for _, state in sorted(self._states.items())])
             elif kind == "failed":
-                self.trouble.found(PeerFailedError(f"worker {rank}: {message['why']}", int(message["code"])))
+                why = str(message["why"])[:_LONGEST_WHY]
+                self.trouble.found(PeerFailedError(f"worker {rank}: {why}", int(message["code"])))
             else:
                 self._asked(rank, kind, message)
 

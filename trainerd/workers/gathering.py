@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from trainerd.errors import ConfigError, PeerLostError
 from trainerd.workers import token as tokens
@@ -52,6 +54,24 @@ class Terms:
     is_asked_to_pause: Callable[[], bool]
     show: Callable[[str], None]
     clock: Callable[[], float] = field(default=time.time)
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """What a worker says of itself first.
+
+    Attributes:
+      rank, size: its rank, and how many workers its config names.
+      about: see `Terms`.
+      host, pid: the process.
+      clock: its clock, in seconds since 1970 (UTC).
+    """
+
+    rank: int
+    size: int
+    about: dict[str, str]
+    host: Annotated[str, msgspec.Meta(max_length=255)]
+    pid: int
+    clock: float
 
 
 class PausedWhileGathering(Exception):
@@ -143,25 +163,25 @@ def _bind(listener: socket.socket, address: WorkerAddress) -> None:
 
 def _let_in(arrival: Arrival, terms: Terms, here: dict[int, Peer]) -> None:
     """Take a connection that has proved to know the token, if it is one of the workers that are missing."""
-    wire, host, hello = arrival.wire, arrival.host, arrival.hello
+    wire, plan = arrival.wire, terms.plan
     try:
-        rank, size, about, clock = int(hello["rank"]), int(hello["size"]), dict(hello["about"]), float(hello["clock"])
-    except (KeyError, TypeError, ValueError) as error:
-        log.warning("a worker on %s was not understood: %s", host, error, extra={"event": "gathering"})
+        hello = msgspec.convert(arrival.hello, Hello)
+    except msgspec.ValidationError as error:
+        log.warning("a worker on %s was not understood: %s", arrival.host, error, extra={"event": "gathering"})
         wire.close()
         return
-    name = f"worker {rank} ({hello.get('host', host)}, pid {hello.get('pid')})"
-    plan = terms.plan
+    rank, size = hello.rank, hello.size
+    name = f"worker {rank} ({hello.host}, pid {hello.pid})"
     if size != plan.size or not 0 < rank < plan.size:
         _refuse(wire, name, f"it is number {rank} of {size} workers, where there are {plan.size}: see cluster.workers")
     elif rank in here and not here[rank].is_gone:
         why = f"there is a worker {rank} already, {here[rank].name}: give each a rank of its own"
         _refuse(wire, name, why, PeerLostError.exit_code)  # it may be the one before, of which a cable was cut
-    elif differs := difference(terms.about, about, f"worker {rank}"):
+    elif differs := difference(terms.about, hello.about, f"worker {rank}"):
         wire.close_after({"kind": "end", "phase": "failed", "why": _DIFFER + differs, "code": ConfigError.exit_code})
         raise ConfigError(_DIFFER + differs)
     else:
-        if abs(apart := clock - terms.clock()) > CLOCK_SECS:
+        if abs(apart := hello.clock - terms.clock()) > CLOCK_SECS:
             log.warning("the clock of %s is %+.0f s off this one's", name, apart, extra={"event": "clock"})
         here[rank] = Peer(wire, name, heartbeat_secs=terms.heartbeat_secs)
         log.info("%s is there", name, extra={"event": "gathering"})
@@ -210,16 +230,8 @@ def _connect(token: bytes, terms: Terms) -> Peer | None:
     try:
         with wire.within(PROOF_SECS):
             wire.prove(token, is_chief=False)
-        wire.send(
-            {
-                "rank": plan.rank,
-                "size": plan.size,
-                "about": dict(terms.about),
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
-                "clock": terms.clock(),
-            }
-        )
+        about = dict(terms.about)
+        wire.send(Hello(plan.rank, plan.size, about, socket.gethostname(), os.getpid(), terms.clock()))
     except Gone as error:
         log.warning("the chief at %s was not understood: %s", place, error, extra={"event": "gathering"})
         wire.close()

@@ -6,12 +6,12 @@ import logging
 import threading
 from pathlib import Path
 
-from trainerd.errors import StorageError
+from trainerd.errors import TrainerdError
+from trainerd.history.rollback import RollbackRequest
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.ticker import Ticker
 from trainerd.rundir import request_files
 from trainerd.rundir.paths import RunDirectory
-from trainerd.system.durable_files import write_atomic
 from trainerd.workers.peer import Message
 from trainerd.workers.worker import Worker
 
@@ -32,16 +32,20 @@ def take_over(rank: int, what: str, message: Message, rundir: RunDirectory, flag
       flag: the chief's.
     """
     request = Request(what)
-    if (content := message.get("content")) and (path := _files(rundir).get(request)) is not None:
-        try:
-            if request is Request.ROLLBACK:  # one document, and a command that waits asks again
-                write_atomic(path, content.encode(), for_all=True)
-            else:
-                request_files.append(path, content)
-        except (OSError, StorageError) as error:  # of a command that waits; what it asks for is done all the same
-            log.error("%s", error, extra={"event": "asked"})
+    try:
+        if (content := str(message.get("content") or "")[: request_files.LIMIT]) and request in _files(rundir):
+            _write(request, content, rundir)
+    except (TrainerdError, ValueError) as error:  # of a command that waits, and asks again
+        log.error("what worker %d asks for was not passed on: %s", rank, error, extra={"event": "asked"})
     log.info("worker %d was asked to %s", rank, _ASKED_TO.get(request, what), extra={"event": "asked"})
     flag.raise_for(request, f"worker {rank}")
+
+
+def _write(request: Request, content: str, rundir: RunDirectory) -> None:
+    if request is Request.ROLLBACK:
+        RollbackRequest.parse(content.encode()).write(rundir)
+    else:
+        request_files.append(_files(rundir)[request], content)
 
 
 def _files(rundir: RunDirectory) -> dict[Request, Path]:

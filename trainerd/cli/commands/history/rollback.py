@@ -14,7 +14,7 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.cli import completion, options, requests
 from trainerd.cli.advice import how_to_start
 from trainerd.cli.say import say
-from trainerd.errors import InUseError, NotRunningError, UsageError
+from trainerd.errors import InUseError, NotRunningError, StorageError, UsageError
 from trainerd.history import rollback
 from trainerd.history.choice import choose
 from trainerd.history.rollback import RollbackRequest, RollbackTarget
@@ -58,8 +58,6 @@ def command(where: str, metric: str | None, line: int | None, config_path: Path 
         return
     if rollback.is_under_way(asked):
         raise InUseError(f"a rollback of {asked.path} is under way, or was cut short. {rollback.FINISHES}")
-    if request_files.is_asked(asked.rollback):
-        raise InUseError(f"another rollback is asked for: {asked.rollback} is there. Try again when it is gone.")
     if holder is None:  # what is moved must stay the trainer's own
         RollbackRequest(target).write(asked)
         say(f"the next start goes back to {target}.")
@@ -102,12 +100,15 @@ def _go_back(rundir: RunDirectory, target: RollbackTarget) -> None:
 
 
 def _update_status(rundir: RunDirectory) -> None:
-    """Have `trainerd status` show from where the next start resumes."""
-    state, found = read_state(rundir.state), catalogue.newest(rundir)
-    if state is not None and found is not None:
-        phase = Phase.PAUSED if state.phase is Phase.FINISHED else state.phase
-        at = catalogue.as_last(rundir, found)
-        state.at_checkpoint(at, found.metrics, phase).write(rundir.state)
+    """Have `trainerd status` show from where the next start resumes. The run has gone back, even where that fails."""
+    try:
+        state, found = read_state(rundir.state), catalogue.newest(rundir)
+        if state is not None and found is not None:
+            phase = Phase.PAUSED if state.phase is Phase.FINISHED else state.phase
+            at = catalogue.as_last(rundir, found)
+            state.at_checkpoint(at, found.metrics, phase).write(rundir.state)
+    except StorageError as error:
+        say(f"`trainerd status` shows the run as it was before: {error}", err=True)
 
 
 def _ask(rundir: RunDirectory, target: RollbackTarget, holder: Holder) -> None:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import click
 
-from trainerd.cli import options
+from trainerd.cli import as_owner, options
 from trainerd.cli.say import say
 from trainerd.errors import UsageError
 
@@ -31,7 +31,9 @@ def command(config_path: Path | None, logdir: Path | None, host: str, port: int,
 
     A folder of several run directories shows them side by side. What else is given goes to TensorBoard as it is.
     """
-    path = options.find_rundir(config_path, logdir).path
+    rundir = options.find_rundir(config_path, logdir)
+    as_owner.require_owner(rundir, "has TensorBoard read its files")  # which follows the links there
+    path = rundir.path
     require_free(host, port)
     if not path.is_dir():
         say(f"There is no {path} yet. It is shown as soon as something is trained there.", err=True)
