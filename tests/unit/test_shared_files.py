@@ -19,7 +19,7 @@ from trainerd.loop.fake import FakeSnapshot
 from trainerd.rundir import run_events, shared_files
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind
-from trainerd.system.durable_files import write_atomic
+from trainerd.system.durable_files import remove_temporaries, write_atomic
 from trainerd.watch.event_reader import EventReader
 
 EACH = 30
@@ -97,13 +97,13 @@ def test_a_start_removes_what_killed_writes_have_left_in_earlier_lines(rundir: R
     assert not left.exists() and (rundir.line(3) / "line.json").exists()
 
 
-def test_a_durable_write_removes_what_killed_ones_have_left_of_that_file(tmp_path: Path) -> None:
+def test_what_killed_writes_have_left_of_one_file_is_removed(tmp_path: Path) -> None:
     path, other = tmp_path / "fork.toml", tmp_path / "other.toml"
     left, anothers = left_by_a_kill(path), left_by_a_kill(other)
     (tmp_path / ".fork.toml.swp").touch()
     is_written = tmp_path / ".fork.toml.ff.tmp"
     is_written.touch()
-    write_atomic(path, b"")
+    remove_temporaries(tmp_path, of=path.name)
     assert not left.exists() and anothers.exists() and is_written.exists() and (tmp_path / ".fork.toml.swp").exists()
 
 

@@ -22,6 +22,8 @@ def write_weights(weights: Mapping[str, Any], step: int) -> None:
       step: the global step that they belong to.
     """
     for name, value in weights.items():
+        if value.dtype == tf.string:
+            continue
         tf.summary.histogram(f"weights/{name}", _sample(value), step=step)
     for name, value in weights.items():
         if len(value.shape) == 4:

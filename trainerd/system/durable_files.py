@@ -120,7 +120,7 @@ def write_durable(path: Path, content: bytes) -> None:
 
 
 def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: bool = False) -> None:
-    """Replace a file's content as a whole. A durable write also removes what a killed one has left of this file.
+    """Replace a file's content as a whole.
 
     Args:
       path: the file.
@@ -145,8 +145,6 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: b
         raise
     if durable:
         fsync_directory(path.parent)
-        with contextlib.suppress(OSError):
-            remove_temporaries(path.parent, of=path.name)
 
 
 def remove_temporaries(folder: Path, *, of: str = "", clock: Callable[[], float] = time.time) -> None:

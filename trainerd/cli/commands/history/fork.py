@@ -21,7 +21,7 @@ from trainerd.history.fork import fork
 from trainerd.history.rollback import RollbackTarget
 from trainerd.history.run_job import is_program, job_of
 from trainerd.rundir.paths import RunDirectory
-from trainerd.system.durable_files import storage, write_atomic
+from trainerd.system.durable_files import remove_temporaries, storage, write_atomic
 from trainerd.system.staging import require_free
 
 
@@ -65,6 +65,7 @@ def _written_first(path: Path, text: str) -> Iterator[None]:
     """Write the config before the fork is put in place, so that a kill leaves no fork without its config."""
     is_new = not path.exists()
     with storage(f"write {path}"):
+        remove_temporaries(path.parent, of=path.name)  # of a fork that was killed
         write_atomic(path, text.encode())
     try:
         yield
