@@ -49,7 +49,10 @@ def test_help_lists_every_command(cli: Cli) -> None:
     [
         (["stauts"], "there is no command 'stauts'. Did you mean `status`?"),
         (["run", "--max-step", "3"], "--max-steps"),
-        (["run", "--max-steps", "0"], "not in the range"),
+        (["run", "--max-steps", "0"], "'--max-steps': expected a whole number from 1 to "),
+        (["run", "--max-steps", "abc"], "got 'abc'"),
+        (["logs", "-n", "x"], "expected a whole number >= 0, got 'x'"),
+        (["evaluate", "--entry", "foo"], "--entry: expected MODULE:ATTRIBUTE, such as job:job, got 'foo'"),
         (["run", "--max-steps", "9", "--forever"], "contradict each other"),
         (["install", "--user", "--system"], "contradict each other"),
         (["pin", "3", "4"], "unexpected extra argument"),

@@ -72,6 +72,18 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         return named or [CompletionItem(incomplete, type="dir")]
 
 
+class Whole(click.IntRange):
+    """A whole number in a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert it, and say what is expected if that fails."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            expected = f">= {self.min:g}" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"expected a whole number {expected}, got {value!r}.", param, ctx)
+
+
 def _is_run(folder: Path, *, with_config: bool) -> bool:
     """Whether a folder is a run directory or, `with_config`, has a config that names one."""
     rundir = RunDirectory(folder.absolute())
@@ -132,7 +144,7 @@ _new_logdir_option = click.option(
     "--logdir", type=click.Path(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
 )
 max_steps_option = click.option(
-    "--max-steps", type=click.IntRange(1, LARGEST), help="Train until this step, whatever the config says."
+    "--max-steps", type=Whole(1, LARGEST), help="Train until this step, whatever the config says."
 )
 forever_option = click.option("--forever", is_flag=True, help="Train on, past `max_steps` and `target`.")
 accept_changes_option = click.option(
@@ -145,7 +157,7 @@ accept_job_option = click.option(
     "--accept-job", is_flag=True, help="Resume although the newest checkpoint is of another job, or of a renamed one."
 )
 rank_option = click.option(
-    "--rank", type=click.IntRange(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
+    "--rank", type=Whole(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
 )
 
 

@@ -52,10 +52,11 @@ def command(
         say(json.dumps(_as_json(story)))
         return
     if not story.curve.steps:
-        there = f" There are: {', '.join(sorted(story.curve.tags))}." if story.curve.tags else ""
+        tags = sorted(each for each in story.curve.tags if not each.startswith("history/"))
+        there = f" There are: {', '.join(tags)}." if tags else ""
         raise NotRunningError(
-            f"{rundir.path} has no curve of {tag!r} yet.{there} A run that trains writes a point every `metrics_secs`, "
-            "10 s, and shows it some seconds later."
+            f"{rundir.path} has no curve of {tag!r} yet.{there} A run that trains writes a point every "
+            "`summary.metrics_secs`, and shows it some seconds later."
         )
     if image is not None:
         plots.as_picture(story, image, log=log)
