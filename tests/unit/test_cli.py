@@ -223,6 +223,14 @@ def test_status_json_has_the_fields_that_are_promised(cli: Cli, rundir: RunDirec
         "logdir job running"
     )
     assert set(promised.split()) <= set(found)
+
+
+def test_status_names_the_run_directory_where_it_is_now(cli: Cli, rundir: RunDirectory) -> None:
+    STATE.write(rundir.state)
+    assert f" {rundir.path}\n" in cli("status", "--logdir", str(rundir.path))[1]
+    found = json.loads(cli("status", "--json", "--logdir", str(rundir.path))[1])
+    assert found["logdir"] == str(rundir.path)
+    assert found["last_checkpoint"]["path"] == str(rundir.path / "model.ckpt-1000")
     assert set("step path reason seconds bytes at".split()) == set(found["last_checkpoint"])
 
 
