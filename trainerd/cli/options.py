@@ -41,6 +41,8 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Find the run. A value with a slash is a path. Another is a name, unless such a run directory is here."""
+        if not str(value):
+            self.fail("expected a run or a path, got ''.", param, ctx)
         path = Path(value)
         if os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
@@ -70,6 +72,16 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         found = registry.names(all_paths()).values()
         named = [CompletionItem(name) for name in sorted(found) if name.isprintable() and name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
+
+
+class GivenPath(click.Path):
+    """A path that is not empty: an empty one, as from an unset variable of a shell, would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert it, unless it is empty."""
+        if not str(value):
+            self.fail("expected a path, got ''.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Whole(click.IntRange):
@@ -130,7 +142,7 @@ config_option = click.option(
     "-c",
     "--config",
     "config_path",
-    type=click.Path(path_type=Path),
+    type=GivenPath(path_type=Path),
     help="The config. Default: ./trainerd.toml.",
 )
 logdir_option = click.option(
@@ -141,7 +153,7 @@ logdir_option = click.option(
 )
 run_argument = click.argument("run", type=RUN, required=False, is_eager=True, expose_value=False, callback=_note_run)
 _new_logdir_option = click.option(
-    "--logdir", type=click.Path(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
+    "--logdir", type=GivenPath(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
 )
 max_steps_option = click.option(
     "--max-steps", type=Whole(1, LARGEST), help="Train until this step, whatever the config says."

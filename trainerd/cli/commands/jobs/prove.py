@@ -21,7 +21,7 @@ from trainerd.errors import UsageError
 )
 @click.option("--seed", type=options.Whole(min=0), default=0, help="Draws the moments of interruption.")
 @click.option("--workers", type=options.Whole(1, 64), default=1, help="How many train together, on this machine.")
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the runs in this new folder.")
+@click.option("--keep", type=options.GivenPath(path_type=Path, file_okay=False), help="A new folder for the runs.")
 def command(
     config_path: Path | None, steps: int, interruptions: int, seed: int, workers: int, keep: Path | None
 ) -> None:
