@@ -8,9 +8,9 @@ PYTEST := $(BIN)/python -m pytest
 .PHONY: help run test test-long test-all torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean
 
 help:
-	@echo "make run           train the digits job here; Ctrl-C saves, make run again goes on"
+	@echo "make run           train the digits job here; Ctrl-C saves, make run again resumes"
 	@echo "make test          the tests"
-	@echo "make test-all      those, and the ones that take longer (make test-long): twice the time"
+	@echo "make test-all      those, and the ones that take longer (make test-long): three times that"
 	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
 	@echo "make lint types    ruff and mypy"
 	@echo "make docs          the documentation as a site, in site/; every link of it is checked"

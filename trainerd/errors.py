@@ -101,14 +101,14 @@ class ProofError(TrainerdError):
     """`trainerd prove` found that an interrupted run differs from an uninterrupted one, or could not compare them."""
 
     exit_code = 70
-    summary = "a run that was interrupted was not the run that was not"
+    summary = "`trainerd prove` found that interruptions change the result"
 
 
 class ReleaseError(TrainerdError):
     """`trainerd export` could not make a release that gives what the checkpoint gives."""
 
     exit_code = 70
-    summary = "a release did not give what its checkpoint gives"
+    summary = "the outputs of an exported model differ from those of its checkpoint"
 
 
 class DiagnosisError(TrainerdError):

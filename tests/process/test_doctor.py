@@ -37,7 +37,7 @@ def test_a_sound_run_has_no_problem_but_those_of_the_machine(start: Start, proje
     bad = [each for each in found if each["kind"] != "ok" and each["subject"] not in OF_THE_MACHINE]
     assert not bad
     said = {each["subject"]: each["said"] for each in found}
-    assert "is what was written" in said["checkpoints"] and "those of the newest checkpoint" in said["versions"]
+    assert "verifies" in said["checkpoints"] and "those of the newest checkpoint" in said["versions"]
     assert "and a snapshot of" in said["memory"] and "may read the config" in said["permissions"]
     if is_paused:
         assert look_of(project / "run") == before

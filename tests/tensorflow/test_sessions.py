@@ -429,8 +429,9 @@ def test_a_job_that_is_wrong(job: trainerd.Job, message: str) -> None:
 @pytest.mark.parametrize("figures", [3.0, {"a": "b"}, None])
 def test_an_evaluate_that_returns_the_wrong_thing(figures: object) -> None:
     session = FunctionSession(trainerd.Job(lambda: None, evaluate=lambda: figures))  # type: ignore[arg-type,return-value]
-    with pytest.raises(JobError, match="must return a dict"):
+    with pytest.raises(JobError, match="must return a dict") as failed:
         session.evaluate()
+    assert failed.value.__cause__ is None, "trainerd's own error would be shown as the job's"
 
 
 def test_an_evaluate_that_raises_leaves_a_sound_state() -> None:

@@ -49,7 +49,13 @@ def test_help_lists_every_command(cli: Cli) -> None:
     [
         (["stauts"], "there is no command 'stauts'. Did you mean `status`?"),
         (["run", "--max-step", "3"], "--max-steps"),
-        (["run", "--max-steps", "0"], "not in the range"),
+        (["run", "--max-steps", "0"], "'--max-steps': expected a whole number from 1 to "),
+        (["run", "--max-steps", "abc"], "got 'abc'"),
+        (["run", "--logdir", ""], "'--logdir': expected a path, got ''"),
+        (["check", "--config", ""], "expected a path, got ''"),
+        (["status", ""], "expected a run or a path, got ''"),
+        (["logs", "-n", "x"], "expected a whole number >= 0, got 'x'"),
+        (["evaluate", "--entry", "foo"], "--entry: expected MODULE:ATTRIBUTE, such as job:job, got 'foo'"),
         (["run", "--max-steps", "9", "--forever"], "contradict each other"),
         (["install", "--user", "--system"], "contradict each other"),
         (["pin", "3", "4"], "unexpected extra argument"),
@@ -227,6 +233,14 @@ def test_status_json_has_the_fields_that_are_promised(cli: Cli, rundir: RunDirec
         "logdir job running"
     )
     assert set(promised.split()) <= set(found)
+
+
+def test_status_names_the_run_directory_where_it_is_now(cli: Cli, rundir: RunDirectory) -> None:
+    STATE.write(rundir.state)
+    assert f" {rundir.path}\n" in cli("status", "--logdir", str(rundir.path))[1]
+    found = json.loads(cli("status", "--json", "--logdir", str(rundir.path))[1])
+    assert found["logdir"] == str(rundir.path)
+    assert found["last_checkpoint"]["path"] == str(rundir.path / "model.ckpt-1000")
     assert set("step path reason seconds bytes at".split()) == set(found["last_checkpoint"])
 
 

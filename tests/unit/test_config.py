@@ -157,6 +157,9 @@ def test_a_config_that_is_no_file_is_refused_and_a_mark_of_utf_8_is_not(tmp_path
     path.write_text("x = y")
     with pytest.raises(ConfigError, match=r"is not TOML.*To name a run without a config, use `--logdir`"):
         parse.load_rundir(path)
+    path.write_bytes(b"x = \xff")
+    with pytest.raises(ConfigError, match=r"not text in UTF-8: invalid start byte at byte 4"):
+        parse.load(path)
     path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
     assert parse.load(path).entry == "job:job"
     with pytest.raises(ConfigError, match="has a NUL in it"):

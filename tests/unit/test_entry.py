@@ -123,6 +123,22 @@ def test_frames_of_tensorflow_are_left_out_of_its_messages() -> None:
     ]
 
 
+def test_the_message_after_a_librarys_frames_is_kept() -> None:
+    site = next(p for p in sys.path if p.endswith("site-packages"))
+    text = (
+        'in user code:\n\n    File "/home/me/job.py", line 12, in train_step  *\n        return model(x)\n'
+        f'    File "{site}/keras/src/layers/input_spec.py", line 239, in check\n        raise ValueError(\n\n'
+        "    ValueError: Input 0 of layer 'dense' is incompatible\n    \n    Arguments received: x\n"
+    )
+    assert own_message(text).splitlines() == [
+        "in user code:",
+        '    File "/home/me/job.py", line 12, in train_step  *',
+        "        return model(x)",
+        "    ValueError: Input 0 of layer 'dense' is incompatible",
+        "    Arguments received: x",
+    ]
+
+
 def test_a_keyboard_interrupt_is_the_jobs_where_no_ctrl_c_raises_one() -> None:
     """A trainer's own handler notes a SIGINT. Who reads from a terminal within `trainerd check` still ends it."""
     with pytest.raises(KeyboardInterrupt), called_at_boundary("the job's evaluate", 3):

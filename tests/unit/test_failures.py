@@ -34,6 +34,24 @@ Detected at node EagerPyFunc defined at (most recent call last):
 ValueError: boom: my message
 second line
 Traceback (most recent call last):"""
+OF_A_TRACE = """in user code:
+
+    File "/home/me/job.py", line 13, in train_step  *
+        return model(x)
+
+    ValueError: Dimensions must be equal, but are 3 and 7
+"""
+OF_A_TRACED_LAYER = """in user code:
+
+    File "/home/me/job.py", line 13, in train_step  *
+        return model(x)
+
+    ValueError: Exception encountered when calling Sequential.call().
+    \x20
+    \x1b[1mInput 0 of layer 'dense' is incompatible with the layer\x1b[0m
+    \x20
+    Arguments received by Sequential.call():
+"""
 
 
 @pytest.mark.parametrize(
@@ -48,6 +66,8 @@ Traceback (most recent call last):"""
         ),
         (RuntimeError(OF_PYTHON), "ValueError: boom: my message"),
         (OSError("{{function_node x}} CheckNumerics is stateful."), "OSError: CheckNumerics is stateful."),
+        (ValueError(OF_A_TRACE), "ValueError: Dimensions must be equal, but are 3 and 7"),
+        (ValueError(OF_A_TRACED_LAYER), "ValueError: Input 0 of layer 'dense' is incompatible with the layer"),
         (ValueError("x" * 1000), f"ValueError: {'x' * 288}"),
     ],
 )

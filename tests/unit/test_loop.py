@@ -242,6 +242,11 @@ def test_the_end_of_the_data_is_a_clean_end(rundir: RunDirectory) -> None:
     assert saved(rundir) == [(7, "finish")]
 
 
+def test_a_dataset_without_a_batch_is_named(rundir: RunDirectory) -> None:
+    outcome = Run(rundir, session=ScriptedSession(ends_at=0)).train()
+    assert "the dataset has no batch" in outcome.why and "repeat" not in outcome.why
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_stops_with_its_step_and_saves_nothing(rundir: RunDirectory, value: float) -> None:
     session = ScriptedSession(loss=lambda step: value if step == 13 else 1.0)

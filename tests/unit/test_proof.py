@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from trainerd.config import parse as configs
+from trainerd.errors import JobError
 from trainerd.loop.contract import Steps
+from trainerd.loop.fake import FakeSession
+from trainerd.proof.check import rehearse
 from trainerd.proof.folders import mirrored
 from trainerd.proof.plan import InterruptionKind, Marks, plan
 from trainerd.proof.trace import BATCH, Rows, Trace, TraceDifference, first_difference, read, steps_marked
@@ -173,3 +176,9 @@ def test_a_mirror_within_the_folder_does_not_mirror_itself(tmp_path: Path) -> No
     temporary.mkdir()
     place = mirrored(tmp_path, temporary / "mirror")
     assert list((place / "temporary").iterdir()) == []
+
+
+def test_a_check_fails_where_the_loss_is_nan() -> None:
+    with pytest.raises(JobError, match=r"loss became nan in step 2.*stop_on_nan"):
+        list(rehearse(FakeSession(loss=lambda step: 1.0 if step == 1 else math.nan)))
+    assert list(rehearse(FakeSession(loss=lambda step: math.nan), stops_on_nan=False))

@@ -42,7 +42,7 @@ COMMANDS = {
     "unpin": ("history", "Let retention decide about a checkpoint again."),
     "init": ("jobs", "Write a config and a small job to start from."),
     "check": ("jobs", "Try a job: two steps, one save and one restore."),
-    "prove": ("jobs", "Prove that a run that is interrupted is the run that is not."),
+    "prove": ("jobs", "Check that interruptions do not change a job's result."),
     "doctor": ("jobs", "Diagnose a run."),
     "export": ("jobs", "Package a checkpoint for use elsewhere."),
     "predict": ("jobs", "Write the predictions of a checkpoint."),

@@ -41,6 +41,8 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Find the run. A value with a slash is a path. Another is a name, unless such a run directory is here."""
+        if not str(value):
+            self.fail("expected a run or a path, got ''.", param, ctx)
         path = Path(value)
         if os.path.isfile(path):  # noqa: PTH113  no error where it may not be looked at
             self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
@@ -70,6 +72,28 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         found = registry.names(all_paths()).values()
         named = [CompletionItem(name) for name in sorted(found) if name.isprintable() and name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
+
+
+class GivenPath(click.Path):
+    """A path that is not empty: an empty one, as from an unset variable of a shell, would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert it, unless it is empty."""
+        if not str(value):
+            self.fail("expected a path, got ''.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Whole(click.IntRange):
+    """A whole number in a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert it, and say what is expected if that fails."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            expected = f">= {self.min:g}" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"expected a whole number {expected}, got {value!r}.", param, ctx)
 
 
 def _is_run(folder: Path, *, with_config: bool) -> bool:
@@ -118,7 +142,7 @@ config_option = click.option(
     "-c",
     "--config",
     "config_path",
-    type=click.Path(path_type=Path),
+    type=GivenPath(path_type=Path),
     help="The config. Default: ./trainerd.toml.",
 )
 logdir_option = click.option(
@@ -129,10 +153,10 @@ logdir_option = click.option(
 )
 run_argument = click.argument("run", type=RUN, required=False, is_eager=True, expose_value=False, callback=_note_run)
 _new_logdir_option = click.option(
-    "--logdir", type=click.Path(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
+    "--logdir", type=GivenPath(path_type=Path, file_okay=False), help="The run directory, in place of the config's."
 )
 max_steps_option = click.option(
-    "--max-steps", type=click.IntRange(1, LARGEST), help="Train until this step, whatever the config says."
+    "--max-steps", type=Whole(1, LARGEST), help="Train until this step, whatever the config says."
 )
 forever_option = click.option("--forever", is_flag=True, help="Train on, past `max_steps` and `target`.")
 accept_changes_option = click.option(
@@ -145,7 +169,7 @@ accept_job_option = click.option(
     "--accept-job", is_flag=True, help="Resume although the newest checkpoint is of another job, or of a renamed one."
 )
 rank_option = click.option(
-    "--rank", type=click.IntRange(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
+    "--rank", type=Whole(min=0), help="Which worker of the cluster this is. Default: TRAINERD_RANK."
 )
 
 

@@ -45,7 +45,7 @@ class CheckpointConfig:
     save_model_steps: Count = key(0, "steps", "Steps between checkpoints. 0: none by steps.")
     keep_last: Positive = key(5, "checkpoints", "How many of the newest checkpoints are kept.")
     keep_every_hours: Hours = key(
-        0.0, "h", "Besides those, one of every so many hours of training is kept for good. 0: none."
+        0.0, "h", "Besides those, one of every so many hours of training is kept permanently. 0: none."
     )
     best: str | None = key(None, "", 'What the best checkpoint is, such as "max val_accuracy" or "min loss".')
     keep_best: Positive = key(1, "checkpoints", "How many of the best are kept, where `best` is set.")

@@ -56,7 +56,10 @@ def read(path: Path, advice: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}. {advice}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        said = f"{error.reason} at byte {error.start}"
+        raise ConfigError(f"{path} is not text in UTF-8: {said}. Save it as UTF-8.") from None
+    except OSError as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f'{path} is not TOML: {error}. Strings need quotes: key = "text".') from None

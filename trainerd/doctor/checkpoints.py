@@ -54,7 +54,7 @@ def verified(rundir: RunDirectory) -> Iterator[Finding]:
             "look at the disk (`dmesg`, `smartctl -a`); bring the later one back from a backup, if there is one.",
         )
     elif found is not None:
-        yield well(SUBJECT, f"step {found.step:,}, {text.size(found.size)}, is what was written")
+        yield well(SUBJECT, f"step {found.step:,}, {text.size(found.size)}, verifies")
     elif foreign := rundir.foreign_checkpoints():
         yield problem(
             SUBJECT,

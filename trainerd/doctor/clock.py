@@ -54,4 +54,4 @@ def judge(now: float, noted: Mapping[str, float], is_synchronized: bool | None) 
         yield warning(SUBJECT, "it is not synchronized", f"{_SET}.")
     else:
         unknown = "; whether it is synchronized cannot be seen" if is_synchronized is None else ", synchronized"
-        yield well(SUBJECT, f"no time of the run lies ahead of it{unknown}")
+        yield well(SUBJECT, f"no time in the run is in the future{unknown}")

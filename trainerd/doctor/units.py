@@ -22,7 +22,7 @@ def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
     if service is None:
         yield well(SUBJECT, "no unit of systemd is known to train this config")
     elif not properties:
-        yield well(SUBJECT, f"systemd says nothing of {service.name} here")
+        yield well(SUBJECT, f"systemctl reports nothing about {service.name} here")
     else:
         found = [*watchdog(service, properties, facts.step_secs)]
         found += stopping(service, properties, facts.step_secs, facts.save_secs)

@@ -20,7 +20,12 @@ _EXAMPLES = str(Path(_OURS, "examples"))
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib", "scripts")})
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>.+)$')
 
-_SAYS_WHERE = re.compile(r'Graph execution error:$|Detected at node |File "|Traceback |<stack traces unavailable>')
+_SAYS_WHERE = re.compile(
+    r'Graph execution error:$|Detected at node |File "|Traceback |<stack traces unavailable>'
+    r"|(\w+: )?Exception encountered when calling "
+)
+# The frames that come before the message of an error in a traced function.
+_FRAMES_OF_TRACE = re.compile(r"in user code:\n\n.*?\n\n", re.DOTALL)
 _NAMES_ERROR = re.compile(r"\w+(Error|Exception|Interrupt|Exit|Iteration): ")
 _LINE = 300  # characters
 _HALF_WRITTEN = re.compile(
@@ -116,11 +121,13 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def in_a_line(error: BaseException) -> str:
-    """An exception's type and the first line of its message, without TensorFlow's list of where ops were made."""
+    """An exception's type and the first line of its message that says what is wrong, not where."""
     if said := half_written_cache(str(error)):
         return said
-    lines = (re.sub(r"^\{\{.*?\}\}\s*", "", line).strip() for line in own_message(str(error)).splitlines())
+    message = own_message(_FRAMES_OF_TRACE.sub("", str(error), count=1))
+    lines = (re.sub(r"^\{\{.*?\}\}\s*", "", line).strip() for line in message.splitlines())
     text = next((line for line in lines if line and not _SAYS_WHERE.match(line)), "")
+    text = text.removeprefix(f"{type(error).__name__}:").lstrip()  # TensorFlow puts the type before a traced one's
     if _NAMES_ERROR.match(text):  # of Python that an op has called
         return text[:_LINE]
     return f"{type(error).__name__}: {text}"[:_LINE] if text else type(error).__name__
@@ -157,9 +164,10 @@ def own_message(message: str) -> str:
             drop_source = not is_users_file(frame["file"])
             if not drop_source:
                 kept.append(line)
-        elif drop_source and line.startswith("    "):
+        elif drop_source and line.startswith("    ") and line.strip():
             continue
-        elif not re.match(r"^\s*\[\[\{\{node|^\s*\[\[.*\]\]|.*\[Op:__inference|^\s*$", line):
-            drop_source = False
-            kept.append(line)
+        else:
+            drop_source = False  # a blank line ends the frames: what comes after it is the message
+            if not re.match(r"^\s*\[\[\{\{node|^\s*\[\[.*\]\]|.*\[Op:__inference|^\s*$", line):
+                kept.append(line)
     return "\n".join(kept)

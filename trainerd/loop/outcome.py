@@ -67,7 +67,11 @@ def after(steps: Steps) -> Outcome | None:
     if steps.over:
         return Outcome(Phase.FINISHED, steps.over, by_job=True)
     if steps.ended:
-        why = f"the dataset ended after step {steps.last_step}; end it with .repeat() to train for longer"
+        why = (
+            f"the dataset ended after step {steps.last_step}; end it with .repeat() to train for longer"
+            if steps.last_step
+            else "the dataset has no batch: not one step was run"
+        )
         return Outcome(Phase.FINISHED, why, by_job=True)
     return None
 

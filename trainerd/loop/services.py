@@ -192,7 +192,7 @@ class Services:
         self.minima.resumed(found)
         self.course.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
-        said = f"from the checkpoint of step {found.step}, made for: {found.reason}"
+        said = f"from the checkpoint of step {found.step} ({found.reason})"
         if (lost := self._reporter.state.goodput.known_until - found.step) > 0:
             said += f"; to train again: {counted(lost, 'step')}"
         run_events.add(self._rundir, EventKind.RESUME, said, step=found.step)
@@ -200,13 +200,13 @@ class Services:
     # ------------------------------------------------------------------ a boundary
 
     def at_boundary(self, steps: Steps, *, recorded: Callable[[], None] = lambda: None) -> Outcome | None:
-        """Do everything that is due at a boundary, in the order of every loop: figures, services, requests.
+        """Do everything that is due at a boundary, in the order of every loop: metrics, services, requests.
 
         Requests come last, so that the guard sees the flag raised while a service runs.
 
         Args:
           steps: what was run since the boundary before.
-          recorded: called when the figures of the steps are recorded.
+          recorded: called when the metrics of the steps are recorded.
 
         Returns:
           How the run ends; None if it continues. The end that the config sets is reported once: a program may continue.
@@ -227,7 +227,7 @@ class Services:
         return over or self._reached(steps.last_step) or self._serve(self._flag.take())
 
     def _record(self, steps: Steps) -> BadTurn | None:
-        """Keep the figures of the steps. Returns what went wrong in them, if the run is to go back for that.
+        """Keep the metrics of the steps. Returns what went wrong in them, if the run is to go back for that.
 
         Raises:
           JobError: the loss went wrong, and the run is to stop.

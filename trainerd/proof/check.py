@@ -12,10 +12,13 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.snapshot import UnsoundError
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.metric_goals import Best, MetricTarget
+from trainerd.config.schema import TroubleConfig
 from trainerd.errors import ConfigError, DataError, JobError
 from trainerd.loop.contract import Session, Steps
+from trainerd.loop.course.trouble import bad_turn
 from trainerd.loop.flag import Flag
 from trainerd.loop.guard.state_check import unchanged
+from trainerd.loop.minima.valleys import Valleys
 from trainerd.loop.recorder import EVALUATION, SUMMARIES, as_validation
 from trainerd.rundir.paths import RunDirectory
 from trainerd.text import figures
@@ -25,7 +28,12 @@ _STEPS = ("first", "second", "third")
 
 
 def rehearse(
-    session: Session, target: MetricTarget | None = None, best: Best | None = None, *, refuse: bool = False
+    session: Session,
+    target: MetricTarget | None = None,
+    best: Best | None = None,
+    *,
+    refuse: bool = False,
+    stops_on_nan: bool = True,
 ) -> Iterator[str]:
     """Run two steps, which are an epoch if the job has epochs, and a step after it; evaluate, save, and restore.
 
@@ -33,6 +41,7 @@ def rehearse(
       session: the job's session. Its epochs end after `EPOCH_STEPS`.
       target, best: goals whose metrics there must be.
       refuse: whether it is an error if an evaluation or summaries change the state.
+      stops_on_nan: whether a loss that is NaN or infinite is an error.
 
     Yields:
       A line for each thing that worked.
@@ -41,7 +50,7 @@ def rehearse(
       TrainerdError: a part that failed.
     """
     session.bind(Flag())
-    metrics = yield from _steps(session)
+    metrics = yield from _steps(session, stops_on_nan=stops_on_nan)
     for found in measured(session, refuse=refuse):
         metrics |= as_validation(found)
         yield f"evaluate: {figures(found)}"
@@ -75,7 +84,7 @@ def at_epoch_end(steps: Steps) -> dict[str, float]:
     return dict(steps.then()) if steps.then is not None else {}
 
 
-def _steps(session: Session) -> Generator[str, None, dict[str, float]]:
+def _steps(session: Session, *, stops_on_nan: bool) -> Generator[str, None, dict[str, float]]:
     metrics: dict[str, float] = {}
     for name in ("first", "second", "third") if session.has_epochs else ("first", "second"):
         started = time.monotonic()
@@ -83,6 +92,13 @@ def _steps(session: Session) -> Generator[str, None, dict[str, float]]:
         took = time.monotonic() - started
         if name == "first" and not len(steps.rows):
             raise JobError("the dataset has no batch: not one step could be run.", step=0, sound=True)
+        if bad := bad_turn(steps, Valleys(), TroubleConfig(), smoothing=1, stops_on_nan=stops_on_nan):
+            raise JobError(
+                f"{bad.what}: a run would stop there. Look at the learning rate and the data; `stop_on_nan = false` in "
+                "the config lets it train on.",
+                step=bad.last,
+                sound=False,
+            )
         if name == "first":
             yield f"first step: {figures(steps.last()) or 'no metrics'} ({took:.2f} s with compilation)"
         elif len(steps.rows):

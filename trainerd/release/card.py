@@ -64,7 +64,7 @@ def readme(facts: Mapping[str, Any], *, has_picture: bool) -> str:
     """The README of a release."""
     lines = [f"# {facts['job']}, step {facts['step']:,}", ""]
     if facts["figures"]:
-        lines += ["| figure | value |", "|---|---|"]
+        lines += ["| metric | value |", "|---|---|"]
         lines += [f"| {n} | {figure(math.nan if v is None else v)} |" for n, v in facts["figures"].items()]
         lines.append("")
     loads = {

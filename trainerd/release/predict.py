@@ -76,10 +76,10 @@ def _columns(found: Mapping[str, Any], step: int) -> dict[str, list[Any]]:
         columns = {
             str(name): [_plain(value) for value in np.asarray(values).tolist()] for name, values in found.items()
         }
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError):
         raise JobError(
             f"predict must return a dict of name to values, and returned {found!r}", step=step, sound=True
-        ) from error
+        ) from None
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) != 1:
         raise JobError(f"predict must return columns of the same length, and returned {lengths}", step=step, sound=True)

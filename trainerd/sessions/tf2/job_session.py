@@ -247,9 +247,9 @@ class FunctionSession:
         metrics = self._call_at_boundary(self._job.evaluate, "evaluate")
         try:
             return {str(name): float(value) for name, value in metrics.items()}
-        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        except (AttributeError, TypeError, ValueError, OverflowError):
             message = f"evaluate must return a dict of name to number, and returned {metrics!r}"
-            raise JobError(message, step=self.step, sound=True) from error
+            raise JobError(message, step=self.step, sound=True) from None
 
     def numbers(self) -> Mapping[str, float | str]:
         """The learning rates, and the variables that the job names."""

@@ -78,7 +78,7 @@ def _side(said: str, config_path: Path | None, logdir: Path | None) -> Side:
     basename, _, step = path.name.removesuffix(".index").removesuffix(".json").rpartition("-")
     if basename and step.isascii() and step.isdigit() and path.parent.is_dir():
         return Side(RunDirectory(path.parent, basename), int(step))
-    raise UsageError(f"{said!r} is no step, no run directory, and no path of a checkpoint such as run/model.ckpt-500.")
+    raise UsageError(f"{said!r} is not a step, a run directory, or the path of a checkpoint, as run/model.ckpt-500.")
 
 
 @dataclass(frozen=True)

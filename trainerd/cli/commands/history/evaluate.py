@@ -31,12 +31,12 @@ _NICE = 10
 
 
 @click.command("evaluate")
-@click.argument("steps", metavar="[STEP]...", type=click.IntRange(min=0), nargs=-1, shell_complete=completion.steps)
+@click.argument("steps", metavar="[STEP]...", type=options.Whole(min=0), nargs=-1, shell_complete=completion.steps)
 @click.option("--all", "every", is_flag=True, help="All checkpoints of the run's present line.")
 @click.option("--minima", is_flag=True, help="Those that were kept as minima of the loss.")
 @click.option(
     "--since",
-    type=click.IntRange(min=0),
+    type=options.Whole(min=0),
     metavar="STEP",
     shell_complete=completion.steps,
     help="Those of STEP and later.",
@@ -63,6 +63,8 @@ def command(
     """
     if bool(steps) + every + minima + (since is not None) > 1:
         raise UsageError("choose one of STEP, --all, --minima and --since.")
+    if entry is not None and ":" not in entry:
+        raise UsageError(f"--entry: expected MODULE:ATTRIBUTE, such as job:job, got {entry!r}.")
     config = options.config_of_run(config_path, logdir)
     rundir = options.run_to_change(config_path, logdir)
     as_owner.require_owner(rundir)

@@ -27,10 +27,10 @@ from trainerd.system.staging import require_free
 
 @click.command("fork")
 @click.argument("where", metavar="STEP|best|minimum", shell_complete=completion.targets)
-@click.argument("folder", metavar="NEWDIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="NEWDIR", type=options.GivenPath(path_type=Path, file_okay=False))
 @click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="A key of the config, for the new run.")
 @click.option("--metric", shell_complete=completion.metrics, help="The metric of `best`. Default: the config's `best`.")
-@click.option("--line", type=click.IntRange(min=1), help="An earlier line of the run, which STEP is of.")
+@click.option("--line", type=options.Whole(min=1), help="An earlier line of the run, which STEP is of.")
 @options.config_option
 @options.logdir_option
 def command(

@@ -31,7 +31,7 @@ _WIDTH, _HEIGHT = 100, 30  # characters, where there is no terminal
 )
 @click.option("--smooth", type=click.FloatRange(min=1), default=20.0, show_default=True, help="In points of the curve.")
 @click.option("--log", is_flag=True, help="On a logarithmic scale.")
-@click.option("--image", type=click.Path(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
+@click.option("--image", type=options.GivenPath(path_type=Path, dir_okay=False), help="Write a .png or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the points and what happened, on one line.")
 @options.config_option
 @options.logdir_option
@@ -52,10 +52,11 @@ def command(
         say(json.dumps(_as_json(story)))
         return
     if not story.curve.steps:
-        there = f" There are: {', '.join(sorted(story.curve.tags))}." if story.curve.tags else ""
+        tags = sorted(each for each in story.curve.tags if not each.startswith("history/"))
+        there = f" There are: {', '.join(tags)}." if tags else ""
         raise NotRunningError(
-            f"{rundir.path} has no curve of {tag!r} yet.{there} A run that trains writes a point every `metrics_secs`, "
-            "10 s, and shows it some seconds later."
+            f"{rundir.path} has no curve of {tag!r} yet.{there} A run that trains writes a point every "
+            "`summary.metrics_secs`, and shows it some seconds later."
         )
     if image is not None:
         plots.as_picture(story, image, log=log)

@@ -19,7 +19,7 @@ from trainerd.system.regular_files import open_to_append
 
 
 @click.command("pin")
-@click.argument("step", type=click.IntRange(min=0), shell_complete=completion.steps)
+@click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)
 @options.config_option
 @options.logdir_option
 def command(step: int, config_path: Path | None, logdir: Path | None) -> None:

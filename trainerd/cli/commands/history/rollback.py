@@ -31,7 +31,7 @@ from trainerd.rundir.state import Phase, read_state
     shell_complete=completion.metrics,
     help="The metric of `best` and `minimum`, such as val_accuracy. Default: the config's `best`.",
 )
-@click.option("--line", type=click.IntRange(min=1), help="An earlier line of the run, which STEP is of.")
+@click.option("--line", type=options.Whole(min=1), help="An earlier line of the run, which STEP is of.")
 @options.config_option
 @options.logdir_option
 def command(where: str, metric: str | None, line: int | None, config_path: Path | None, logdir: Path | None) -> None:

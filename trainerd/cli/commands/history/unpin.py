@@ -14,7 +14,7 @@ from trainerd.system.durable_files import storage
 
 
 @click.command("unpin")
-@click.argument("step", type=click.IntRange(min=0), shell_complete=completion.steps)
+@click.argument("step", type=options.Whole(min=0), shell_complete=completion.steps)
 @options.config_option
 @options.logdir_option
 def command(step: int, config_path: Path | None, logdir: Path | None) -> None:

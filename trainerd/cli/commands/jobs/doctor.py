@@ -29,7 +29,7 @@ from trainerd.text import counted
 @click.option(
     "--python",
     metavar="VENV",
-    type=click.Path(path_type=Path),
+    type=options.GivenPath(path_type=Path),
     help="Rehearse an upgrade: train 20 steps from a copy of the newest checkpoint in this virtual environment.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, on one line.")

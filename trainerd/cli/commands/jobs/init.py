@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from trainerd.cli.options import command_line
+from trainerd.cli import options
 from trainerd.cli.say import say
 from trainerd.config import parse as configs
 from trainerd.errors import UsageError
@@ -16,7 +16,7 @@ _STARTER = Path(__file__).resolve().parents[3] / "examples" / "starter"
 
 
 @click.command("init")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", metavar="DIR", type=options.GivenPath(path_type=Path, file_okay=False))
 def command(directory: Path) -> None:
     """Write a commented trainerd.toml and a small job into DIR. They train as they stand.
 
@@ -37,5 +37,5 @@ def command(directory: Path) -> None:
         say(f"wrote {job}: the job")
     say("\nNext:")
     named = None if directory.resolve() == Path.cwd() else config  # commands find the config of the current folder
-    say(f"  {command_line('check', named)}   try the job: two steps, one save, one restore")
-    say(f"  {command_line('run', named)}     train it")
+    say(f"  {options.command_line('check', named)}   try the job: two steps, one save, one restore")
+    say(f"  {options.command_line('run', named)}     train it")

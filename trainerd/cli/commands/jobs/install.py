@@ -11,7 +11,7 @@ import click
 from trainerd.cli import slurm_script
 from trainerd.cli.install_files import daemon_reload, install_watcher, systemctl, write_file
 from trainerd.cli.install_plan import Plan, make_plan
-from trainerd.cli.options import command_line, load_config
+from trainerd.cli.options import GivenPath, command_line, load_config
 from trainerd.cli.say import say
 from trainerd.cli.watch_plan import File, make_watch_plan
 from trainerd.errors import UsageError
@@ -26,7 +26,7 @@ from trainerd.system import machine
     "-c",
     "--config",
     "config_path",
-    type=click.Path(path_type=Path),
+    type=GivenPath(path_type=Path),
     help="The config. Default: /etc/trainerd/trainerd.toml with --system, ./trainerd.toml with --user.",
 )
 @click.option("--slurm", is_flag=True, help="Write trainerd.sbatch beside the config, a script for Slurm, and no unit.")

@@ -16,7 +16,11 @@ from trainerd.daemon import tensorflow_import
 @click.argument("words", metavar="[STEP|best|minimum]", nargs=-1, shell_complete=completion.targets)
 @chosen.metric_option
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file, with a header."
+    "-o",
+    "--output",
+    type=options.GivenPath(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file, with a header.",
 )
 @options.config_option
 @options.logdir_option

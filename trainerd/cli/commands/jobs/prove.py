@@ -15,17 +15,17 @@ from trainerd.errors import UsageError
 
 @click.command("prove")
 @options.config_option
-@click.option("--steps", type=click.IntRange(min=2), default=100, show_default=True, help="How long each run is.")
+@click.option("--steps", type=options.Whole(min=2), default=100, show_default=True, help="The steps of each run.")
 @click.option(
-    "--interruptions", type=click.IntRange(min=1), default=4, show_default=True, help="How often one is interrupted."
+    "--interruptions", type=options.Whole(min=1), default=4, show_default=True, help="How often one is interrupted."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the moments at which it is.")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, help="How many train together, on this machine.")
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the runs in this new folder.")
+@click.option("--seed", type=options.Whole(min=0), default=0, help="Draws the moments of interruption.")
+@click.option("--workers", type=options.Whole(1, 64), default=1, help="How many train together, on this machine.")
+@click.option("--keep", type=options.GivenPath(path_type=Path, file_okay=False), help="A new folder for the runs.")
 def command(
     config_path: Path | None, steps: int, interruptions: int, seed: int, workers: int, keep: Path | None
 ) -> None:
-    """Prove for this job that a run that is interrupted is the run that is not.
+    """Check that interruptions do not change this job's result.
 
     Trains some steps without a stop, and again with pauses and SIGKILLs, in a scratch folder, and compares every batch,
     every metric of every step and every variable, bit for bit. The run directory is not touched.

@@ -20,7 +20,7 @@ def command() -> None:
 
 
 @command.command("run")
-@click.option("-n", "--workers", "count", type=click.IntRange(min=1, max=64), default=2, help="How many. Default: 2.")
+@click.option("-n", "--workers", "count", type=options.Whole(min=1, max=64), default=2, help="How many. Default: 2.")
 @options.of_a_run
 def command_run(run: RunOptions, count: int) -> None:
     """Train with several workers on this machine, to try a job.

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import click
 
@@ -89,8 +89,16 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
             at=saved.at,
         )
         return _with_rollback(state, rundir), False
-    state = state or State(logdir=str(rundir.path))
+    state = _here(state or State(), rundir)
     return (_with_full_disk(state, rundir) if running else _with_rollback(state, rundir)), running
+
+
+def _here(state: State, rundir: RunDirectory) -> State:
+    """The state with the paths of this run directory, which may have been moved or copied since."""
+    last = state.last_checkpoint
+    if last is not None:
+        last = replace(last, path=str(rundir.path / PurePath(last.path).name))
+    return replace(state, logdir=str(rundir.path), last_checkpoint=last)
 
 
 def _with_rollback(state: State, rundir: RunDirectory) -> State:

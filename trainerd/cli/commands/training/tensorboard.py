@@ -24,7 +24,7 @@ _WITHOUT_TENSORFLOW = "tensorboard.compat.notf"
 @options.config_option
 @options.logdir_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve at.")
-@click.option("--port", default=6006, show_default=True, type=click.IntRange(0, 65535), help="The port; 0: any.")
+@click.option("--port", default=6006, show_default=True, type=options.Whole(0, 65535), help="The port; 0: any.")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 def command(config_path: Path | None, logdir: Path | None, host: str, port: int, more: tuple[str, ...]) -> None:
     """Serve a run directory in TensorBoard, on this machine only unless --host says otherwise.
