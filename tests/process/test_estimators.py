@@ -49,7 +49,7 @@ def outcome(logdir: Path) -> dict[str, Any]:
         "variables": variables(rundir.prefix(saved(rundir)[0])),
         "curves": {path.name: read_eval_metrics(str(path)) for path in sorted(logdir.glob("eval*/"))},
         "exports": exports,
-        "best": [json.loads(path.read_text()) for path in sorted(logdir.glob("export/*/best.json"))],
+        "best": [json.loads(path.read_text()) for path in sorted(logdir.glob("export/*.json"))],
         "summaries": [
             json.loads(path.read_text()) | {"last_at": 0} for path in sorted(logdir.glob("evaluations*.json"))
         ],

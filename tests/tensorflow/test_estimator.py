@@ -50,6 +50,8 @@ def test_training_evaluation_prediction_and_export(tmp_path: Path) -> None:
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](x=tf.constant(X[3:4]))
     assert served["y"].numpy()[0] == predicted[3]["y"]
     assert step_of(folder) == 30
+    with pytest.raises(ValueError, match=r"'words\.txt' is to be a copy of .*none"):
+        estimator.export_saved_model(tmp_path, serving_input, assets_extra={"words.txt": str(tmp_path / "none")})
 
 
 def test_it_goes_on_exactly(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ def test_a_local_init_op_of_its_own_keeps_nothing_from_being_initialized(tmp_pat
     assert estimator.evaluate(whole) == first and len(list(estimator.predict(whole))) == 20
 
 
-def test_metrics_may_be_structures_arrays_and_summaries(tmp_path: Path) -> None:
+def test_metrics_may_be_structures_arrays_and_summaries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fn(features: Any, labels: Any, mode: str) -> Any:
         spec = model_fn(features, labels, mode, {"rate": 0.1})
         if mode != trainerd.ModeKeys.EVAL:
@@ -216,12 +218,17 @@ def test_metrics_may_be_structures_arrays_and_summaries(tmp_path: Path) -> None:
         return spec._replace(eval_metric_ops=spec.eval_metric_ops | others)
 
     estimator = make(tmp_path, fn)
-    found = estimator.train(endless, steps=2).evaluate(whole)
+    with caplog.at_level("INFO", logger="tensorflow"):
+        found = estimator.train(endless, steps=2).evaluate(whole)
+    (line,) = (line for line in caplog.messages if line.startswith("Saving dict for global step 2: "))
+    assert f"global_step = 2, loss = {found['loss']}" in line and "left" not in line, "where programs read the metrics"
     assert found["both"] == (pytest.approx(Y.mean()), {"two": pytest.approx(X.mean())})
     values = [value for event in events(Path(estimator.eval_dir())) for value in event.summary.value]
-    assert {value.tag for value in values if value.tag != "checkpoint_path/text_summary"} == {
-        *("loss", "error", "confusion", "left/0", "right/0")
+    assert {value.tag for value in values} == {
+        *("loss", "error", "confusion", "left/0", "right/0", "checkpoint_path")
     }, "as TensorFlow names them"
+    (path,) = (value.tensor for value in values if value.tag == "checkpoint_path")
+    assert tf.make_ndarray(path).item().decode() == estimator.latest_checkpoint()
     (confusion,) = (value.tensor for value in values if value.tag == "confusion")
     assert tf.make_ndarray(confusion).tolist() == [[1, 1], [1, 1]]
 

@@ -51,9 +51,15 @@ def test_exporters(tmp_path: Path) -> None:
     assert made == {"latest": [50, 60], "final": [60], "best": [10, 30, 40]}
     best = best_in(tmp_path / "export" / "best")
     assert best is not None and best["global_step"] == 40
+    assert all(path.is_dir() for path in (tmp_path / "export").glob("*/*")), "the last name is the newest export"
     _, again = trained(tmp_path, exporters)
     assert again[0]["loss"] == pytest.approx(metrics["loss"]) and again[1] == [], "it was all done"
     assert set(read_eval_metrics(str(tmp_path / "eval"))) == {10, 20, 30, 40, 50, 60}
+
+
+def test_what_an_older_version_kept_as_the_best_is_read(tmp_path: Path) -> None:
+    (tmp_path / "best.json").write_text('{"loss": 0.5}')
+    assert best_in(tmp_path) == {"loss": 0.5}
 
 
 @pytest.mark.parametrize("task", ["chief", "master"])

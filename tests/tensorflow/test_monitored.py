@@ -275,11 +275,14 @@ def test_the_rate_is_logged_each_time_and_each_checkpoint_is_an_event(
     options: dict[str, Any] = {"log_step_count_steps": 2, "save_checkpoint_steps": 20, "save_checkpoint_secs": None}
     with (
         found.graph.as_default(),
-        trainerd.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), **options) as session,
+        trainerd.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), loss=tf.reduce_sum(found.p), **options
+        ) as session,
     ):
         for _ in range(40):
             session.run(found.train_op)
     assert len([line for line in caplog.messages if line.startswith("global_step/sec")]) > 15
+    assert not [line for line in caplog.messages if line.startswith("history/")], "a point for TensorBoard alone"
     logs = [e for e in events(tmp_path) if e.session_log.status == tf1.SessionLog.CHECKPOINT]
     assert [e.step for e in logs][-1] == 40
     assert logs[-1].session_log.checkpoint_path == str(tmp_path / "model.ckpt-40")

@@ -21,22 +21,24 @@ class EvaluationWriter:
         self._writers: dict[str, Any] = {}
 
     def write(self, folder: str, metrics: Mapping[str, Any], checkpoint_path: str | None) -> None:
-        """Write the metrics of one evaluation at its global step."""
+        """Write the metrics of one evaluation at its global step, and log them in the words that programs look for."""
         writer = self._writers.get(folder)
         if writer is None:
             with tf.Graph().as_default():  # it refuses to be made where TensorFlow executes eagerly
                 writer = self._writers[folder] = tf1.summary.FileWriter(folder)
         step, summary = int(metrics[GLOBAL_STEP]), tf1.Summary()
+        shown = [f"{name} = {value}" for name, value in sorted(metrics.items()) if not isinstance(value, bytes)]
+        tf1.logging.info("Saving dict for global step %d: %s", step, ", ".join(shown))
         for name, value in sorted(metrics.items()):
             if name == GLOBAL_STEP or value is None:
                 continue
             _add(summary, name, value)
         writer.add_summary(summary, step)
         if checkpoint_path:
-            text = tf.make_tensor_proto(f"step {step}: {checkpoint_path}", dtype=tf.string)
+            text = tf.make_tensor_proto(checkpoint_path, dtype=tf.string)
             about = tf1.SummaryMetadata(plugin_data=tf1.SummaryMetadata.PluginData(plugin_name="text"))
             with_path = tf1.Summary()
-            with_path.value.add(tag="checkpoint_path/text_summary", metadata=about, tensor=text)
+            with_path.value.add(tag="checkpoint_path", metadata=about, tensor=text)
             writer.add_summary(with_path, step)
         writer.flush()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -105,8 +106,11 @@ def _add_extras(folder: Path, extras: Mapping[str, str]) -> None:
         target = folder / "assets.extra" / name
         if not target.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"assets_extra: {name!r} is not below the export.")
+        path = Path(os.fsdecode(source))  # it may be bytes, as TensorFlow's paths of exports are
+        if not path.is_file():
+            raise ValueError(f"assets_extra: {name!r} is to be a copy of {path}, which is no file.")
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        shutil.copyfile(path, target)
 
 
 def checkpoint_of_export(folder: Path) -> dict[str, Any]:

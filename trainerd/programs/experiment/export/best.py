@@ -1,4 +1,7 @@
-"""What is best so far, kept on disk beside the exports: it outlives restarts, and the checkpoint itself."""
+"""What is best so far, kept on disk beside the folder of the exports: it outlives restarts, and the checkpoint itself.
+
+It is not among the exports: programs take the last name in that folder for the newest export.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,34 @@ import numpy as np
 from trainerd.system.durable_files import storage, write_atomic
 from trainerd.system.regular_files import read_regular
 
-_NAME = "best.json"
+_NAME_BEFORE = "best.json"  # in the folder itself, in 0.2 and before
 
 
 def best_in(folder: Path) -> dict[str, Any] | None:
-    """The metrics of the best so far; None if there is none, or the file is damaged."""
-    path = folder / _NAME
-    try:
-        with storage(f"read {path}", missing_ok=True):
-            found: dict[str, Any] = json.loads(read_regular(path))
-            return {name: math.nan if value is None else value for name, value in found.items()}
-    except (ValueError, AttributeError):
-        return None
+    """Return the metrics of the best so far.
+
+    Args:
+      folder: the folder of the exports.
+
+    Returns:
+      The metrics; None if there is none, or the file is damaged.
+    """
+    for path in (_path_for(folder), folder / _NAME_BEFORE):
+        try:
+            with storage(f"read {path}", missing_ok=True):
+                found: dict[str, Any] = json.loads(read_regular(path))
+                return {name: math.nan if value is None else value for name, value in found.items()}
+        except (ValueError, AttributeError):
+            return None
     return None
 
 
 def keep_best(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """These metrics are the best from now on.
+    """Keep these metrics as the best from now on.
+
+    Args:
+      folder: the folder of the exports.
+      metrics: the metrics.
 
     Raises:
       StorageError: it cannot be written.
@@ -40,10 +54,14 @@ def keep_best(folder: Path, metrics: Mapping[str, Any]) -> None:
         if isinstance(value, int | float | np.number)
     }
     finite = {name: value if math.isfinite(value) else None for name, value in plain.items()}
-    path = folder / _NAME
+    path = _path_for(folder)
     with storage(f"write {path}"):
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(finite, indent=1, allow_nan=False).encode() + b"\n", for_all=True)
+
+
+def _path_for(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.json")
 
 
 def loss_is_smaller(best: Mapping[str, Any], current: Mapping[str, Any], names: tuple[str, str]) -> bool:

@@ -147,7 +147,7 @@ def _loss_smaller(best_eval_result: Any, current_eval_result: Any) -> bool:
 class BestExporter(_SavedModelExporter):
     """Exports a checkpoint that is better than all before it.
 
-    What is best is kept in `best.json` beside the exports.
+    What is best is kept beside the folder of its exports, in `export/NAME.json`.
 
     Args:
       name: the folder below `model_dir/export`.

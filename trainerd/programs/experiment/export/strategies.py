@@ -148,7 +148,7 @@ def make_best_model_export_strategy(
 ) -> ExportStrategy:
     """A strategy that exports a checkpoint that is better than all before it.
 
-    What is best is kept in `best.json` beside the exports.
+    What is best is kept beside the folder of its exports, in `export/NAME.json`.
 
     Args:
       compare_fn: called with the metrics of the best and of the current; whether the current is better. Default:
