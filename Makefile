@@ -5,12 +5,13 @@ BIN := .venv/bin
 JOBS := $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help run test test-long test-all torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean
+.PHONY: help run test test-long test-all coverage torture lint types docs cluster-test systemd-test dist dist-test bench bench-short clean
 
 help:
 	@echo "make run           train the digits job here; Ctrl-C saves, make run again resumes"
 	@echo "make test          the tests"
 	@echo "make test-all      those, and the ones that take longer (make test-long): three times that"
+	@echo "make coverage      how much of the core the unit tests reach, which has a floor"
 	@echo "make torture       the faults of docs/reliability.md, many of each: most of an hour, as root"
 	@echo "make lint types    ruff and mypy"
 	@echo "make docs          the documentation as a site, in site/; every link of it is checked"
@@ -53,6 +54,9 @@ test-long: .venv/.test
 	$(PYTEST) -n $(JOBS) -m long tests/unit tests/process tests/tensorflow tests/old_runs tests/torture
 
 test-all: test test-long
+
+coverage: .venv/.test
+	$(PYTEST) -q -n $(JOBS) tests/unit --cov --cov-report=term:skip-covered
 
 torture: .venv/.test
 	TORTURE=long $(PYTEST) tests/torture tests/cluster/test_soak.py

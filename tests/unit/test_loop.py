@@ -242,9 +242,10 @@ def test_the_end_of_the_data_is_a_clean_end(rundir: RunDirectory) -> None:
     assert saved(rundir) == [(7, "finish")]
 
 
-def test_a_dataset_without_a_batch_is_named(rundir: RunDirectory) -> None:
-    outcome = Run(rundir, session=ScriptedSession(ends_at=0)).train()
-    assert "the dataset has no batch" in outcome.why and "repeat" not in outcome.why
+def test_a_dataset_without_a_batch_is_an_error(rundir: RunDirectory) -> None:
+    with pytest.raises(JobError, match="the dataset has no batch") as raised:
+        Run(rundir, session=ScriptedSession(ends_at=0)).train()
+    assert "repeat" not in str(raised.value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -122,7 +122,8 @@ def test_a_value_with_a_slash_is_a_path(tmp_path: Path, monkeypatch: pytest.Monk
         assert options.run_path(typed) == Path(typed)
         done = CliRunner().invoke(cli, ["pause", typed])
         assert done.exit_code != 0 and f"no folder '{typed}'" in done.output
-    assert f"nothing trains in {tmp_path}/mine/runs/digits" in said("pause", "--logdir", "runs/digits")
+    done = CliRunner().invoke(cli, ["pause", "--logdir", "runs/digits"])
+    assert isinstance(done.exception, NotRunningError) and f"{tmp_path}/mine/runs/digits" in str(done.exception)
 
 
 @pytest.mark.parametrize("how", [["--logdir", "digits"], ["digits"]])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainerd.config.schema import Config
+from trainerd.errors import JobError
 from trainerd.loop.contract import Steps
 from trainerd.rundir.state import Phase
 
@@ -63,17 +64,19 @@ def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | N
 
 
 def after(steps: Steps) -> Outcome | None:
-    """The outcome if the job itself ends with these steps; else None."""
+    """The outcome if the job itself ends with these steps; else None.
+
+    Raises:
+      JobError: the run is new, and its dataset has no batch.
+    """
     if steps.over:
         return Outcome(Phase.FINISHED, steps.over, by_job=True)
-    if steps.ended:
-        why = (
-            f"the dataset ended after step {steps.last_step}; end it with .repeat() to train for longer"
-            if steps.last_step
-            else "the dataset has no batch: not one step was run"
-        )
-        return Outcome(Phase.FINISHED, why, by_job=True)
-    return None
+    if not steps.ended:
+        return None
+    if not steps.last_step:
+        raise JobError("the dataset has no batch: not one step could be run", step=0, sound=True)
+    why = f"the dataset ended after step {steps.last_step}; end it with .repeat() to train for longer"
+    return Outcome(Phase.FINISHED, why, by_job=True)
 
 
 def abandoned(what: str, step: int, patience: float) -> Outcome:
