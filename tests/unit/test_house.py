@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import statistics
 import subprocess
@@ -92,6 +93,11 @@ MOST_FILES, MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_METHODS = 20, 2500, 50, 2
 MEDIAN_LINES = 110
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -113,7 +119,7 @@ def room(path: Path) -> str:
 
 def imports(path: Path, *, everywhere: bool) -> Iterator[str]:
     """The modules that a file imports; those inside functions, and for types alone, only if `everywhere`."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
         hidden = isinstance(node, ast.FunctionDef) or (
@@ -130,22 +136,27 @@ def imports(path: Path, *, everywhere: bool) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_imports_run_downwards(path: Path) -> None:
-    here = room(path)
-    for module in imports(path, everywhere=True):
-        there = room_of(module) if module.split(".")[0] == "trainerd" else None
-        if there is not None:
-            assert FLOOR[there] <= FLOOR[here], f"{name(path)} imports {module}, which is above it"
+def test_imports_run_downwards() -> None:
+    upwards = [
+        f"{name(path)} imports {module}, which is above it"
+        for path in MODULES
+        for module in imports(path, everywhere=True)
+        if module.split(".")[0] == "trainerd"
+        and (there := room_of(module)) is not None
+        and FLOOR[there] > FLOOR[room(path)]
+    ]
+    assert upwards == []
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if room(p) not in WITH_TENSORFLOW], ids=name)
-def test_a_room_without_tensorflow_has_none(path: Path) -> None:
-    for module in imports(path, everywhere=True):
-        assert module.split(".")[0] not in HEAVY, module
-    for module in imports(path, everywhere=False):
-        there = room_of(module) if module.split(".")[0] == "trainerd" else None
-        assert there not in WITH_TENSORFLOW, module
+def test_a_room_without_tensorflow_has_none() -> None:
+    found = []
+    for path in MODULES:
+        if room(path) not in WITH_TENSORFLOW:
+            at_first = [each for each in imports(path, everywhere=False) if each.split(".")[0] == "trainerd"]
+            heavy = [each for each in imports(path, everywhere=True) if each.split(".")[0] in HEAVY]
+            heavy += [each for each in at_first if room_of(each) in WITH_TENSORFLOW]
+            found += [f"{name(path)} imports {each}" for each in heavy]
+    assert found == []
 
 
 def test_the_rooms_with_tensorflow_need_it() -> None:
@@ -162,15 +173,16 @@ BY_PATH = {("rundir/lock.py", "open"), ("rundir/paths.py", "mkdir")}
 BY_PATH |= {("rundir/registry.py", "unlink"), ("rundir/registry.py", "mkdir")}
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if room(p) in ("rundir", "checkpoints", "history")], ids=name)
-def test_nothing_in_a_run_directory_is_changed_by_its_path(path: Path) -> None:
+def test_nothing_in_a_run_directory_is_changed_by_its_path() -> None:
     """`safe_paths` does it: see there what a job could do in between."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.Call):
-            continue
-        *owner, word = ast.unparse(node.func).split(".")
-        changes = word in (CHANGES_OF_OS if owner in (["os"], ["shutil"]) else ()) or word in CHANGES
-        assert not changes or owner == ["safe_paths"] or (name(path), word) in BY_PATH, f"line {node.lineno}: {word}"
+    found = []
+    for path in [path for path in MODULES if room(path) in ("rundir", "checkpoints", "history")]:
+        for node in [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]:
+            *owner, word = ast.unparse(node.func).split(".")
+            changes = word in (CHANGES_OF_OS if owner in (["os"], ["shutil"]) else ()) or word in CHANGES
+            if changes and owner != ["safe_paths"] and (name(path), word) not in BY_PATH:
+                found.append(f"{name(path)}, line {node.lineno}: {word}")
+    assert found == []
 
 
 # ---------------------------------------------------------------------- sizes
@@ -188,17 +200,18 @@ def test_files_are_short() -> None:
     assert statistics.median(lines) < MEDIAN_LINES
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_functions_are_short_and_long_classes_say_why(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+def test_functions_are_short_and_long_classes_say_why() -> None:
+    found = []
+    for node in [node for path in MODULES for node in ast.walk(tree_of(path))]:
         if isinstance(node, ast.FunctionDef):
             first = node.body[ast.get_docstring(node) is not None :] or node.body
-            lines = (node.end_lineno or 0) - first[0].lineno + 1
-            assert lines <= MOST_LINES_OF_A_FUNCTION, f"{node.name} has {lines} lines"
+            if (lines := (node.end_lineno or 0) - first[0].lineno + 1) > MOST_LINES_OF_A_FUNCTION:
+                found.append(f"{node.name} has {lines} lines")
         if isinstance(node, ast.ClassDef):
             methods = sum(isinstance(each, ast.FunctionDef) for each in node.body)
-            says_why = "One class, since" in (ast.get_docstring(node) or "")
-            assert methods <= MOST_METHODS or says_why, f"{node.name} has {methods} methods"
+            if methods > MOST_METHODS and "One class, since" not in (ast.get_docstring(node) or ""):
+                found.append(f"{node.name} has {methods} methods")
+    assert found == []
 
 
 def test_a_class_has_a_name_of_its_own() -> None:
@@ -206,7 +219,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
     names = Counter(
         node.name
         for path in MODULES
-        for node in ast.parse(path.read_text()).body
+        for node in tree_of(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert [each for each, count in names.items() if count > 1] == []
@@ -244,9 +257,9 @@ def set_from_outside(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"{owner}.{node.attr}"
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if room(path) != WITH_RECORDS], ids=name)
-def test_nobody_sets_an_attribute_of_an_object_of_another_file(path: Path) -> None:
-    assert [*set_from_outside(ast.parse(path.read_text()))] == []
+def test_nobody_sets_an_attribute_of_an_object_of_another_file() -> None:
+    files = [path for path in MODULES if room(path) != WITH_RECORDS]
+    assert [(name(path), *found) for path in files for found in set_from_outside(tree_of(path))] == []
 
 
 # What belongs to the process as a whole, and not to one run: each is private to the file that has functions for it.
@@ -274,9 +287,8 @@ def process_wide(tree: ast.Module) -> set[str]:
     return {each for each in names if each.islower() and each.startswith("_") and not each.endswith(("__", "_option"))}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_what_belongs_to_the_whole_process_is_listed(path: Path) -> None:
-    assert process_wide(ast.parse(path.read_text())) == PROCESS_WIDE.get(name(path), set())
+def test_what_belongs_to_the_whole_process_is_listed() -> None:
+    assert {name(path): found for path in MODULES if (found := process_wide(tree_of(path)))} == PROCESS_WIDE
 
 
 # ---------------------------------------------------------------------- tests
@@ -351,7 +363,7 @@ def test_tests_read_no_private_names_and_do_not_sleep(
         f"{name_of_test(path)}:{line}: {each}"
         for path in TESTS
         if name_of_test(path) not in allowed
-        for line, each in find(ast.parse(path.read_text()))
+        for line, each in find(tree_of(path))
     ] == []
 
 
@@ -393,5 +405,5 @@ def test_a_public_name_is_where_it_is_looked_for(public: str, monkeypatch: pytes
         patch.setattr(importlib, "import_module", import_module)
         assert trainerd.__getattr__(public) == public
     path = ROOT.parent / (modules[0].replace(".", "/") + ".py")
-    names = {getattr(node, "name", None) for node in ast.parse(path.read_text()).body}
+    names = {getattr(node, "name", None) for node in tree_of(path).body}
     assert public in names
