@@ -115,7 +115,7 @@ def test_a_step_whose_workers_are_gone_is_abandoned(start: Start, project: Path)
     ("entry", "pauses_first"),
     [
         pytest.param("program_whose_step_waits", False, marks=pytest.mark.long),
-        ("program_whose_step_waits", True),
+        pytest.param("program_whose_step_waits", True, marks=pytest.mark.long),
         ("program_that_waits_for_its_input", False),
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cases import every
 from tests.process.conftest import Start, write_config
 from tests.process.trainers import first_steps, saved
 from tests.waiting import wait_for
@@ -197,7 +198,7 @@ def test_a_job_with_processes_of_its_own_is_paused_like_any_other(start: Start, 
 IMPATIENT = "import trainerd.system.exit as ending; from trainerd.cli import main; ending.PATIENCE_SECS = 2; main()"
 
 
-@pytest.mark.parametrize("command", ["run", "start"])
+@pytest.mark.parametrize("command", every(2, ["run", "start"]))
 def test_what_a_job_leaves_running_does_not_keep_the_process_from_ending(project: Path, command: str) -> None:
     write_config(project, entry="jobs:lingering")
     words = [sys.executable, "-c", IMPATIENT, command, "--max-steps", "100"]

@@ -163,7 +163,7 @@ class Notes(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("kind", "batches"), every(3, itertools.product([WithArrays, Guided, WithDict], [False, True]))
+    ("kind", "batches"), every(6, itertools.product([WithArrays, Guided, WithDict], [False, True]))
 )
 def test_arrays_that_a_step_gives_callbacks_are_told(tmp_path: Path, kind: Any, batches: bool) -> None:
     def model() -> keras.Model:
