@@ -28,7 +28,7 @@ FLOORS = [
     {"checkpoints"},
     {"checkpoints/contents", "history"},
     {"checkpoints/format"},
-    {"loop", "loop/course", "loop/guard", "loop/minima"},
+    {"loop", "loop/changes", "loop/guard", "loop/minima"},
     {"loop/signals"},
     {"workers"},
     {"workers/engine"},

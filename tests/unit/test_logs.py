@@ -39,7 +39,7 @@ def _logged(path: Path, *acts: Callable[[], object]) -> list[str]:
         logging.getLogger("trainerd.unit").info("message 0")
         for number, act in enumerate(acts, 1):
             act()
-            logs.be_heard()
+            logs.restore_handlers()
             logging.getLogger("trainerd.unit").info("message %d", number)
         logging.getLogger("another").warning("of another")
         logging.getLogger("another").info("too little")
@@ -82,7 +82,7 @@ def test_a_job_that_logs_to_the_terminal_too_has_each_line_there_once(
             root.addHandler(handler)
         try:
             for _ in range(3):
-                logs.be_heard()
+                logs.restore_handlers()
             logging.getLogger("trainerd.some").info("ours")
             logging.getLogger("job").warning("the job's")
         finally:

@@ -597,7 +597,7 @@ def test_of_two_saves_that_hold_a_nan_the_first_is_told_of(rundir: RunDirectory)
     with pytest.raises(JobError, match="after step 20"):
         saving.start(run.session, "schedule")
     with pytest.raises(JobError, match="after step 20"):
-        saving.settle(run.session)
+        saving.finish_save(run.session)
 
 
 def test_a_save_that_hangs_is_warned_of_and_ends_a_pause_with_the_truth(

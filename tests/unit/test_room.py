@@ -107,7 +107,7 @@ def test_a_save_that_has_begun_meanwhile_is_not_begun_again(
     assert service.retry_at == math.inf
     service.start(session, "retry")
     writer.release()
-    service.settle(session)
+    service.finish_save(session)
     assert service.saved_step == 10 and service.retry_at == math.inf
 
 

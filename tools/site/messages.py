@@ -28,8 +28,8 @@ CURES = {
     "InUseError": "Pause the other process, `trainerd pause --wait`, or name another `--logdir`.",
     "PeerLostError": "Start this worker again; `trainerd start --keep-alive` and systemd do so by themselves.",
     "PeerFailedError": "See what that worker's own log says.",
-    "DiagnosisError": "Each finding has its cure beside it. See [What would go wrong](../doctor.md).",
-    "ConfigError": "Mend what the message names. See [The config](../config.md).",
+    "DiagnosisError": "Each finding has its cure beside it. See [Diagnose a run](../doctor.md).",
+    "ConfigError": "Mend what the message names. See [Configuration reference](../config.md).",
 }
 
 

@@ -56,7 +56,7 @@ class CheckpointFiles:
     def finish_deletions(self) -> None:
         """At a start: finish the deletions that were cut short."""
         for step in self._rundir.asides():
-            self.settle(step)
+            self.restore_aside(step)
         for step in self._rundir.deletions():
             self._finish_deletion(step)
 
@@ -130,9 +130,9 @@ class CheckpointFiles:
         return True
 
     def set_aside(self, step: int) -> None:
-        """Put this checkpoint aside until `settle`, since another one of its step is to be published."""
+        """Put this checkpoint aside until `restore_aside`, since another one of its step is to be published."""
         self._enter("retract")
-        self.settle(step)
+        self.restore_aside(step)
         aside = self._rundir.aside(step)
         safe_paths.make_folder(aside)
         self._enter("retract")
@@ -141,7 +141,7 @@ class CheckpointFiles:
         fsync_directory(aside)
         fsync_directory(self._rundir.path)
 
-    def settle(self, step: int) -> None:
+    def restore_aside(self, step: int) -> None:
         """Put the checkpoint that was set aside back, if no other one of its step was published.
 
         If another one was, delete it; move a pinned one to a folder of its own.

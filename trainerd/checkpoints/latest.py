@@ -14,13 +14,13 @@ from trainerd.rundir.paths import RunDirectory
 log = logging.getLogger(__name__)
 
 
-def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bool = False) -> Manifest | None:
+def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, unmanaged: bool = False) -> Manifest | None:
     """The newest checkpoint that verifies. Damaged ones that are newer go to quarantine.
 
     Args:
       rundir: where.
       store: moves the damaged ones.
-      foreign: whether there may be checkpoints without a manifest. If so, they do not keep a run from being new.
+      unmanaged: whether there may be checkpoints without a manifest. If so, they do not keep a run from being new.
 
     Returns:
       Its manifest, or None if the run directory holds no checkpoint: the run is new.
@@ -37,7 +37,7 @@ def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, foreign: bo
         )
     found, damaged = newest_sound(rundir, catalogue)
     if found is None:
-        _refuse_to_start_over(rundir, catalogue, damaged, foreign=foreign)
+        _refuse_to_start_over(rundir, catalogue, damaged, unmanaged=unmanaged)
         return None
     _log_passed_over(rundir, catalogue)
     for bad, why in damaged.items():
@@ -107,7 +107,7 @@ def _has_past(rundir: RunDirectory, step: int) -> bool:
 
 
 def _refuse_to_start_over(
-    rundir: RunDirectory, catalogue: Catalogue, damaged: dict[int, str], *, foreign: bool
+    rundir: RunDirectory, catalogue: Catalogue, damaged: dict[int, str], *, unmanaged: bool
 ) -> None:
     """Raise if checkpoints exist: a run is never started again from step 0 over somebody's work."""
     if damaged:
@@ -123,7 +123,7 @@ def _refuse_to_start_over(
             f"{rundir.checkpoint_state} names a step from which no checkpoint can be used, while those of steps "
             f"{', '.join(map(str, catalogue.steps))} exist. Name one of them in it, or delete that file."
         )
-    if not foreign and (found := rundir.foreign_checkpoints()):
+    if not unmanaged and (found := rundir.unmanaged_checkpoints()):
         raise DataError(
             f"{rundir.path} holds checkpoints that have no manifest, {found[-1]} among them: they are another "
             "program's, or their manifests were removed. trainerd does not start from step 0 over them. "

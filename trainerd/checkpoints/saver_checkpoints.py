@@ -111,7 +111,7 @@ def adopt(rundir: RunDirectory, store: CheckpointStore, verify: Verify) -> dict[
       StorageError: a manifest cannot be written.
     """
     unreadable: dict[str, str] = {}
-    names = rundir.foreign_checkpoints()
+    names = rundir.unmanaged_checkpoints()
     without = [step for name in names if (step := rundir.step_of(name.removesuffix(".index"))) is not None]
     names_of_saver = checkpoint_state.listed(rundir.checkpoint_state)
     if listed := {named(rundir), *(rundir.path / name for name in names_of_saver)} - {None}:
@@ -144,7 +144,7 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
     Raises:
       DataError: there are.
     """
-    state, others = rundir.checkpoint_state, rundir.foreign_checkpoints()
+    state, others = rundir.checkpoint_state, rundir.unmanaged_checkpoints()
     if not safe_paths.exists(state):  # what has no step in its name may be there to begin with, for an init_fn
         others = [name for name in others if _OF_A_STEP.search(name)]
     if not unreadable and others and named(rundir) is None:

@@ -130,7 +130,7 @@ class CheckpointStore:
                 self._publish(manifest, staging)
             except OSError:
                 if lock.is_in_place(self._rundir):
-                    self._files.settle(step)
+                    self._files.restore_aside(step)
                     self._forget_half_published(staging)
                 raise
             finally:
@@ -149,7 +149,7 @@ class CheckpointStore:
         )
         announce(saved)
         self._note_best(manifest)
-        self._settle(step)
+        self._finish_publish(step)
         self.tidy()
         return saved
 
@@ -288,10 +288,10 @@ class CheckpointStore:
             return []
         return given_up
 
-    def _settle(self, current: int) -> None:
+    def _finish_publish(self, current: int) -> None:
         """Delete the checkpoint of the same step that this one replaced."""
         try:
-            self._files.settle(current)
+            self._files.restore_aside(current)
         except (OSError, StorageError) as error:
             self._warn_untidy(error)
 

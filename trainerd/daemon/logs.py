@@ -59,7 +59,7 @@ def logging_to(
         handler.addFilter(fields)
     root.addHandler(others := Others(handlers))
     _hung.extend(handlers)
-    be_heard()
+    restore_handlers()
     set_level(level)
     try:
         yield
@@ -91,7 +91,7 @@ def shown(level: str) -> Iterator[None]:
         handler.close()
 
 
-def be_heard() -> None:
+def restore_handlers() -> None:
     """Restore trainerd's logging, which a job that configures logging may have silenced.
 
     `logging.config` removes handlers and, by default, disables existing loggers. `logging.disable` holds for all

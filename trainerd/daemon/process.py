@@ -234,7 +234,7 @@ class TrainerProcess:
         if ended is not None:
             return ended
         session = self._load()
-        logs.be_heard()
+        logs.restore_handlers()
         renew_handlers()
         if self._member is not None and not self._member.plan.is_chief:
             return self._obey(self._member, session)
@@ -353,7 +353,7 @@ class TrainerProcess:
             self._flag.raise_for(Request.PAUSE, BY_FILE)
 
     def _beat(self) -> None:
-        logs.be_heard()
+        logs.restore_handlers()
         if self._watchdog is not None:
             self._watchdog.beat(time.monotonic())
 
@@ -373,7 +373,7 @@ class TrainerProcess:
 
     def _fail(self, error: BaseException) -> None:
         """Report why the run ended. Nothing here may hide the error itself."""
-        logs.be_heard()
+        logs.restore_handlers()
         if isinstance(error, TrainerdError):
             log.error("%s", full_message(error), extra={"event": "failed"})
             error.was_shown = not self._capture

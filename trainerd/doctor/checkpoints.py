@@ -55,10 +55,10 @@ def verified(rundir: RunDirectory) -> Iterator[Finding]:
         )
     elif found is not None:
         yield well(SUBJECT, f"step {found.step:,}, {text.size(found.size)}, verifies")
-    elif foreign := rundir.foreign_checkpoints():
+    elif unmanaged := rundir.unmanaged_checkpoints():
         yield problem(
             SUBJECT,
-            f"{foreign[-1]} is there without a manifest: a start refuses to begin over it",
+            f"{unmanaged[-1]} is there without a manifest: a start refuses to begin over it",
             "set another `logdir`, or move it away.",
         )
     else:

@@ -17,7 +17,7 @@ class BoundaryState:
     The loop's thread drops it, and the thread that writes may have its snapshot meanwhile.
 
     Attributes:
-      step, changes, is_whole: those of the model; see `Savable`.
+      step, changes, has_all_variables: those of the model; see `Savable`.
       about: what is known of that boundary.
       what: what the loop does meanwhile, for a person; "" if it trains.
       patience: how many seconds a pause waits for the loop's next boundary. 0: it does not wait.
@@ -27,7 +27,7 @@ class BoundaryState:
 
     step: int
     changes: int
-    is_whole: bool
+    has_all_variables: bool
     about: About
     _snapshot: Snapshot | None
     what: str = ""

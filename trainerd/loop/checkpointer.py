@@ -232,7 +232,7 @@ class Checkpointer:
             log.info("step %d is saved already", step, extra={"event": "checkpoint", "step": step})
             self.answers.give(ids or [], step, None)
             return
-        if not session.is_whole:
+        if not session.has_all_variables:
             self._leave_out(step, ids or [])
             return
         self._left_out = None
@@ -300,7 +300,7 @@ class Checkpointer:
         self._left_out = StorageError(why)
         self.answers.give(ids, None, why)
 
-    def settle(self, session: Savable) -> None:
+    def finish_save(self, session: Savable) -> None:
         """Take note of the save that ended, if one did. The loop calls this at every boundary.
 
         Raises:
@@ -384,7 +384,7 @@ class Checkpointer:
         self._is_closing = True
         self._writer.close(POLL_SECS)
 
-    def make_way(self) -> None:
+    def wait_for_save(self) -> None:
         """Wait until another save can begin, but not for a save that hangs."""
         if self.is_busy:
             with self._reporter.phase(Phase.SAVING), contextlib.suppress(StorageError):

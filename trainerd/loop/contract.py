@@ -99,7 +99,7 @@ class Savable(Protocol):
         ...
 
     @property
-    def is_whole(self) -> bool:
+    def has_all_variables(self) -> bool:
         """Whether all variables are made. A checkpoint that is made before would lose the missing ones."""
         ...
 

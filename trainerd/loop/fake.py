@@ -77,7 +77,7 @@ class FakeSession:
         self._raised = threading.Event()
         self.skipped: list[tuple[int, int]] = []
 
-    is_whole = True
+    has_all_variables = True
     has_epochs = False
     calls_python = False
 

@@ -39,7 +39,7 @@ def find(
     exact: bool,
     is_program: bool,
     accept_changes: bool = False,
-    foreign: bool = False,
+    unmanaged: bool = False,
 ) -> Manifest | None:
     """Find the newest checkpoint that verifies; None if the run is new.
 
@@ -50,14 +50,14 @@ def find(
       exact: whether the position of the input is restored.
       is_program: whether a program of the user's own trains, which has neither a config nor options of a command.
       accept_changes: whether to resume although the dataset or the optimizer is another.
-      foreign: whether checkpoints that the program itself saved may be there.
+      unmanaged: whether checkpoints that the program itself saved may be there.
 
     Raises:
       DataError: checkpoints exist and none can be used, or what has changed makes the resume wrong.
     """
     store.clean()
     rollback.finish_at_start(rundir, store)
-    found = latest.newest_verified(rundir, store, foreign=foreign)
+    found = latest.newest_verified(rundir, store, unmanaged=unmanaged)
     if found is None:
         log.info("a new run: nothing to restore in %s", rundir.path, extra={"event": "new"})
     elif found.fingerprint:  # a checkpoint that a program saved itself has none

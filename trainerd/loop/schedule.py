@@ -52,7 +52,7 @@ class Service:
       schedule: when it is due.
       last: the boundary at which it was called last; at first, the one at which training began.
       from_step: before this step it is not due.
-      is_owed: whether an earlier process left it undone at the restored step, and it is not done yet.
+      is_overdue: whether an earlier process left it undone at the restored step, and it is not done yet.
       is_programs: whether a program added it.
     """
 
@@ -61,7 +61,7 @@ class Service:
     schedule: Schedule
     last: ScheduleMark
     from_step: int = 0
-    is_owed: bool = False
+    is_overdue: bool = False
     is_programs: bool = False
 
     @property
@@ -77,7 +77,7 @@ class Service:
     def is_due(self, mark: ScheduleMark) -> bool:
         """Whether it is due at a boundary."""
         is_time = mark.now >= self.next_time or mark.step >= self.next_step
-        return self.is_owed or (mark.step >= self.from_step and is_time)
+        return self.is_overdue or (mark.step >= self.from_step and is_time)
 
     def reschedule(self, schedule: Schedule) -> None:
         """Have it due by another schedule from now on."""
@@ -86,4 +86,4 @@ class Service:
     def run(self, mark: ScheduleMark) -> None:
         """Run it."""
         self.action()
-        self.last, self.is_owed = mark, False
+        self.last, self.is_overdue = mark, False

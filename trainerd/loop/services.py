@@ -20,10 +20,10 @@ from trainerd.errors import JobError, StorageError, TrainerdError
 from trainerd.history import run_job
 from trainerd.loop import outcome, resume
 from trainerd.loop.boundary_state import BoundaryState
+from trainerd.loop.changes.run_changes import RunChanges
+from trainerd.loop.changes.trouble import BadTurn, bad_turn
 from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Events, Model, Session, Steps
-from trainerd.loop.course.course import Course
-from trainerd.loop.course.trouble import BadTurn, bad_turn
 from trainerd.loop.flag import Flag, Request
 from trainerd.loop.guard.guard import LoopGuard
 from trainerd.loop.guard.holding import Holding
@@ -71,7 +71,7 @@ class Services:
       recorder: keeps the figures.
       ticker: raises the flag by the clock and for request files. The loop starts and stops it.
       minima: keeps the state at the minima of the loss.
-      course: goes back, sets numbers, skips batches.
+      changes: goes back, sets numbers, skips batches.
       holding: holds the state while something takes long; None if a pause waits until that ends.
     """
 
@@ -100,7 +100,7 @@ class Services:
             rundir, self.store, self.recorder, reporter, flag, writer=writer, before_save=before_save, timer=timer
         )
         self.minima = self.checkpointer.minima
-        self.course = Course(rundir, self.store, self.checkpointer, reporter, session, steered, self._go_on_from)
+        self.changes = RunChanges(rundir, self.store, self.checkpointer, reporter, session, steered, self._resume_from)
         self.ticker = Ticker(flag, rundir, timer=timer)
         self.holding: Holding | None = None
         self._holds_in_services = False
@@ -114,7 +114,7 @@ class Services:
         self._marked = 0  # the last checkpoint that is marked in TensorBoard
         self._timer = timer
         self._services: list[Service] = []
-        self._owed: tuple[str, ...] = ()  # the services that the process before left undone where this one begins
+        self._overdue: tuple[str, ...] = ()  # the services that the process before left undone where this one begins
         self._unfinished: tuple[str, ...] = ()  # those that are due where something is done that may take long
 
     def guarded_by(self, guard: LoopGuard, *, in_services: bool = True) -> None:
@@ -163,7 +163,7 @@ class Services:
             self._session.restore(self._rundir.prefix(found.step))
             self.resumed(found)
 
-    def find(self, *, accept_changes: bool = False, foreign: bool = False) -> Manifest | None:
+    def find(self, *, accept_changes: bool = False, unmanaged: bool = False) -> Manifest | None:
         """Find the checkpoint to resume from; see `resume.find`. For sessions that restore it by other means."""
         now = {**fingerprint.of_config(self.config), **self._session.fingerprint()}
         self.checkpointer.describe_run(now)
@@ -175,7 +175,7 @@ class Services:
             exact=self.config.input_position == "exact",
             is_program=is_program,
             accept_changes=accept_changes,
-            foreign=foreign,
+            unmanaged=unmanaged,
         )
         own = now.get(fingerprint.STATE)
         # Of another state the restore says what is missing.
@@ -187,10 +187,10 @@ class Services:
     def resumed(self, found: Manifest) -> None:
         """The session has been restored from this checkpoint."""
         self.store.resumed(found.step)
-        self._owed, self._marked = found.unfinished, found.step
+        self._overdue, self._marked = found.unfinished, found.step
         self.checkpointer.resumed(found)
         self.minima.resumed(found)
-        self.course.resumed(found)
+        self.changes.resumed(found)
         log.info("restored step %d (%s)", found.step, found.reason, extra={"event": "restored"})
         said = f"from the checkpoint of step {found.step} ({found.reason})"
         if (lost := self._reporter.state.goodput.known_until - found.step) > 0:
@@ -216,9 +216,9 @@ class Services:
           StorageError: the run directory is gone.
         """
         if (bad := self._record(steps)) is not None:
-            self.course.turn_back(bad, self.config.trouble)
+            self.changes.roll_back(bad, self.config.trouble)
             return None
-        self.course.do_due(steps.last_step)
+        self.changes.do_due(steps.last_step)
         recorded()
         if steps.then is not None:
             self._between(steps.last_step, steps.then)
@@ -256,7 +256,7 @@ class Services:
 
     def _serve(self, taken: set[Request]) -> Outcome | None:
         """Serve what the flag was raised for. Returns the outcome if that ends the run."""
-        self.checkpointer.settle(self._session)
+        self.checkpointer.finish_save(self._session)
         if self.checkpointer.saved_step > self._marked:
             self._marked = self.checkpointer.saved_step
             self.recorder.mark("checkpoint", self._marked)
@@ -266,18 +266,18 @@ class Services:
             self._apply(self._reload())
         if Request.PAUSE in taken:
             if (ids := self._accept_pause()) and self._saves:
-                self.checkpointer.start(self._session, "pause", ids, self.owed)
+                self.checkpointer.start(self._session, "pause", ids, self.overdue)
             return outcome.PAUSED
         if Request.SET in taken and self._saves:
-            self.course.set_numbers()
-        if Request.ROLLBACK in taken and self._saves and (paused := self.course.go_back()) is not None:
+            self.changes.set_numbers()
+        if Request.ROLLBACK in taken and self._saves and (paused := self.changes.go_back()) is not None:
             return paused
         if Request.SAVE in taken and self._saves and (asked := self._take_save()) is not None:
-            self.checkpointer.start(self._session, "request", asked, self.owed)
+            self.checkpointer.start(self._session, "request", asked, self.overdue)
         self.ticker.set_due(min([self.checkpointer.retry_at, *(service.next_time for service in self._services)]))
         return None
 
-    def _go_on_from(self, found: Manifest) -> None:
+    def _resume_from(self, found: Manifest) -> None:
         """Restore the session from a checkpoint, while it trains, and begin everything anew from there."""
         if self.holding is not None:
             self.holding.forget()
@@ -362,7 +362,7 @@ class Services:
           StorageError: it could not be.
         """
         session, finished = self._session, reached.phase is Phase.FINISHED
-        is_new = session.step > self.checkpointer.saved_step or bool(finished and self.owed)
+        is_new = session.step > self.checkpointer.saved_step or bool(finished and self.overdue)
         self._unfinished = self._at_end() if finished and is_new else ()
         with self.section("the end of training") if finished else contextlib.nullcontext():
             end()
@@ -374,8 +374,8 @@ class Services:
                 self.recorder.evaluate(session)
                 if self.config.summary.save_summaries_secs:
                     self.recorder.summarize(session)
-        owed = () if finished else self.owed
-        self.checkpointer.finish(session, FINISH if finished else "pause", unfinished=owed)
+        overdue = () if finished else self.overdue
+        self.checkpointer.finish(session, FINISH if finished else "pause", unfinished=overdue)
         self.recorder.report()
 
     def _at_end(self) -> tuple[str, ...]:
@@ -412,7 +412,8 @@ class Services:
         if self._saves and not self.checkpointer.saved_step and {trouble.on_nan, trouble.on_spike} & _GOING_BACK:
             self.checkpointer.start(session, "start")  # for the run to go back to
         self._services = [
-            Service(name, action, Schedule(), mark, is_owed=name in self._owed) for name, action in actions.items()
+            Service(name, action, Schedule(), mark, is_overdue=name in self._overdue)
+            for name, action in actions.items()
         ]
         self._set_schedules()
 
@@ -457,9 +458,9 @@ class Services:
             self.checkpointer.start(self._session, "retry")
 
     @property
-    def owed(self) -> tuple[str, ...]:
+    def overdue(self) -> tuple[str, ...]:
         """The services that an earlier process left undone at the restored step, and that are not done yet."""
-        return tuple(service.name for service in self._services if service.is_owed)
+        return tuple(service.name for service in self._services if service.is_overdue)
 
     def _between(self, step: int, then: Callable[[], Mapping[str, float]]) -> None:
         """Have the session do its own work at this boundary, such as the end of an epoch, before the services run."""
@@ -491,7 +492,7 @@ class Services:
         """Save. By the clock, a save that is under way is enough; a save by steps is made at exactly that step."""
         every = self.config.checkpoint.save_model_steps
         if every and self._session.step % every == 0:
-            self.checkpointer.make_way()
+            self.checkpointer.wait_for_save()
         self.checkpointer.start(self._session, "schedule")
 
     def _report(self) -> None:
@@ -501,7 +502,7 @@ class Services:
     def limit(self) -> int:
         """The step at which the loop must come to a boundary even if the flag is not raised."""
         limits = [service.next_step for service in self._services]
-        limits += [self.course.next_change or math.inf, self.config.max_steps or math.inf]
+        limits += [self.changes.next_change or math.inf, self.config.max_steps or math.inf]
         limit = min(limits)
         return int(limit) if limit < math.inf else 2**62
 

@@ -14,8 +14,8 @@ from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.metric_goals import Best, MetricTarget
 from trainerd.config.schema import TroubleConfig
 from trainerd.errors import ConfigError, DataError, JobError
+from trainerd.loop.changes.trouble import bad_turn
 from trainerd.loop.contract import Session, Steps
-from trainerd.loop.course.trouble import bad_turn
 from trainerd.loop.flag import Flag
 from trainerd.loop.guard.state_check import unchanged
 from trainerd.loop.minima.valleys import Valleys

@@ -31,7 +31,7 @@ class AbandonedRun:
     def __init__(self, run: ManagedRun) -> None:
         self._run = run
 
-    def make_way(self) -> None:
+    def close_for_another(self) -> None:
         """Another session begins in this one's run directory: end this one, if an error or a pause has ended its loop.
 
         A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is

@@ -165,7 +165,7 @@ class ManagedRun(ABC):
         """Take the run directory and the signals. `leave` gives them back, or this does if the block raises."""
         self.outcome, self._pid = None, os.getpid()
         self._saves_end = False
-        open_sessions.make_way(self.place, self._abandoned)
+        open_sessions.close_for_another(self.place, self._abandoned)
         boundary = Boundary(self._flag, self._serve)
         self._session_link = self._make_session_link(boundary)
         self._session_link.call_at_close(self._closing)

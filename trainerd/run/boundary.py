@@ -25,7 +25,7 @@ class _Visit:
       function: the function.
       thread: the thread.
       granted, done: set when the call may begin, and when it has ended.
-      is_settled: whether it was granted or withdrawn.
+      is_decided: whether it was granted or withdrawn.
       is_alone: whether the loop went on before its end.
     """
 
@@ -33,7 +33,7 @@ class _Visit:
     thread: int = field(default_factory=threading.get_ident)
     granted: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
-    is_settled: bool = False
+    is_decided: bool = False
     is_alone: bool = False
 
     def pay(self) -> None:
@@ -88,7 +88,7 @@ class Boundary:
         self._server: int | None = None  # the thread that serves the flag just now
         self._raised_at: float | None = None
         self._visits: deque[_Visit] = deque()
-        self._settling = threading.Lock()
+        self._deciding = threading.Lock()
 
     @property
     def is_mine(self) -> bool:
@@ -140,7 +140,7 @@ class Boundary:
         self.flag.raise_for(Request.TICK)
         while not visit.granted.wait(_PATIENCE_SECS):
             is_stuck = self._timer() - begun > STUCK_SECS
-            if (is_stuck or is_over()) and self._settle(visit):
+            if (is_stuck or is_over()) and self._decide(visit):
                 if is_stuck:
                     visit.pay()
                 return not is_stuck
@@ -163,16 +163,16 @@ class Boundary:
             finally:
                 self.lock.release()
 
-    def _settle(self, visit: _Visit) -> bool:
+    def _decide(self, visit: _Visit) -> bool:
         """Grant a visit, or withdraw it. Returns whether neither was done before."""
-        with self._settling:
-            was_settled, visit.is_settled = visit.is_settled, True
-        return not was_settled
+        with self._deciding:
+            was_decided, visit.is_decided = visit.is_decided, True
+        return not was_decided
 
     def _receive(self) -> None:
         """Let the threads that wait for a boundary have this one, one after the other."""
         for visit in [self._visits.popleft() for _ in range(len(self._visits))]:
-            if not self._settle(visit):
+            if not self._decide(visit):
                 continue
             if visit.thread == threading.get_ident():
                 visit.granted.set()

@@ -108,7 +108,7 @@ class Loop:
         """Steps and boundaries, until one of them ends the run."""
         services, session = self._services, self._session
         before = session.step
-        if services.owed:  # what another process has left undone at this boundary is done before the first step
+        if services.overdue:  # what another process has left undone at this boundary is done before the first step
             self._record_from(before)
         outcome = services.at_boundary(Steps.unmeasured(before, 0))
         while outcome is None and not self._is_announced:

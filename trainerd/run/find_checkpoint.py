@@ -72,7 +72,7 @@ def find_checkpoint(
         if own is not None:
             return Found(own)
         unreadable |= saver_checkpoints.adopt(rundir, services.store, read_whole)
-        found = services.find(accept_changes=accepts, foreign=True)
+        found = services.find(accept_changes=accepts, unmanaged=True)
         if found is not None:
             saver_checkpoints.warn_of_unreadable(rundir, unreadable)
             return Found(rundir.prefix(found.step), found)

@@ -81,7 +81,7 @@ class Held:
         except OSError:  # it may be there
             return False
 
-    def settle(self) -> bool:
+    def take_again(self) -> bool:
         """Take the lock in a folder that was made in place of the removed one, or was emptied.
 
         Returns:
@@ -190,7 +190,7 @@ def is_there(rundir: RunDirectory) -> bool:
     with _settling:
         found = held.find_folder()
         is_emptied = found == rundir.path and held.is_missing()
-        return held.settle() if found is None or is_emptied else True
+        return held.take_again() if found is None or is_emptied else True
 
 
 def moved_to(rundir: RunDirectory) -> Path | None:

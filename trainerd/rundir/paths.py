@@ -283,7 +283,7 @@ class RunDirectory:
             return safe_paths.names(self.path)
         return []
 
-    def foreign_checkpoints(self) -> list[str]:
+    def unmanaged_checkpoints(self) -> list[str]:
         """Names of the indexes of TensorFlow checkpoints here that are not of this run: they have no manifest, or a
         name that the store would not give them, such as another basename.
 

@@ -132,12 +132,12 @@ class Python:
             ) as process,
         ):
             try:
-                self._make_way(process.pid)
+                self._renice(process.pid)
                 return process.wait(seconds)
             finally:
                 _kill_group(process.pid)
 
-    def _make_way(self, pid: int) -> None:
+    def _renice(self, pid: int) -> None:
         """Have a process make way for the run that trains meanwhile: for the CPU, and when memory runs out."""
         if self.nice:
             os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + self.nice)

@@ -114,5 +114,5 @@ class Holding:
         model = self._session
         about = About(name, unfinished=unfinished)
         return BoundaryState(
-            model.step, model.changes, model.is_whole, about, model.snapshot(), name, patience, paused_at
+            model.step, model.changes, model.has_all_variables, about, model.snapshot(), name, patience, paused_at
         )

@@ -106,7 +106,7 @@ class Minima:
             (began < self.next_at and not is_saved)
             or not self.is_on
             or not self._is_new
-            or not model.is_whole
+            or not model.has_all_variables
             or isinstance(model, BoundaryState)
         ):
             return
@@ -156,7 +156,7 @@ class Minima:
             self._candidate.drop()
         minimum = Minimum(self.valleys.average, self.valleys.valley)
         about = replace(about, minimum=minimum, valleys=self.described())
-        return BoundaryState(model.step, model.changes, model.is_whole, about, model.snapshot())
+        return BoundaryState(model.step, model.changes, model.has_all_variables, about, model.snapshot())
 
     def _confirm(self, valleys: Valleys) -> None:
         assert valleys.lowest is not None

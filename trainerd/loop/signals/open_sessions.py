@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class Opened(Protocol):
     """An open session; its managed run implements this."""
 
-    def make_way(self) -> None:
+    def close_for_another(self) -> None:
         """Another session begins in the same run directory."""
         ...
 
@@ -49,10 +49,10 @@ def holding(place: str, session: Opened) -> Iterator[None]:
             del _opened[place]
 
 
-def make_way(place: str, session: Opened) -> None:
+def close_for_another(place: str, session: Opened) -> None:
     """This session begins in a run directory."""
     if (earlier := _opened.get(place)) is not None and earlier is not session:
-        earlier.make_way()
+        earlier.close_for_another()
 
 
 def left(frame: FrameType | None) -> list[Opened]:

@@ -330,7 +330,7 @@ class KerasJobSession(FunctionSession):
             begin_again(self._data, self._iterator)
             progress.passes += 1
             progress.input_began = step
-            self._loop.settle()
+            self._loop.enter()
         progress.epoch, progress.epoch_began, progress.logs = progress.epoch + 1, None, None
         progress.batch_began = False  # of one that the data had no more
         return {"epoch": float(progress.epoch), **metrics}

@@ -31,7 +31,7 @@ class GraphModel:
     """
 
     has_evaluation = False
-    is_whole = True
+    has_all_variables = True
 
     def __init__(self, state: GraphState, global_step: Any) -> None:
         self._state = state

@@ -76,7 +76,7 @@ class DeferredRestore:
         """The program runs from this count of runs on."""
         self._restored_at = runs
 
-    def settle(self, runs: int) -> bool:
+    def all_matched(self, runs: int) -> bool:
         """Whether every value has its variable. Once it had, the program may put others in their places.
 
         Raises:

@@ -72,7 +72,7 @@ class FunctionSession:
       EntryError: the job cannot be trained: its step does not trace, its dataset cannot be saved.
     """
 
-    is_whole = True
+    has_all_variables = True
     has_epochs = False
 
     def __init__(
@@ -220,7 +220,7 @@ class FunctionSession:
         for iterator in self._iterators_in_state():
             restore_order(pipeline.dataset_of(iterator), iterator)
         self._has_read = False
-        self._loop.settle()
+        self._loop.enter()
 
     def _read_anew(self) -> None:
         """Read with another iterator from now on."""
@@ -265,7 +265,7 @@ class FunctionSession:
             return []
         found = [indices_in(batch) for batch in itertools.islice(self._iterator, count)]
         self._passed_over(len(found))
-        self._loop.settle()
+        self._loop.enter()
         return [index for indices in found for index in indices]
 
     def _passed_over(self, count: int) -> None:

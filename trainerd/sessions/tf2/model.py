@@ -83,13 +83,13 @@ class CheckpointModel:
         return self.runs
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all that was restored has its variables; see `settle`."""
-        return self.settle()
+    def has_all_variables(self) -> bool:
+        """Whether all that was restored has its variables; see `all_matched`."""
+        return self.all_matched()
 
-    def settle(self) -> bool:
-        """Whether all that was restored has its variables; see `DeferredRestore.settle`."""
-        return self._restored.settle(self.runs)
+    def all_matched(self) -> bool:
+        """Whether all that was restored has its variables; see `DeferredRestore.all_matched`."""
+        return self._restored.all_matched(self.runs)
 
     def require_whole(self) -> None:
         """All variables are made now; see `DeferredRestore.require_whole`."""

@@ -195,7 +195,7 @@ class StepSession:
         if not function.is_traced:
             self._model.traced(calls_python=calls_python(traced.graph))
             self._model.variables_made()
-            self._model.settle()
+            self._model.all_matched()
             self._model.warn_of_forgotten(traced.graph)
             function.is_traced = True
 

@@ -94,7 +94,7 @@ class GraphLoop:
         """Whether no step was cut short; where that is not known, it may have been."""
         return self._iterator is not None and int(self._entered.numpy()) == int(self._global_step.numpy())
 
-    def settle(self) -> None:
+    def enter(self) -> None:
         """The global step was set to that of a boundary."""
         self._entered.assign(self._global_step)
 

@@ -19,8 +19,8 @@ from trainerd.checkpoints.manifest import About
 from trainerd.checkpoints.store import CheckpointStore
 from trainerd.config.schema import TroubleConfig
 from trainerd.errors import ConfigError, JobError, UsageError
+from trainerd.loop.changes.trouble import bad_turn
 from trainerd.loop.contract import Steps
-from trainerd.loop.course.trouble import bad_turn
 from trainerd.loop.fake import FakeSession, FakeSnapshot
 from trainerd.loop.flag import Request
 from trainerd.loop.minima.valleys import Valleys

@@ -16,9 +16,9 @@ from trainerd.config.schema import TroubleConfig
 from trainerd.errors import JobError, StorageError, TrainerdError, UsageError
 from trainerd.history import rollback
 from trainerd.loop import outcome
+from trainerd.loop.changes.trouble import BadTurn
 from trainerd.loop.checkpointer import Checkpointer
 from trainerd.loop.contract import Model, Session
-from trainerd.loop.course.trouble import BadTurn
 from trainerd.loop.outcome import Outcome
 from trainerd.rundir import run_events, set_requests
 from trainerd.rundir.paths import RunDirectory
@@ -40,7 +40,7 @@ class GoesOn(Protocol):
         """Resume from this checkpoint."""
 
 
-class Course:
+class RunChanges:
     """Changes the course of one run.
 
     Args:
@@ -51,7 +51,7 @@ class Course:
       model: what is trained.
       session: the same; None if it cannot be restored while it trains. Then a run that is to go back is paused, and its
         next start goes back.
-      go_on_from: see `GoesOn`.
+      resume_from: see `GoesOn`.
 
     Attributes:
       next_change: the step of the boundary at which something is to be done next; None if nothing is.
@@ -65,7 +65,7 @@ class Course:
         reporter: Reporter,
         model: Model,
         session: Session | None,
-        go_on_from: GoesOn,
+        resume_from: GoesOn,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -75,7 +75,7 @@ class Course:
         self._reporter = reporter
         self._model = model
         self._session = session
-        self._go_on_from = go_on_from
+        self._resume_from = resume_from
         self._clock = clock
         self._ahead: list[Change] = []
 
@@ -127,7 +127,7 @@ class Course:
                 rollback.withdraw(self._rundir)
             self._refuse(_NOT_BACK, ids, error)
             return None
-        self._go_on_from(found)
+        self._resume_from(found)
         self._store.keep_for_now(None)
         self._reporter.unwarn(_NOT_BACK)
         self._checkpointer.answers.give(ids, request.target.step, None)
@@ -153,7 +153,7 @@ class Course:
                 continue
             self._reporter.unwarn(_NOT_SET)
             self._checkpointer.changed([*self._checkpointer.lineage, *changes], at=self._model.step)
-            self._checkpointer.make_way()
+            self._checkpointer.wait_for_save()
             self._checkpointer.start(self._model, "set", ids)
 
     def _set(self, name: str, value: float, request: SetRequest) -> Change:
@@ -207,7 +207,7 @@ class Course:
             log.warning("%s", known.get(each, each), extra={"event": "changed", "step": step})
         return known
 
-    def turn_back(self, bad: BadTurn, config: TroubleConfig) -> None:
+    def roll_back(self, bad: BadTurn, config: TroubleConfig) -> None:
         """Go back to the last sound checkpoint, and do something else from there than before.
 
         Raises:
@@ -215,7 +215,7 @@ class Course:
         """
         if self._session is None:
             raise _stopped(bad, "")
-        self._checkpointer.make_way()
+        self._checkpointer.wait_for_save()
         found = latest.newest_verified(self._rundir, self._store)
         if found is None:
             raise _stopped(bad, ", and there is no checkpoint to go back to (see `save_model_steps`)")
@@ -225,7 +225,7 @@ class Course:
             raise _stopped(bad, f"{why}`trainerd rollback STEP`")
         log.warning("%s; going back to step %d", bad.what, found.step, extra={"event": "trouble", "step": bad.last})
         run_events.add(self._rundir, EventKind.ROLLBACK, f"{bad.what}: back to step {found.step}", step=found.step)
-        self._go_on_from(found)
+        self._resume_from(found)
         lineage = [*found.lineage, Change(BACK, found.step, bad.first, why=bad.what)]
         if bad.action == "skip":
             self._ahead = [each for each in lineage if each.kind != BACK and each.step > found.step]
