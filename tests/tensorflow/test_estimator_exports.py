@@ -19,7 +19,7 @@ from trainerd.job.user_code import job_traceback
 from trainerd.programs.estimator.checkpoints import step_of as step_of_checkpoint
 from trainerd.programs.estimator.export.saved_model import exports_in, write_below
 from trainerd.programs.experiment.early_stopping import read_eval_metrics
-from trainerd.programs.experiment.export.best import best_in
+from trainerd.programs.experiment.export.best import best_in, keep_best
 from trainerd.rundir.paths import RunDirectory
 
 tf1 = tf.compat.v1
@@ -60,6 +60,8 @@ def test_exporters(tmp_path: Path) -> None:
 def test_what_an_older_version_kept_as_the_best_is_read(tmp_path: Path) -> None:
     (tmp_path / "best.json").write_text('{"loss": 0.5}')
     assert best_in(tmp_path) == {"loss": 0.5}
+    keep_best(tmp_path, {"loss": 0.4})
+    assert best_in(tmp_path) == {"loss": 0.4} and not (tmp_path / "best.json").exists()
 
 
 @pytest.mark.parametrize("task", ["chief", "master"])

@@ -242,6 +242,10 @@ def test_status_names_the_run_directory_where_it_is_now(cli: Cli, rundir: RunDir
     assert found["logdir"] == str(rundir.path)
     assert found["last_checkpoint"]["path"] == str(rundir.path / "model.ckpt-1000")
     assert set("step path reason seconds bytes at".split()) == set(found["last_checkpoint"])
+    in_the_chiefs = LastCheckpoint(1000, "/r/model.ckpt-1000", "schedule", 0.5, 2048, 1.0)
+    replace(STATE, logdir="/r/workers/1", last_checkpoint=in_the_chiefs).write(rundir.state)
+    found = json.loads(cli("status", "--json", "--logdir", str(rundir.path))[1])
+    assert found["last_checkpoint"]["path"] == "/r/model.ckpt-1000"
 
 
 def test_a_save_is_waited_for(rundir: RunDirectory, clock: FakeTime) -> None:

@@ -68,6 +68,10 @@ OF_A_TRACED_LAYER = """in user code:
         (OSError("{{function_node x}} CheckNumerics is stateful."), "OSError: CheckNumerics is stateful."),
         (ValueError(OF_A_TRACE), "ValueError: Dimensions must be equal, but are 3 and 7"),
         (ValueError(OF_A_TRACED_LAYER), "ValueError: Input 0 of layer 'dense' is incompatible with the layer"),
+        (
+            RuntimeError("Exception encountered when calling the service: 503"),
+            "RuntimeError: Exception encountered when calling the service: 503",
+        ),
         (ValueError("x" * 1000), f"ValueError: {'x' * 288}"),
     ],
 )

@@ -137,6 +137,12 @@ def test_root_has_tensorboard_open_no_file_of_another_user(
     code, text = cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))
     assert code == 64 and "as that user" in text and not served
     os.chown(rundir.path, 0, 0)
+    (rundir.path / "bob").mkdir()
+    os.chown(rundir.path / "bob", 12345, 12345)
+    for folder in (rundir.path, rundir.path.parent, rundir.path / "later"):
+        code, text = cli("tensorboard", "--port", "0", "--logdir", str(folder))
+        assert code == 64 and not served
+    (rundir.path / "bob").rmdir()
     assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))[0] == 0 and served
 
 

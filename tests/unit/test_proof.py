@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from trainerd.config import parse as configs
+from trainerd.config.schema import TroubleConfig
 from trainerd.errors import JobError
 from trainerd.loop.contract import Steps
 from trainerd.loop.fake import FakeSession
@@ -182,3 +183,4 @@ def test_a_check_fails_where_the_loss_is_nan() -> None:
     with pytest.raises(JobError, match=r"loss became nan in step 2.*stop_on_nan"):
         list(rehearse(FakeSession(loss=lambda step: 1.0 if step == 1 else math.nan)))
     assert list(rehearse(FakeSession(loss=lambda step: math.nan), stops_on_nan=False))
+    assert list(rehearse(FakeSession(loss=lambda step: math.nan), trouble=TroubleConfig(on_nan="skip")))

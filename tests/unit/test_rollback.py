@@ -468,9 +468,11 @@ def test_a_second_rollback_waits_for_no_first(cli: Cli, tmp_path: Path) -> None:
 def test_of_two_that_ask_at_once_the_first_is_served_and_the_second_reports_it(rundir: RunDirectory) -> None:
     first = RollbackRequest(RollbackTarget(10), "one")
     first.write(rundir)
+    first.write(rundir)  # a command that waits asks again
     with pytest.raises(InUseError, match="another rollback is asked for"):
         RollbackRequest(RollbackTarget(20), "other").write(rundir)
     assert rollback.read_request(rundir) == first
+    assert [path.name for path in rundir.path.iterdir()] == ["rollback"], "no lock, which may be another user's"
 
 
 def test_a_command_that_fails_does_not_happen_at_the_next_start(

@@ -43,6 +43,31 @@ def require_owner(rundir: RunDirectory, does: str = RUNS_JOB) -> None:
     )
 
 
+def require_own_folders(folder: Path, does: str) -> None:
+    """Require that all of a folder is root's, if this is root: the command follows whatever links are there.
+
+    Args:
+      folder: a run directory, or a folder of several.
+      does: what the command does, for the message.
+
+    Raises:
+      UsageError: it does not exist, so anybody may make it; or a part of it is another user's.
+    """
+    if os.geteuid() != 0:
+        return
+    if not folder.is_dir():
+        raise UsageError(f"{folder} does not exist. This command {does}: as root it takes a folder that is there.")
+    require_owner(RunDirectory(folder), does)
+    for parent, names, _ in os.walk(folder):
+        for each in (Path(parent, name) for name in names):
+            with storage(f"read {each}", missing_ok=True):
+                if (owner := each.stat().st_uid) != 0:
+                    raise UsageError(
+                        f"{each} belongs to {_name(owner)}, and this command {does}, which root does not do for "
+                        f"another user. Name a folder of your own, or run it as that user for {each}."
+                    )
+
+
 def _name(uid: int) -> str:
     try:
         return f"the user {pwd.getpwuid(uid).pw_name}"

@@ -261,7 +261,7 @@ class TrainerProcess:
         self._ended(outcome)
 
     def _give_up(self, error: BaseException) -> NoReturn:
-        """End the process if a step never ends, and the state before it cannot be saved."""
+        """End the process from any thread: another worker is gone, or the job is not built in time."""
         try:
             self._fail(error)
         finally:

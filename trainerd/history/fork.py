@@ -20,9 +20,9 @@ from trainerd.history.lines import checkpoints_of
 from trainerd.history.rollback import RollbackTarget, require_target
 from trainerd.rundir.paths import RunDirectory, logdir_mistake
 from trainerd.system import safe_paths
-from trainerd.system.durable_files import open_new, storage, write_durable
+from trainerd.system.durable_files import NO_LINKS, open_new, storage, write_durable
 from trainerd.system.regular_files import open_to_read, read_regular
-from trainerd.system.staging import NO_LINKS, put_in_place, require_free, staged
+from trainerd.system.staging import put_in_place, require_free, staged
 
 _PIECE = 1 << 20  # bytes that are copied at a time
 

@@ -26,7 +26,6 @@ from trainerd.history.lines import Line, checkpoints_of, lines, next_number
 from trainerd.rundir import request_files, run_events
 from trainerd.rundir.paths import RunDirectory
 from trainerd.rundir.run_events import EventKind
-from trainerd.rundir.shared_files import writing
 from trainerd.system import safe_paths
 from trainerd.system.durable_files import fsync_directory, storage, write_atomic
 from trainerd.system.regular_files import read_regular
@@ -91,18 +90,22 @@ class RollbackRequest:
         return msgspec.json.decode(content, type=cls)
 
     def write(self, rundir: RunDirectory) -> None:
-        """Put it on disk. It replaces no other one, whose command waits for an answer.
+        """Put it on disk, unless it is there. It replaces no other one, whose command waits for an answer.
 
         Raises:
           InUseError: another one is there.
           StorageError: it cannot be written.
         """
-        with writing(rundir), storage(f"write {rundir.rollback}"):
-            if request_files.is_asked(rundir.rollback):
-                raise InUseError(
-                    f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone."
-                )
-            write_atomic(rundir.rollback, json.dumps(asdict(self)).encode() + b"\n", for_all=True)
+        content = json.dumps(asdict(self)).encode() + b"\n"
+        try:
+            with storage(f"write {rundir.rollback}"), contextlib.suppress(FileExistsError):
+                write_atomic(rundir.rollback, content, for_all=True, replace=False)
+                return
+            if read_request(rundir) == self:
+                return
+        except UsageError:  # a person's, which is not understood
+            pass
+        raise InUseError(f"another rollback is asked for: {rundir.rollback} is there. Try again when it is gone.")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<whe
 
 _SAYS_WHERE = re.compile(
     r'Graph execution error:$|Detected at node |File "|Traceback |<stack traces unavailable>'
-    r"|(\w+: )?Exception encountered when calling "
+    r"|(\w+: )?Exception encountered when calling (layer .*|\S+\.call\(\)\.$)"
 )
 # The frames that come before the message of an error in a traced function.
 _FRAMES_OF_TRACE = re.compile(r"in user code:\n\n.*?\n\n", re.DOTALL)

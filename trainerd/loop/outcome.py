@@ -67,7 +67,7 @@ def after(steps: Steps) -> Outcome | None:
     """The outcome if the job itself ends with these steps; else None.
 
     Raises:
-      JobError: the run is new, and its dataset has no batch.
+      JobError: the run has no step yet, and its dataset has no batch.
     """
     if steps.over:
         return Outcome(Phase.FINISHED, steps.over, by_job=True)

@@ -34,6 +34,7 @@ def rehearse(
     *,
     refuse: bool = False,
     stops_on_nan: bool = True,
+    trouble: TroubleConfig | None = None,
 ) -> Iterator[str]:
     """Run two steps, which are an epoch if the job has epochs, and a step after it; evaluate, save, and restore.
 
@@ -42,6 +43,7 @@ def rehearse(
       target, best: goals whose metrics there must be.
       refuse: whether it is an error if an evaluation or summaries change the state.
       stops_on_nan: whether a loss that is NaN or infinite is an error.
+      trouble: what a run does then. Default: it stops.
 
     Yields:
       A line for each thing that worked.
@@ -50,7 +52,7 @@ def rehearse(
       TrainerdError: a part that failed.
     """
     session.bind(Flag())
-    metrics = yield from _steps(session, stops_on_nan=stops_on_nan)
+    metrics = yield from _steps(session, trouble or TroubleConfig(), stops_on_nan=stops_on_nan)
     for found in measured(session, refuse=refuse):
         metrics |= as_validation(found)
         yield f"evaluate: {figures(found)}"
@@ -84,7 +86,7 @@ def at_epoch_end(steps: Steps) -> dict[str, float]:
     return dict(steps.then()) if steps.then is not None else {}
 
 
-def _steps(session: Session, *, stops_on_nan: bool) -> Generator[str, None, dict[str, float]]:
+def _steps(session: Session, trouble: TroubleConfig, *, stops_on_nan: bool) -> Generator[str, None, dict[str, float]]:
     metrics: dict[str, float] = {}
     for name in ("first", "second", "third") if session.has_epochs else ("first", "second"):
         started = time.monotonic()
@@ -92,7 +94,8 @@ def _steps(session: Session, *, stops_on_nan: bool) -> Generator[str, None, dict
         took = time.monotonic() - started
         if name == "first" and not len(steps.rows):
             raise JobError("the dataset has no batch: not one step could be run.", step=0, sound=True)
-        if bad := bad_turn(steps, Valleys(), TroubleConfig(), smoothing=1, stops_on_nan=stops_on_nan):
+        bad = bad_turn(steps, Valleys(), trouble, smoothing=1, stops_on_nan=stops_on_nan)
+        if bad is not None and bad.action == "stop":
             raise JobError(
                 f"{bad.what}: a run would stop there. Look at the learning rate and the data; `stop_on_nan = false` in "
                 "the config lets it train on.",

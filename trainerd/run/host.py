@@ -127,8 +127,8 @@ class ProcessHost:
 
             def check() -> None:
                 is_accepted = request_files.is_asked(rundir.accept_job)
-                newest = catalogue.newest(rundir)
-                run_job.require_own_job(rundir, newest, program, is_accepted=is_accepted or not saves)
+                newest = catalogue.newest(rundir) if saves else None
+                run_job.require_own_job(rundir, newest, program, is_accepted=is_accepted)
 
             with claimed(rundir, program or "python", observers, check) as self._reporter:
                 yield self._reporter

@@ -27,6 +27,7 @@ from trainerd.system.regular_files import open_to_read
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")  # the name of a file that is not written yet
 _LEFT_SECS = 60.0  # after which a process that is gone has left such a file: to write one takes milliseconds
 _CHUNK = 1 << 20
+NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # of this file system, or to it
 _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on some file systems of a network
 _OF_DEVICE = (errno.EIO, errno.EREMOTEIO, errno.ENODEV, errno.ETIMEDOUT, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG)
 _PERMISSION = (
@@ -119,7 +120,9 @@ def write_durable(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: bool = False) -> None:
+def write_atomic(
+    path: Path, content: bytes, *, durable: bool = True, for_all: bool = False, replace: bool = True
+) -> None:
     """Replace a file's content as a whole.
 
     Args:
@@ -128,6 +131,11 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: b
       durable: whether the content must be on disk when this returns. Without it a power cut may bring the old
         content back, and a reader still never sees a part.
       for_all: whether other users may read it, whatever the umask.
+      replace: whether a file that is there is replaced.
+
+    Raises:
+      FileExistsError: it is not to be replaced, and is there.
+      OSError: it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -138,13 +146,32 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True, for_all: b
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        safe_paths.rename(temporary, path)
+        if not replace:
+            _require_free(temporary, path)
+        safe_paths.rename(temporary, path)  # does nothing if both are one file
+        if not replace:
+            safe_paths.remove(temporary, missing_ok=True)
     except BaseException:
         with contextlib.suppress(OSError):
             safe_paths.remove(temporary)
         raise
     if durable:
         fsync_directory(path.parent)
+
+
+def _require_free(temporary: Path, path: Path) -> None:
+    """Take a name for a file, unless there is one.
+
+    Raises:
+      FileExistsError: there is.
+    """
+    try:
+        safe_paths.link(temporary, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        if safe_paths.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
 
 
 def remove_temporaries(folder: Path, *, of: str = "", clock: Callable[[], float] = time.time) -> None:

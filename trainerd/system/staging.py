@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainerd.errors import UsageError
-from trainerd.system.durable_files import fsync_directory, fsync_file
+from trainerd.system.durable_files import NO_LINKS, fsync_directory, fsync_file
 from trainerd.system.process_identity import is_process, process_identity
 
-NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)  # of this file system, or to it
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
 

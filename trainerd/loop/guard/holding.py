@@ -100,7 +100,7 @@ class Holding:
 
     def _take_of_steps(self, what: str, patience: float, *, is_paused: bool = False) -> BoundaryState:
         begun, before = self._timer(), self._of_steps
-        self._of_steps = held = self._take(what, (), patience, begun if is_paused else None)
+        self._of_steps = held = self._take(what, (), patience, is_paused=is_paused)
         now = self._timer()
         taking = 0.0 if before is None else now - begun  # the first takes longer
         self._next_at = now + (taking + held.size / COPIED_PER_SEC) / SHARE
@@ -109,10 +109,11 @@ class Holding:
         return held
 
     def _take(
-        self, name: str, unfinished: tuple[str, ...], patience: float = 0.0, paused_at: float | None = None
+        self, name: str, unfinished: tuple[str, ...], patience: float = 0.0, *, is_paused: bool = False
     ) -> BoundaryState:
         model = self._session
-        about = About(name, unfinished=unfinished)
+        about, snapshot = About(name, unfinished=unfinished), model.snapshot()
+        paused_at = self._timer() if is_paused else None
         return BoundaryState(
-            model.step, model.changes, model.has_all_variables, about, model.snapshot(), name, patience, paused_at
+            model.step, model.changes, model.has_all_variables, about, snapshot, name, patience, paused_at
         )

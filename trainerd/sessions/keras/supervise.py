@@ -149,12 +149,12 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         except BaseException as error:
             managed.leave(error)
             raise
+        self._boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._managed = managed
         self._call, self._optimizer = FitCall(), self.model.optimizer
         self._memory.warn_of_forgotten([each for each in self._call.callbacks if each is not self])
         self._validation = _validation_of(self._call)
         self._stages.enter(FitStage.BOUNDARY)
-        self._boundary.lock.acquire()  # fit is in a step, but where it calls us
         self._resume(model)
         if self._restored is not None and self._progress.left is not None:  # others begin an epoch before us
             self._memory.remember(self._progress.left.callbacks)

@@ -16,7 +16,7 @@ from trainerd.system.durable_files import fsync_file, storage
 tf1 = tf.compat.v1
 SessionLog = tf1.SessionLog
 
-_RATE = "global_step/sec"
+_RATE = "/sec"  # how the tag of the rate ends, after the name of the counter
 
 
 class GraphEvents:
@@ -55,9 +55,10 @@ class GraphEvents:
         points = [tf1.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
         event = tf1.Event(wall_time=at, step=step, summary=tf1.Summary(value=points))
         self._add(lambda: self._writer.add_event(event))
-        if _RATE in values and self._rates_left > 0:
-            self._rates_left -= 1
-            tf1.logging.info("%s: %g", _RATE, values[_RATE])
+        for tag, value in values.items():
+            if tag.endswith(_RATE) and self._rates_left > 0:
+                self._rates_left -= 1
+                tf1.logging.info("%s: %g", tag, value)
 
     def summaries(self, model: Any) -> None:
         """Run the summary op of a `GraphModel` and write what it gives."""

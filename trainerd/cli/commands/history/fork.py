@@ -65,7 +65,8 @@ def _written_first(path: Path, text: str) -> Iterator[None]:
     """Write the config before the fork is put in place, so that a kill leaves no fork without its config."""
     is_new = not path.exists()
     with storage(f"write {path}"):
-        remove_temporaries(path.parent, of=path.name)  # of a fork that was killed
+        with contextlib.suppress(OSError):  # in a shared folder they may be another user's
+            remove_temporaries(path.parent, of=path.name)  # of a fork that was killed
         write_atomic(path, text.encode())
     try:
         yield

@@ -76,6 +76,7 @@ def _check(config_path: Path | None) -> bool:
             config.parsed_best(),
             refuse=config.deterministic,
             stops_on_nan=config.stop_on_nan,
+            trouble=config.trouble,
         ):
             say(line)
     return bool(RunDirectory(config.rundir).steps())

@@ -96,7 +96,7 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
 def _here(state: State, rundir: RunDirectory) -> State:
     """The state with the paths of this run directory, which may have been moved or copied since."""
     last = state.last_checkpoint
-    if last is not None:
+    if last is not None and str(PurePath(last.path).parent) == state.logdir:  # that of a worker is in the chief's
         last = replace(last, path=str(rundir.path / PurePath(last.path).name))
     return replace(state, logdir=str(rundir.path), last_checkpoint=last)
 

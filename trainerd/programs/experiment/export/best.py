@@ -58,6 +58,7 @@ def keep_best(folder: Path, metrics: Mapping[str, Any]) -> None:
     with storage(f"write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(finite, indent=1, allow_nan=False).encode() + b"\n", for_all=True)
+        (folder / _NAME_BEFORE).unlink(missing_ok=True)
 
 
 def _path_for(folder: Path) -> Path:
