@@ -78,6 +78,7 @@ def test_a_job_that_fails_while_it_trains(
     assert first_steps(again.text) in ([steps[0] + 1], [])
 
 
+@pytest.mark.long
 def test_fifty_starts_at_once_and_one_wins(start: Start, project: Path) -> None:
     write_config(project)
     runs = [start("run") for _ in range(50)]

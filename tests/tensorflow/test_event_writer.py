@@ -116,6 +116,7 @@ def test_the_curves_go_back_with_a_run_that_goes_on_in_the_same_process(tmp_path
     assert found.evaluated == {90} and [begin.passed for begin in found.begins] == [0, 196]
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_again_and_again_before_its_first_checkpoint(tmp_path: Path) -> None:
     logdir = tmp_path / "run"
     for mark in range(4):

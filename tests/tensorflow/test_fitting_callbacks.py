@@ -60,7 +60,7 @@ def test_what_callbacks_remember_is_theirs_before_an_epoch_begins(tmp_path: Path
     assert again.epochs == counted.epochs == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("paused", every(2, [True, False]))
 def test_what_the_end_of_training_does_to_the_weights_is_saved(tmp_path: Path, paused: bool) -> None:
     """Where its step was saved before that: on schedule, or by a pause."""
 

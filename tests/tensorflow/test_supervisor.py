@@ -283,7 +283,7 @@ with found.graph.as_default():
 """
 
 
-@pytest.mark.parametrize("how", every(2, ["pause", "finish", "failure", "thread", "with", "service"]))
+@pytest.mark.parametrize("how", every(6, ["pause", "finish", "failure", "thread", "with", "service"]))
 def test_a_program_that_does_not_end_its_session_is_saved_all_the_same(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", UNSTOPPED, how, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
