@@ -156,6 +156,7 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
     try:
         where = r"Listening on\"? address=(127\.0\.0\.1:[1-9]\d*)"
         found = poll(lambda: re.findall(where, output.read_text()), "Prometheus")
+        poll(lambda: "Server is ready" in output.read_text(), "Prometheus, which answers 503 until then")
         yield f"http://{found[0]}"
     finally:
         end_group(process)

@@ -139,10 +139,13 @@ def test_root_has_tensorboard_open_no_file_of_another_user(
     os.chown(rundir.path, 0, 0)
     (rundir.path / "bob").mkdir()
     os.chown(rundir.path / "bob", 12345, 12345)
-    for folder in (rundir.path, rundir.path.parent, rundir.path / "later"):
+    (rundir.path / "open").mkdir()
+    (rundir.path / "open").chmod(0o1777)
+    for folder in (rundir.path, rundir.path.parent, rundir.path / "bob" / "later", rundir.path / "open" / "later"):
         code, text = cli("tensorboard", "--port", "0", "--logdir", str(folder))
         assert code == 64 and not served
     (rundir.path / "bob").rmdir()
+    assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path / "later"))[0] == 0 and served
     assert cli("tensorboard", "--port", "0", "--logdir", str(rundir.path))[0] == 0 and served
 
 

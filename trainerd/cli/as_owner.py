@@ -51,13 +51,14 @@ def require_own_folders(folder: Path, does: str) -> None:
       does: what the command does, for the message.
 
     Raises:
-      UsageError: it does not exist, so anybody may make it; or a part of it is another user's.
+      UsageError: a part of it is another user's; or it does not exist, and another user may make it.
     """
     if os.geteuid() != 0:
         return
-    if not folder.is_dir():
-        raise UsageError(f"{folder} does not exist. This command {does}: as root it takes a folder that is there.")
-    require_owner(RunDirectory(folder), does)
+    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    require_owner(RunDirectory(there), does)
+    if there != folder and there.stat().st_mode & 0o022:
+        raise UsageError(f"{folder} does not exist, and any user may make it in {there}. Make it before this command.")
     for parent, names, _ in os.walk(folder):
         for each in (Path(parent, name) for name in names):
             with storage(f"read {each}", missing_ok=True):
