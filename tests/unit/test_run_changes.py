@@ -105,9 +105,9 @@ def test_a_number_is_a_name_and_a_number(rundir: RunDirectory, said: str) -> Non
 def test_the_command_needs_a_run_that_trains(cli: Cli) -> None:
     Path("run").mkdir()
     Path("run/trainerd.log").touch()
-    code, printed = cli("set", "learning_rate=1e-4", "--logdir", "run")
+    code, printed = cli("set", "learning_rate=1e-4", "--logdir", "./run")  # a name would be that of other tests' runs
     assert code == 69 and "nothing trains" in printed
-    code, printed = cli("set", "learning_rate", "--logdir", "run")
+    code, printed = cli("set", "learning_rate", "--logdir", "./run")
     assert code == 64 and "NAME=NUMBER" in printed
 
 
