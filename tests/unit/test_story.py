@@ -122,4 +122,4 @@ def test_what_is_planted_is_neither_followed_nor_waited_for(cli: Cli, tmp_path: 
     with (rundir.path / "events.out.tfevents.2").open("wb") as file:
         file.write(struct.pack("<QI", 1 << 40, 0))
         file.truncate(1 << 41)
-    assert cli("history", "--logdir", "run")[0] == 69
+    assert cli("history", "--logdir", "./run")[0] == 69
