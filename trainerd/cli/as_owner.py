@@ -51,14 +51,14 @@ def require_own_folders(folder: Path, does: str) -> None:
       does: what the command does, for the message.
 
     Raises:
-      UsageError: a part of it is another user's; or it does not exist, and another user may make it.
+      UsageError: a part of it belongs to another user; or it does not exist, and another user can create it.
     """
     if os.geteuid() != 0:
         return
     there = next(each for each in (folder, *folder.parents) if each.is_dir())
     require_owner(RunDirectory(there), does)
     if there != folder and there.stat().st_mode & 0o022:
-        raise UsageError(f"{folder} does not exist, and any user may make it in {there}. Make it before this command.")
+        raise UsageError(f"{folder} does not exist, and any user can create it in {there}. Create it first.")
     for parent, names, _ in os.walk(folder):
         for each in (Path(parent, name) for name in names):
             with storage(f"read {each}", missing_ok=True):

@@ -97,7 +97,7 @@ def _steps(session: Session, trouble: TroubleConfig, *, stops_on_nan: bool) -> G
         bad = bad_turn(steps, Valleys(), trouble, smoothing=1, stops_on_nan=stops_on_nan)
         if bad is not None and bad.action == "stop":
             raise JobError(
-                f"{bad.what}: a run would stop there. Look at the learning rate and the data; `stop_on_nan = false` in "
+                f"{bad.what}: a run stops there. Check the learning rate and the data; `stop_on_nan = false` in "
                 "the config lets it train on.",
                 step=bad.last,
                 sound=False,

@@ -108,7 +108,7 @@ def _add_extras(folder: Path, extras: Mapping[str, str]) -> None:
             raise ValueError(f"assets_extra: {name!r} is not below the export.")
         path = Path(os.fsdecode(source))  # it may be bytes, as TensorFlow's paths of exports are
         if not path.is_file():
-            raise ValueError(f"assets_extra: {name!r} is to be a copy of {path}, which is no file.")
+            raise ValueError(f"assets_extra: {path}, the source of {name!r}, is not a file.")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
 
