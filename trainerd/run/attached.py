@@ -227,14 +227,16 @@ class ManagedRun(ABC):
         finally:
             self.leave(error)
 
-    def find(self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep) -> Any:
+    def find(
+        self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep
+    ) -> str | None:
         """The prefix of the checkpoint to restore; None if there is none. See `find_checkpoint`."""
         self._found = Found()
         if self._services is not None and self.rundir is not None and self._keep_settings is not None:
             self._found = find_checkpoint(
                 self.rundir, self._services, wait_secs=wait_secs, poll_secs=poll_secs, waiting=waiting
             )
-        return str(self._found.prefix) if self._found.prefix is not None else None
+        return self.found_prefix
 
     def name_found(self) -> None:
         """Have the file `checkpoint` name the checkpoint that `find` found, for programs that read it."""
@@ -316,6 +318,11 @@ class ManagedRun(ABC):
     def is_paused(self) -> bool:
         """Whether the loop is to end for a pause."""
         return self.outcome is not None and self.outcome.phase is Phase.PAUSED
+
+    @property
+    def found_prefix(self) -> str | None:
+        """The prefix of the checkpoint that `find` found; None if it found none."""
+        return str(self._found.prefix) if self._found.prefix is not None else None
 
     @property
     def was_finished(self) -> bool:

@@ -17,10 +17,10 @@ from trainerd.programs.monitored.listeners import SavingListeners
 from trainerd.programs.monitored.save_settings import StepSaveSettings, with_hook_that_saves
 from trainerd.programs.monitored.step_context import STOPPED, StepContext, require_step_fn
 from trainerd.run.program_loop import ProgramLoop
-from trainerd.sessions.tf2.job_program import JobProgram
-from trainerd.sessions.tf2.program import StepProgram
-from trainerd.sessions.tf2.run import FunctionRun
-from trainerd.sessions.tf2.session import Step, StepSession, as_steps
+from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf2.job_run import JobRun
+from trainerd.sessions.tf2.run import StepRun
+from trainerd.sessions.tf2.session import Step, as_steps
 from trainerd.system.threads import called_every
 
 tf1 = tf.compat.v1
@@ -36,9 +36,9 @@ class MonitoredStepSession(Lifecycle):
     between, there may be another `before_run`.
 
     Args:
-      program: the functions that train, and their checkpoint.
+      make_run: makes the run of what trains, for a run directory and this loop.
       hooks: called in this order.
-      keeping: what is saved, and how often.
+      settings: what is saved, and how often.
       stop_grace_secs: seconds that threads have to stop.
 
     Raises:
@@ -49,12 +49,11 @@ class MonitoredStepSession(Lifecycle):
 
     def __init__(
         self,
-        program: StepProgram | JobProgram,
+        make_run: Callable[[RunDirectory | None, ProgramLoop], StepRun | JobRun],
         hooks: Iterable[Any],
         settings: StepSaveSettings,
         stop_grace_secs: float = 120,
     ) -> None:
-        self._program = program
         self._hooks = list(hooks)
         self._settings = with_hook_that_saves(self._hooks, settings)
         self._grace_secs = stop_grace_secs
@@ -62,12 +61,8 @@ class MonitoredStepSession(Lifecycle):
         self._stops = self._has_reported_end = False
         self._listeners = SavingListeners(self._settings.listeners)
         self._checked = tuple(name for hook in self._hooks if (name := getattr(hook, "stops_at", None)))
-        for hook in self._hooks:
-            hook.begin()
-        self._listeners.begin()
-        self._managed: FunctionRun = program.managed(
+        self._managed: StepRun | JobRun = make_run(
             self._settings.rundir,
-            None,
             ProgramLoop(
                 stop=self._coord.request_stop,
                 should_stop=self._is_over,
@@ -78,9 +73,13 @@ class MonitoredStepSession(Lifecycle):
                 loss=self._settings.loss,
             ),
         )
+        for hook in self._hooks:
+            hook.begin()
+        self._listeners.begin()
         self._stack = contextlib.ExitStack()
         with self._managed.begun():
-            self._session: StepSession = program.session("", None, self._managed.find(), 0)
+            self._managed.find()
+            self._session = self._managed.make_session()
         self._for_hooks = HookSession(self._session, self._is_to_end)
         try:
             self._begin()
@@ -90,7 +89,6 @@ class MonitoredStepSession(Lifecycle):
 
     def _begin(self) -> None:
         self._managed.take(self._session)
-        self._program.begun(self._session)
         for hook in self._hooks:
             hook.after_create_session(self._for_hooks, self._coord)
         settings = self._settings

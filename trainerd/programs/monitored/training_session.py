@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -13,7 +14,7 @@ from trainerd.programs.monitored.save_settings import SaveSettings, StepSaveSett
 from trainerd.programs.monitored.session_creators import ChiefSessionCreator, WorkerSessionCreator
 from trainerd.programs.monitored.step_session import MonitoredStepSession
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions.tf2.program import StepProgram
+from trainerd.sessions.tf2.run import StepRun
 
 tf1 = tf.compat.v1
 
@@ -86,13 +87,11 @@ def MonitoredTrainingSession(
             raise ValueError("Can not provide both every_secs and every_steps.")
     if checkpoint is not None:
         others = {"master": master or None, "scaffold": scaffold, "config": config, "summary_dir": summary_dir}
-        program = StepProgram(
-            checkpoint, is_chief=is_chief, global_step=global_step, summary_op=None, init_fn=None, others=others
-        )
+        make_run = partial(StepRun, checkpoint=checkpoint, is_chief=is_chief, global_step=global_step, others=others)
         each, every, shows_each, shows_every = (max(n or 0, 0) for n in (save_secs, save_steps, show_secs, show_steps))
         rundir, listeners = RunDirectory.of(checkpoint_dir) if checkpoint_dir else None, tuple(saving_listeners)
         kept = StepSaveSettings(rundir, each, every, shows_each, shows_every, count_steps, listeners, loss or "")
-        return MonitoredStepSession(program, [*(chief_only_hooks or []), *(hooks or [])], kept, stop_grace_period_secs)
+        return MonitoredStepSession(make_run, [*(chief_only_hooks or []), *(hooks or [])], kept, stop_grace_period_secs)
     scaffold = scaffold or tf1.train.Scaffold()
     if not is_chief:
         worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)

@@ -13,16 +13,16 @@ from typing import Any
 import tensorflow as tf
 
 from trainerd.loop.schedule import Schedule
+from trainerd.programs.supervisor.function_run import SupervisedFunctions
+from trainerd.programs.supervisor.graph_run import SupervisedGraph
 from trainerd.programs.supervisor.looper_thread import Looper
 from trainerd.run.attached import IDLE_SECS
-from trainerd.run.defaults import USE_DEFAULT, or_default
+from trainerd.run.defaults import USE_DEFAULT
 from trainerd.run.failures import is_failure
 from trainerd.run.host import Host
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.rundir.paths import CHECKPOINT_BASENAME, RunDirectory
 from trainerd.sessions.tf1.events import SessionLog
-from trainerd.sessions.tf1.program import GraphProgram
-from trainerd.sessions.tf2.program import StepProgram
 
 tf1 = tf.compat.v1
 
@@ -104,45 +104,39 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         self._coord = tf1.train.Coordinator()
         self._recovery_wait_secs = recovery_wait_secs
         self._stop_grace_secs = stop_grace_secs
-        self._logdir = logdir if is_chief else None
         self._save_summaries_secs = save_summaries_secs if is_chief else None
         self._save_model_secs = save_model_secs if is_chief else None
+        self._graph_added_to_summary = False
+        self._rundir = RunDirectory.of(logdir, checkpoint_basename) if logdir and is_chief else None
+        loop = ProgramLoop(
+            stop=self._coord.request_stop,
+            should_stop=self._coord.should_stop,
+            raise_requested=self._coord.raise_requested_exception,
+            saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
+            saves_at_end=bool(self._save_model_secs),
+        )
         of_graphs = {
+            "graph": graph,
             "ready_op": ready_op,
             "ready_for_local_init_op": ready_for_local_init_op,
             "init_op": init_op,
             "init_feed_dict": init_feed_dict,
             "local_init_op": local_init_op,
+            "summary_writer": summary_writer,
             "saver": saver,
             "session_manager": session_manager,
             "local_init_run_options": local_init_run_options,
         }
         of_both = {"is_chief": is_chief, "global_step": global_step, "summary_op": summary_op, "init_fn": init_fn}
-        self._program: GraphProgram | StepProgram
+        self._run: SupervisedGraph | SupervisedFunctions
         if checkpoint is not None:
-            others = {**of_graphs, "graph": graph, "summary_writer": summary_writer}
-            self._program = StepProgram(checkpoint, others=others, **of_both)
+            self._run = SupervisedFunctions(
+                self._rundir, loop, host, checkpoint=checkpoint, others=of_graphs, **of_both
+            )
         else:
-            self._program = GraphProgram(graph, recovery_wait_secs=recovery_wait_secs, **of_graphs, **of_both)
-        self._rundir = None
-        if self._logdir:
-            self._rundir = RunDirectory.of(self._logdir, checkpoint_basename)
-        self._summary_writer = None
-        if is_chief:
-            self._summary_writer = or_default(summary_writer, lambda: self._program.writer(self._logdir))
-        self._graph_added_to_summary = False
-        self._managed = self._program.managed(
-            self._rundir,
-            self._summary_writer,
-            ProgramLoop(
-                stop=self._coord.request_stop,
-                should_stop=self._coord.should_stop,
-                raise_requested=self._coord.raise_requested_exception,
-                saving=lambda step: tf1.logging.info("Saving checkpoint to path %s", self.save_path),
-                saves_at_end=bool(self._save_model_secs),
-            ),
-            host,
-        )
+            self._run = SupervisedGraph(
+                self._rundir, loop, host, recovery_wait_secs=recovery_wait_secs, **of_graphs, **of_both
+            )
         self._error: BaseException | None = None
 
     # ------------------------------------------------------------------ what it was made with
@@ -155,7 +149,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     @property
     def session_manager(self) -> Any:
         """The SessionManager that makes the session."""
-        return self._program.session_manager
+        return self._run.session_manager
 
     @property
     def coord(self) -> Any:
@@ -165,32 +159,32 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     @property
     def init_op(self) -> Any:
         """The op that initializes the model, or None."""
-        return self._program.init_op
+        return self._run.init_op
 
     @property
     def init_feed_dict(self) -> Any:
         """What is fed to `init_op`."""
-        return self._program.init_feed_dict
+        return self._run.init_feed_dict
 
     @property
     def ready_op(self) -> Any:
         """The op that names what is not initialized, or None."""
-        return self._program.ready_op
+        return self._run.ready_op
 
     @property
     def ready_for_local_init_op(self) -> Any:
         """The op that names what `local_init_op` still needs, or None."""
-        return self._program.ready_for_local_init_op
+        return self._run.ready_for_local_init_op
 
     @property
     def summary_writer(self) -> Any:
         """The chief's FileWriter, or None."""
-        return self._summary_writer
+        return self._run.summary_writer
 
     @property
     def summary_op(self) -> Any:
         """What the summary service fetches, or None."""
-        return self._program.summary_op
+        return self._run.summary_op
 
     @property
     def save_summaries_secs(self) -> float | None:
@@ -200,12 +194,12 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
     @property
     def global_step(self) -> Any:
         """What counts the steps, or None."""
-        return self._program.global_step
+        return self._run.global_step
 
     @property
     def saver(self) -> Any:
         """The Saver that says what is saved, or None."""
-        return self._program.saver
+        return self._run.saver
 
     @property
     def save_model_secs(self) -> float | None:
@@ -239,7 +233,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           close_summary_writer: whether the summary writer is closed at the end.
         """
         session = None
-        self._managed.be_within(True)
+        self._run.be_within(True)
         try:
             session = self.prepare_or_wait_for_session(
                 master, config=config, start_standard_services=start_standard_services
@@ -248,17 +242,17 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         except Exception as error:
             self._error = error
             self.request_stop(error)
-            if self._managed.outcome is not None and not isinstance(error, _OF_QUEUES):
+            if self._run.outcome is not None and not isinstance(error, _OF_QUEUES):
                 raise  # a Coordinator takes no error of a loop that it was asked to end, as a pause has
         except BaseException as error:  # an exit, or Ctrl-C: it is raised whatever the threads say
             self._error = error
             raise
         finally:
-            if not self._managed.has_outlived:  # where Python is taken down, threads are waited for in vain
+            if not self._run.has_outlived:  # where Python is taken down, threads are waited for in vain
                 try:
                     self.stop(close_summary_writer=close_summary_writer)
                 finally:
-                    self._managed.be_within(False)
+                    self._run.be_within(False)
                     if session is not None:
                         with contextlib.suppress(Exception):  # what still blocks in it is cut off, which it may lament
                             session.close()
@@ -285,26 +279,22 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           InUseError: another process trains in `logdir`.
           Paused: a `SystemExit` with code 0: the program was asked to pause before, and begins another session.
         """
-        if self._managed.is_active:  # a program may make a session again without having stopped
-            self._managed.wait()
-            self._managed.leave(None)
+        if self._run.is_active:  # a program may make a session again without having stopped
+            self._run.wait()
+            self._run.leave(None)
         self._coord.clear_stop()
         self._error = None
-        if self._summary_writer:
-            self._summary_writer.reopen()
-        with self._managed.begun():
-            prefix = None
+        if self.summary_writer:
+            self.summary_writer.reopen()
+        with self._run.begun():
             if self._is_chief:
-                prefix = self._managed.find(
+                self._run.find(
                     wait_secs=max_wait_secs if wait_for_checkpoint else 0,
                     poll_secs=self._recovery_wait_secs,
                     waiting=self._coord.wait_for_stop,
                 )
-                if not self._program.restores:
-                    self._managed.name_found()
-            session = self._program.session(master, config, prefix, max_wait_secs)
-        self._managed.take(session)
-        self._program.begun(session)
+            session = self._run.make_session(master, config, max_wait_secs)
+        self._run.take(session)
         if self._is_chief:
             self._write_graph()
             if start_standard_services:
@@ -331,28 +321,29 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         if self._rundir is None:
             tf1.logging.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
-        if not self._managed.is_active:  # the program has made the session in a way of its own
-            with self._managed.begun():
-                self._program.require_restored(sess, self._managed.find())
-            self._managed.take(sess)
-        self._managed.start_services(self._save_model_secs or 0, 0)
-        if self._save_summaries_secs and (self._summary_writer or isinstance(self._program, StepProgram)):
+        if not self._run.is_active:  # the program has made the session in a way of its own
+            with self._run.begun():
+                self._run.find()
+                self._run.require_restored(sess)
+            self._run.take(sess)
+        self._run.start_services(self._save_model_secs or 0, 0)
+        if self._save_summaries_secs and self._run.can_summarize:
             schedule = Schedule(secs=self._save_summaries_secs)
-            has_queues = self._program.has_queues  # which are filled later: a summary of them must wait
+            has_queues = self._run.has_queues  # which are filled later: a summary of them must wait
             if not has_queues:
                 with self._coord.stop_on_exception():  # as any service that fails: the loop ends, and `stop` raises it
-                    self._managed.summarize()
-            self._managed.add_service("summaries", self._managed.summarize, schedule, at_next_step=has_queues)
-            if self._program.global_step is not None:
+                    self._run.summarize()
+            self._run.add_service("summaries", self._run.summarize, schedule, at_next_step=has_queues)
+            if self._run.global_step is not None:
                 for _ in range(2):  # the first point of the curve is that of no step, at once
-                    self._managed.count_steps()
-                self._managed.add_service("steps", self._managed.count_steps, schedule)
+                    self._run.count_steps()
+                self._run.add_service("steps", self._run.count_steps, schedule)
         return []
 
     def start_queue_runners(self, sess: Any, queue_runners: Sequence[Any] | None = None) -> list[Any]:
         """Start the threads of queue runners. Default: the graph's."""
         if queue_runners is None:
-            queue_runners = self._program.queue_runners
+            queue_runners = self._run.queue_runners
         threads: list[Any] = []
         for runner in queue_runners:
             threads.extend(runner.create_threads(sess, coord=self._coord, daemon=True, start=True))
@@ -374,7 +365,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         Returns:
           The thread that keeps the time.
         """
-        looper = Looper(self._coord, timer_interval_secs, self._managed.boundary, target, args, kwargs)
+        looper = Looper(self._coord, timer_interval_secs, self._run.boundary, target, args, kwargs)
         looper.start()
         return looper
 
@@ -395,10 +386,10 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
           Exception: what a service or a thread raised first.
         """
         self._coord.request_stop()
-        error = self._error if is_failure(self._error) else self._managed.requested_error() or self._error
+        error = self._error if is_failure(self._error) else self._run.requested_error() or self._error
         try:
             try:
-                self._managed.save(error)
+                self._run.save(error)
             finally:
                 self._coord.join(
                     threads, stop_grace_period_secs=self._stop_grace_secs, ignore_live_threads=ignore_live_threads
@@ -407,10 +398,10 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
             error = raised
             raise
         finally:
-            self._managed.leave(error)
-            if close_summary_writer and self._summary_writer:
-                self._summary_writer.add_session_log(SessionLog(status=SessionLog.STOP))
-                self._summary_writer.close()
+            self._run.leave(error)
+            if close_summary_writer and self.summary_writer:
+                self.summary_writer.add_session_log(SessionLog(status=SessionLog.STOP))
+                self.summary_writer.close()
                 self._graph_added_to_summary = False
 
     # ------------------------------------------------------------------ what a program asks for
@@ -423,7 +414,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     def should_stop(self) -> bool:
         """Whether the loop should end: it was asked to, a service failed, or the run is to be paused."""
-        self._managed.look()
+        self._run.look()
         return bool(self._coord.should_stop())
 
     def stop_on_exception(self) -> Any:
@@ -446,16 +437,16 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         Raises:
           RuntimeError: there is no summary writer.
         """
-        self._program.summarized(sess, summary, global_step)
+        self._run.summarized(sess, summary, global_step)
 
     # ------------------------------------------------------------------ its own
 
     def _write_graph(self) -> None:
         """Write `graph.pbtxt`, and the graph for TensorBoard."""
-        if self._logdir:
-            self._program.write_graph(self._logdir)
-        if self._summary_writer and not self._graph_added_to_summary:
-            self._program.show_graph(self._summary_writer)
+        if self._rundir is not None:
+            self._run.write_graph()
+        if self.summary_writer and not self._graph_added_to_summary:
+            self._run.show_graph()
             self._graph_added_to_summary = True
 
 

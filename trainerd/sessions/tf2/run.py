@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import tensorflow as tf
 
 from trainerd.events.writer import EventWriter
 from trainerd.loop.contract import Steps
 from trainerd.run.attached import ManagedRun
 from trainerd.run.boundary import Boundary
-from trainerd.run.defaults import NO_WRITER
+from trainerd.run.defaults import NO_WRITER, USE_DEFAULT
 from trainerd.run.host import Host
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.session_link import SessionLink
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
+from trainerd.sessions.tf2.model import CheckpointModel
 from trainerd.sessions.tf2.session import FunctionSessionLink, StepSession
 
 
@@ -102,6 +105,61 @@ class FunctionRun(ManagedRun):
             self._services.recorder.steps(steps)
             if self.loop.loss:
                 self._services.minima.steps(steps, self.loop.loss)
+
+
+class StepRun(FunctionRun):
+    """The run of functions that change what a `tf.train.Checkpoint` tracks.
+
+    Args:
+      rundir, loop, host: see `ManagedRun`.
+      checkpoint, global_step, summary_op, init_fn: see `Supervisor`.
+      is_chief: True: one process trains by itself.
+      others: what only a graph has a use for, by the names of the program's arguments.
+
+    Raises:
+      EntryError: it is no `tf.train.Checkpoint`.
+      ValueError: an argument is given that only a graph has a use for, or this is not the chief.
+    """
+
+    def __init__(
+        self,
+        rundir: RunDirectory | None,
+        loop: ProgramLoop,
+        host: Host | None = None,
+        *,
+        checkpoint: Any,
+        is_chief: bool = True,
+        global_step: Any = None,
+        summary_op: Any = None,
+        init_fn: Callable[[Any], Any] | None = None,
+        others: Mapping[str, Any],
+    ) -> None:
+        if given := [name for name, value in others.items() if value is not None and value is not USE_DEFAULT]:
+            raise ValueError(f"{', '.join(given)}: with `checkpoint` there is no graph, so leave it out.")
+        if not is_chief:
+            raise ValueError("is_chief=False: with `checkpoint` one process trains by itself.")
+        self._counts = global_step is USE_DEFAULT or global_step is None
+        if self._counts:
+            with tf.device("CPU:0"):
+                global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
+        self.global_step = global_step
+        self.summary_op = None if summary_op is USE_DEFAULT else summary_op
+        self.saver = checkpoint
+        self._init_fn = init_fn
+        model = CheckpointModel(checkpoint, global_step, self.summary_op)
+        super().__init__(rundir, model, KeepSettings(), loop, host)
+
+    def make_session(self, master: str = "", config: Any = None, max_wait_secs: float = 0) -> StepSession:
+        """A session, which `take` restores. Its arguments are for graphs."""
+        tf.summary.experimental.set_step(self.global_step)
+        return StepSession(self.model, self.global_step, counts=self._counts)
+
+    def take(self, session: Any) -> Any:
+        """Manage this session; see `ManagedRun`. If there was no checkpoint, the program's `init_fn` is called."""
+        super().take(session)
+        if self.found_prefix is None and self._init_fn is not None:
+            self._init_fn(session)
+        return session
 
 
 class NoEvents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from trainerd.job.definition import Job
@@ -14,7 +15,7 @@ from trainerd.programs.monitored.save_settings import StepSaveSettings
 from trainerd.programs.monitored.step_session import MonitoredStepSession
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
-from trainerd.sessions.tf2.job_program import JobProgram
+from trainerd.sessions.tf2.job_run import JobRun
 from trainerd.sessions.tf2.job_session import FunctionSession
 from trainerd.sessions.tf2.metrics import LOSS
 
@@ -48,7 +49,9 @@ class FunctionTraining(Training):
                 watching.append(LoggingTensorHook([LOSS], every_n_iter=config.log_step_count_steps))
         keep = KeepSettings(config.keep_checkpoint_max or 0, config.keep_checkpoint_every_n_hours or 0)
         shows = config.save_summary_steps or 0
-        program = JobProgram(model, keep, shows if self._job.summaries is not None else 0)
+        make_run = partial(
+            JobRun, model=model, keep=keep, summary_steps=shows if self._job.summaries is not None else 0
+        )
         settings = StepSaveSettings(
             RunDirectory.of(str(config.model_dir)),
             save_secs=config.save_checkpoints_secs or 0,
@@ -59,7 +62,7 @@ class FunctionTraining(Training):
             listeners=tuple(self._extras.listeners),
             loss=LOSS,
         )
-        self.session = MonitoredStepSession(program, [*watching, *self._extras.hooks], settings)
+        self.session = MonitoredStepSession(make_run, [*watching, *self._extras.hooks], settings)
 
     @property
     def step(self) -> int:

@@ -1,4 +1,4 @@
-"""A TensorFlow 1 graph under a Supervisor: its ops, and how its session is made."""
+"""The run of a TensorFlow 1 graph under a Supervisor: its ops, and how its session is made."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ tf1 = tf.compat.v1
 _WAITING = ("QueueDequeue", "ReaderRead", "Unstage", "MapUnstage", "OrderedMapUnstage", "BarrierTakeMany")
 
 
-class GraphProgram:
-    """The ops of a graph; see `Supervisor` for each.
+class SupervisedGraph(GraphRun):
+    """The run of a Supervisor's graph, which is finalized here.
 
-    Attributes:
-      restores: whether a session is restored from the prefix that it is to be; a session manager of the program's own
-        looks for itself, as it does under TensorFlow's Supervisor.
+    Args:
+      rundir, loop, host: see `ManagedRun`.
+      others: see `Supervisor` for each.
 
     Raises:
       RuntimeError: called where TensorFlow executes eagerly, with no graph.
@@ -39,8 +39,11 @@ class GraphProgram:
 
     def __init__(
         self,
-        graph: Any,
+        rundir: RunDirectory | None,
+        loop: ProgramLoop,
+        host: Host | None,
         *,
+        graph: Any,
         is_chief: bool,
         ready_op: Any,
         ready_for_local_init_op: Any,
@@ -48,6 +51,7 @@ class GraphProgram:
         init_feed_dict: Mapping[Any, Any] | None,
         local_init_op: Any,
         summary_op: Any,
+        summary_writer: Any,
         saver: Any,
         global_step: Any,
         session_manager: Any,
@@ -59,9 +63,9 @@ class GraphProgram:
             raise RuntimeError("Supervisors are incompatible with eager execution. Build the graph in a tf.Graph().")
         self.graph = graph if graph is not None else tf1.get_default_graph()
         self.init_feed_dict = init_feed_dict
-        self.init_fn = init_fn
+        self._init_fn = init_fn
         self._is_chief = is_chief
-        self.restores = session_manager is None
+        self._restores = session_manager is None  # a program's own looks for itself, as under TensorFlow's Supervisor
         with self.graph.as_default():
             self.ready_op = or_default(ready_op, defaults.ready_op)
             self.ready_for_local_init_op = or_default(ready_for_local_init_op, defaults.ready_for_local_init_op)
@@ -78,56 +82,49 @@ class GraphProgram:
                 recovery_wait_secs=recovery_wait_secs,
                 local_init_run_options=local_init_run_options,
             )
-
-    def writer(self, logdir: str | None) -> Any:
-        """The summary writer for a folder."""
-        if not logdir:
-            return None
-        with self.graph.as_default():
-            return tf1.summary.FileWriter(logdir)
-
-    def managed(
-        self, rundir: RunDirectory | None, writer: Any, loop: ProgramLoop, host: Host | None = None
-    ) -> GraphRun:
-        """The managed run of its session. The graph is finalized."""
-        self._writer, self._rundir = writer, rundir
-        self._events = GraphEvents(writer, self.summary_op)
+            self.summary_writer: Any = None
+            if is_chief:
+                self.summary_writer = or_default(
+                    summary_writer, lambda: tf1.summary.FileWriter(rundir.given) if rundir is not None else None
+                )
+        events = GraphEvents(self.summary_writer, self.summary_op)
         with unfinalized(self.graph):  # an earlier Supervisor of this graph has finalized it
-            self._managed = GraphRun(self.graph, rundir, self.saver, self.global_step, self._events, loop, host)
+            super().__init__(self.graph, rundir, self.saver, self.global_step, events, loop, host)
         self._require_devices()
         self.graph.finalize()
-        return self._managed
 
-    def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> Any:
-        """A session, restored from a checkpoint or initialized; by the chief, which another process waits for."""
+    def make_session(self, master: str, config: Any, max_wait_secs: float) -> Any:
+        """A session, restored from what was found or initialized; by the chief, which another process waits for."""
         with self.graph.as_default():
             if not self._is_chief:
                 return self.session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
-            options = {"config": config, "init_feed_dict": self.init_feed_dict, "init_fn": self.init_fn}
-            if self.restores:
-                options["checkpoint_filename_with_path"] = prefix
+            options = {"config": config, "init_feed_dict": self.init_feed_dict, "init_fn": self._init_fn}
+            if self._restores:
+                options["checkpoint_filename_with_path"] = self.found_prefix
             else:
+                self.name_found()
                 options |= {"wait_for_checkpoint": False, "max_wait_secs": max_wait_secs}
-                options["checkpoint_dir"] = str(self._rundir.path) if self._rundir is not None else None
+                options["checkpoint_dir"] = str(self.rundir.path) if self.rundir is not None else None
             session = self.session_manager.prepare_session(master, init_op=self.init_op, saver=self.saver, **options)
-            if not self.restores:
-                self.require_restored(session, prefix)
-            elif prefix is not None:
+            if not self._restores:
+                self.require_restored(session)
+            elif self.found_prefix is not None:
                 self._give_saver_its_own()
             return session
 
     def _give_saver_its_own(self) -> None:
         """Give the Saver the checkpoints that the program saved itself, and none of ours: it deletes the oldest."""
-        assert self._rundir is not None
-        self.saver.recover_last_checkpoints(saver_checkpoints.listed(self._rundir))
+        assert self.rundir is not None
+        self.saver.recover_last_checkpoints(saver_checkpoints.listed(self.rundir))
 
-    def require_restored(self, session: Any, prefix: str | None) -> None:
-        """Require that a session that the program itself made has resumed from the run's checkpoint.
+    def require_restored(self, session: Any) -> None:
+        """Require that a session that the program itself made has resumed from the checkpoint that was found.
 
         Raises:
           DataError: it has not.
         """
-        if prefix is None or self._rundir is None or self.saver is None:
+        prefix = self.found_prefix
+        if prefix is None or self.saver is None:
             return
         self._give_saver_its_own()
         if self.global_step is None:
@@ -142,6 +139,11 @@ class GraphProgram:
             )
 
     @property
+    def can_summarize(self) -> bool:
+        """Whether there is a writer for summaries."""
+        return bool(self.summary_writer)
+
+    @property
     def has_queues(self) -> bool:
         """Whether a part of the graph may wait until something fills a queue."""
         return any(op.type.startswith(_WAITING) for op in self.graph.get_operations())
@@ -151,18 +153,17 @@ class GraphProgram:
         """The queue runners of the graph."""
         return list(self.graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
 
-    def begun(self, session: Any) -> None:
-        """The session is managed now: nothing is left to do."""
+    def write_graph(self) -> None:
+        """Write `graph.pbtxt` into the run directory."""
+        assert self.rundir is not None
+        tf.io.write_graph(self.graph.as_graph_def(add_shapes=True), self.rundir.given, "graph.pbtxt")
 
-    def write_graph(self, logdir: str) -> None:
-        """Write `graph.pbtxt`."""
-        tf.io.write_graph(self.graph.as_graph_def(add_shapes=True), logdir, "graph.pbtxt")
-
-    def show_graph(self, writer: Any) -> None:
+    def show_graph(self) -> None:
         """Write the graph for TensorBoard."""
-        writer.add_graph(self.graph)
-        state = self._managed.state
-        writer.add_meta_graph(state.meta_graph if state is not None else meta_graph(self.graph, self.saver))
+        self.summary_writer.add_graph(self.graph)
+        state = self.state
+        whole = state.meta_graph if state is not None else meta_graph(self.graph, self.saver)
+        self.summary_writer.add_meta_graph(whole)
 
     def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:
         """Write a Summary of a step. Default: the present one.
@@ -170,11 +171,11 @@ class GraphProgram:
         Raises:
           RuntimeError: there is no summary writer.
         """
-        if not self._writer:
+        if not self.summary_writer:
             raise RuntimeError(NO_WRITER)
         if global_step is None and self.global_step is not None:
             global_step = int(session.run(self.global_step).item())  # on whatever thread
-        self._events.computed(summary, global_step)
+        self._graph_events.computed(summary, global_step)
 
     def _require_devices(self) -> None:
         """Refuse variables without a device, if there are several processes."""

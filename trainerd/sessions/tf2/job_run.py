@@ -11,7 +11,6 @@ import tensorflow as tf
 from trainerd.errors import JobError
 from trainerd.loop.contract import Steps
 from trainerd.loop.schedule import Schedule
-from trainerd.run.host import Host
 from trainerd.run.program_loop import ProgramLoop
 from trainerd.run.settings import KeepSettings
 from trainerd.rundir.paths import RunDirectory
@@ -20,38 +19,39 @@ from trainerd.sessions.tf2.run import FunctionRun
 from trainerd.sessions.tf2.session import Step, StepSession
 
 
-class JobProgram:
-    """Makes the run and the session of a job for a MonitoredStepSession, as `StepProgram` does for functions.
+class JobRun(FunctionRun):
+    """The run of a job; see `FunctionRun`.
 
     Args:
+      rundir, loop: see there.
       model: the job, ready to be trained.
       keep: how many checkpoints are kept.
       summary_steps: steps between two calls of the job's summaries; 0 for none.
     """
 
-    def __init__(self, model: FunctionSession, keep: KeepSettings, summary_steps: int = 0) -> None:
-        self._model = model
-        self._keep = keep
+    def __init__(
+        self,
+        rundir: RunDirectory | None,
+        loop: ProgramLoop,
+        *,
+        model: FunctionSession,
+        keep: KeepSettings,
+        summary_steps: int = 0,
+    ) -> None:
+        super().__init__(rundir, model, keep, loop)
         self._summary_steps = summary_steps
 
-    def managed(
-        self, rundir: RunDirectory | None, writer: Any, loop: ProgramLoop, host: Host | None = None
-    ) -> FunctionRun:
-        """The managed run of its session."""
-        self._managed = _JobRun(rundir, self._model, self._keep, loop, host)
-        return self._managed
+    def make_session(self) -> StepSession:
+        """A session, which `take` restores."""
+        return _JobSteps(self.model)
 
-    def session(self, master: str, config: Any, prefix: Any, max_wait_secs: float) -> StepSession:
-        """A session. The run restores it when it takes it."""
-        return _JobSteps(self._model)
-
-    def begun(self, session: Any) -> None:
-        """The session is managed now."""
+    def take(self, session: Any) -> Any:
+        """Manage this session; see `ManagedRun`. The job's summaries are on a schedule."""
+        super().take(session)
         if self._summary_steps:
-            self._managed.add_service("summaries", self._managed.summarize, Schedule(steps=self._summary_steps))
+            self.add_service("summaries", self.summarize, Schedule(steps=self._summary_steps))
+        return session
 
-
-class _JobRun(FunctionRun):
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
         if prefix is not None:
             self.model.restore(prefix)
