@@ -179,14 +179,14 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def full_message(error: TrainerdError) -> str:
-    """An error for a person: its message, and the job's own traceback where it has one."""
+    """Return an error for a person: its message, and the job's own traceback where it has one."""
     details = error.details if isinstance(error, JobError) else ""
     lines = [headline(error), *str(error).splitlines()[1:], *([details] if details else [])]
     return "\n".join(lines)
 
 
 def headline(error: BaseException) -> str:
-    """An error in one line: its message's first, and the job's own error that led to it."""
+    """Return an error in one line: its message's first, and the job's own error that led to it."""
     first = str(error).partition("\n")[0] or type(error).__name__
     cause = error.cause if isinstance(error, TrainerdError) else ""
     return f"{first.rstrip(':')}: {cause}" if cause else first

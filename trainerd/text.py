@@ -22,7 +22,7 @@ def size(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things, such as "1 step" and "2,000 steps"."""
+    """Return a number of things, such as "1 step" and "2,000 steps"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -72,7 +72,7 @@ def figures(values: Mapping[str, float]) -> str:
 
 
 def seconds(count: float) -> str:
-    """A span of time."""
+    """Return a span of time."""
     if not math.isfinite(count):
         return "?"
     if count < 10:

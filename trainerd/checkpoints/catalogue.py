@@ -53,7 +53,7 @@ class Catalogue:
 
     @property
     def is_disbelieved(self) -> bool:
-        """Whether there is a `checkpoint` that names no step of this run, and there are steps that it could name."""
+        """True if there is a `checkpoint` that names no step of this run, and there are steps that it could name."""
         return bool(self.steps) and self.has_file and (self.written is None or self.written.named not in self.steps)
 
     @property
@@ -64,17 +64,17 @@ class Catalogue:
 
 
 def resume_order(rundir: RunDirectory) -> list[int]:
-    """The steps at which a start may resume; see `Catalogue.resume_order`."""
+    """Return the steps at which a start may resume; see `Catalogue.resume_order`."""
     return list(Catalogue.read(rundir).resume_order)
 
 
 def as_last(rundir: RunDirectory, found: Manifest) -> LastCheckpoint:
-    """A checkpoint as state.json describes it. How long it took is not in its manifest."""
+    """Return a checkpoint as state.json describes it. How long it took is not in its manifest."""
     return LastCheckpoint(found.step, str(rundir.prefix(found.step)), found.reason, None, found.size, found.at)
 
 
 def newest(rundir: RunDirectory) -> Manifest | None:
-    """The checkpoint at which the next start will resume, if its files verify; None if there is none.
+    """Return the checkpoint at which the next start will resume, if its files verify; None if there is none.
 
     Another process may save and delete meanwhile: if a listed one is gone, there is a newer one.
     """

@@ -63,8 +63,8 @@ class CheckpointFiles:
     def deletable(
         self, current: int, *, upcoming: bool = False, before: int | None = None, stays: Sequence[int] = ()
     ) -> list[int]:
-        """The steps that may be deleted. If `current` is still to be published, the arguments name the one before it,
-        and those that must stay."""
+        """Return the steps that may be deleted. If `current` is still to be published, the arguments name the one
+        before it, and those that must stay."""
         steps, pinned = self._rundir.steps_and_pins()
         found = self._readable([step for step in steps if not (upcoming and step == current)])
         metrics = self._metrics(found)
@@ -74,7 +74,7 @@ class CheckpointFiles:
         return retention.deletable(points, current=current, policy=self.policy, pinned=pinned)
 
     def metrics(self) -> dict[int, Mapping[str, float]]:
-        """The metrics of each checkpoint; those of its evaluation if it was evaluated."""
+        """Return the metrics of each checkpoint; those of its evaluation if it was evaluated."""
         return self._metrics(self._readable(self._rundir.steps()))
 
     def _readable(self, steps: Sequence[int]) -> dict[int, Manifest]:
@@ -88,7 +88,7 @@ class CheckpointFiles:
         }
 
     def manifest(self, step: int) -> Manifest | None:
-        """A manifest, read once; None if it is damaged: the next start moves it to quarantine."""
+        """Return a manifest, read once; None if it is damaged: the next start moves it to quarantine."""
         if step not in self._manifests:
             self.looked_at += 1
             try:
@@ -219,7 +219,7 @@ class CheckpointFiles:
 
 
 def _free_folder(folder: Path, paths: Sequence[Path]) -> Path:
-    """The folder, or one within it if it has files of these names already, from an earlier time."""
+    """Return the folder, or one within it if it has files of these names already, from an earlier time."""
     require_no_link(folder)
     for found in itertools.chain([folder], (folder / str(number) for number in itertools.count(2))):
         if not any(safe_paths.exists(found / path.name) for path in paths):

@@ -28,7 +28,7 @@ class StateFile:
     listed: tuple[int, ...]
 
     def to_bytes(self, basename: str) -> bytes:
-        """The file's content, with paths relative to its folder."""
+        """Return the file's content, with paths relative to its folder."""
         lines = [f'model_checkpoint_path: "{basename}-{self.named}"']
         lines += [f'all_model_checkpoint_paths: "{basename}-{step}"' for step in self.listed]
         return ("\n".join(lines) + "\n").encode()
@@ -44,7 +44,7 @@ def read(rundir: RunDirectory) -> StateFile | None:
 
 
 def named(path: Path) -> str | None:
-    """The name of the checkpoint in its folder that a `checkpoint` names, whoever wrote it.
+    """Return the name of the checkpoint in its folder that a `checkpoint` names, whoever wrote it.
 
     None if it is missing or not understood, or names one in another folder.
     """
@@ -53,13 +53,13 @@ def named(path: Path) -> str | None:
 
 
 def leads_out(path: Path) -> bool:
-    """Whether a `checkpoint` names one in another folder."""
+    """Return whether a `checkpoint` names one in another folder."""
     said = [said for key, said in _lines(path) or () if key == _NAMED]
     return bool(said) and _name(said[-1], path.parent) is None
 
 
 def listed(path: Path) -> list[str]:
-    """The names of the checkpoints in its folder that a `checkpoint` lists, the newest last."""
+    """Return the names of the checkpoints in its folder that a `checkpoint` lists, the newest last."""
     names = [_name(said, path.parent) for key, said in _lines(path) or () if key != _NAMED]
     return [name for name in names if name is not None]
 
@@ -95,7 +95,7 @@ def _unescaped(text: str) -> str:
 
 
 def _name(said: str, folder: Path) -> str | None:
-    """The name of a checkpoint in `folder`; None for one that is in another.
+    """Return the name of a checkpoint in `folder`; None for one that is in another.
 
     TensorFlow's Saver writes absolute paths, and the folder may have been moved since, or be called by another name.
     """
@@ -109,6 +109,6 @@ def _name(said: str, folder: Path) -> str | None:
 
 
 def _step(said: str, rundir: RunDirectory) -> int | None:
-    """The step of a checkpoint of this run; None for any other path."""
+    """Return the step of a checkpoint of this run; None for any other path."""
     name = _name(said, rundir.path)
     return None if name is None else rundir.step_of(name)

@@ -46,7 +46,7 @@ class DiskSpace:
         self._free = free
 
     def has(self, needed: int) -> bool:
-        """Whether so many bytes may be written."""
+        """Return whether so many bytes may be written."""
         with storage(f"read {self._rundir.path}"):
             return self._free(self._rundir.path) >= needed
 

@@ -63,7 +63,7 @@ class Evaluations:
 
 
 def read(rundir: RunDirectory, checkpoint: Manifest) -> Evaluations:
-    """The evaluations of a checkpoint. A file that is damaged, or of another checkpoint of this step, has none.
+    """Return the evaluations of a checkpoint. A file that is damaged, or of another checkpoint of this step, has none.
 
     Raises:
       StorageError: the file cannot be read.
@@ -80,7 +80,7 @@ def read(rundir: RunDirectory, checkpoint: Manifest) -> Evaluations:
 
 
 def figures(rundir: RunDirectory, checkpoint: Manifest) -> dict[str, float]:
-    """The metrics of a checkpoint, with those of its evaluations in place of older ones of the same name."""
+    """Return the metrics of a checkpoint, with those of its evaluations in place of older ones of the same name."""
     try:
         return checkpoint.metrics | read(rundir, checkpoint).figures
     except StorageError as error:  # what was saved is not to depend on it

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def newest_verified(rundir: RunDirectory, store: CheckpointStore, *, unmanaged: bool = False) -> Manifest | None:
-    """The newest checkpoint that verifies. Damaged ones that are newer go to quarantine.
+    """Return the newest checkpoint that verifies. Damaged ones that are newer go to quarantine.
 
     Args:
       rundir: where.
@@ -67,7 +67,7 @@ def _log_passed_over(rundir: RunDirectory, catalogue: Catalogue) -> None:
 
 
 def newest_sound(rundir: RunDirectory, catalogue: Catalogue) -> tuple[Manifest | None, dict[int, str]]:
-    """The newest checkpoint that verifies, and why those before it do not, by step. Nothing is changed.
+    """Return the newest checkpoint that verifies, and why those before it do not, by step. Nothing is changed.
 
     Checkpoints that the run left behind when it went back are not of its past, and are passed over.
     """
@@ -99,7 +99,7 @@ def _name(store: CheckpointStore, step: int) -> None:
 
 
 def _has_past(rundir: RunDirectory, step: int) -> bool:
-    """Whether it is known what was before a checkpoint."""
+    """Return whether it is known what was before a checkpoint."""
     try:
         return manifest.read(rundir.manifest(step)).before is not None
     except DamagedError:

@@ -32,7 +32,7 @@ class Change:
     why: str = ""
 
     def __str__(self) -> str:
-        """The change in a line."""
+        """Return the change in a line."""
         if self.kind == SET:
             said = f"{self.name} set to {self.value:g}"
         elif self.kind == SKIP:
@@ -53,7 +53,7 @@ class Change:
 
 
 def as_json(lineage: Iterable[Change]) -> list[dict[str, Any]]:
-    """The changes as JSON's types."""
+    """Return the changes as JSON's types."""
     return [asdict(change) for change in lineage]
 
 

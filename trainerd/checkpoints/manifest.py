@@ -105,7 +105,7 @@ class Manifest(About):
         return sum(record.bytes for record in self.files.values())
 
     def to_bytes(self) -> bytes:
-        """The content of the manifest's file: JSON, with its own checksum as the last field."""
+        """Return the content of the manifest's file: JSON, with its own checksum as the last field."""
         content = {"format": FORMAT, "step": self.step, "at": self.at} | asdict(self)
         content["metrics"] = {k: v if math.isfinite(v) else None for k, v in self.metrics.items()}
         content["checksum"] = _checksum(content)
@@ -168,7 +168,7 @@ def read(path: Path, *, checked: bool = True) -> Manifest:
 
 
 def is_needed(name: str) -> bool:
-    """Whether a restore needs a file of a checkpoint: it does not need the graph of TensorFlow 1."""
+    """Return whether a restore needs a file of a checkpoint: it does not need the graph of TensorFlow 1."""
     return not name.endswith(".meta")
 
 

@@ -47,7 +47,7 @@ class Policy:
 
 
 def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: Collection[int] = ()) -> list[int]:
-    """The steps whose checkpoints may be deleted, oldest first.
+    """Return the steps whose checkpoints may be deleted, oldest first.
 
     Args:
       points: what has a checkpoint, in any order.
@@ -65,8 +65,8 @@ def deletable(points: Sequence[Point], *, current: int, policy: Policy, pinned: 
 
 
 def left_behind(points: Sequence[Point], current: int) -> set[int]:
-    """The steps before `current` that are not of its past: the run went back before them, and has passed their steps
-    since.
+    """Return the steps before `current` that are not of its past: the run went back before them, and has passed their
+    steps since.
 
     A checkpoint whose predecessor is unknown counts as of that past: a program's Saver may have written it.
     """
@@ -79,7 +79,7 @@ def left_behind(points: Sequence[Point], current: int) -> set[int]:
 
 
 def lowest_of_valleys(line: Sequence[Point], count: int) -> set[int]:
-    """The steps of the lowest minima of the loss, one of each valley."""
+    """Return the steps of the lowest minima of the loss, one of each valley."""
     lowest: dict[int, tuple[float, int]] = {}
     for point in line:
         if (found := point.minimum) is not None:

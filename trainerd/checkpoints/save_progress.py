@@ -25,7 +25,7 @@ class SaveProgress:
         self._staging: Path | None = None  # where the save writes its files
 
     def begin(self, staging: Path) -> Path:
-        """A save begins, which writes its files to this folder. Returns the folder."""
+        """Return a save begins, which writes its files to this folder. Returns the folder."""
         self._staging = staging
         return staging
 
@@ -39,7 +39,7 @@ class SaveProgress:
         self._moved += size
 
     def value(self, rundir: RunDirectory, looked_at: int) -> object:
-        """A value that changes while the save makes progress.
+        """Return a value that changes while the save makes progress.
 
         It is made of the files' size, the bytes that were checked or hashed, how many checkpoints were looked at or
         deleted, and, while the files are put on disk, what the kernel has written there.

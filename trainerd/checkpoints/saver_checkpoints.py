@@ -28,7 +28,7 @@ Verify = Callable[[Path], int | None]
 
 
 def named(rundir: RunDirectory) -> Path | None:
-    """The prefix that `checkpoint` names, if there is such a checkpoint; it need not be readable."""
+    """Return the prefix that `checkpoint` names, if there is such a checkpoint; it need not be readable."""
     name = checkpoint_state.named(rundir.checkpoint_state)
     if name is None:
         return None
@@ -37,12 +37,12 @@ def named(rundir: RunDirectory) -> Path | None:
 
 
 def is_ours(rundir: RunDirectory, prefix: Path) -> bool:
-    """Whether a checkpoint has a name that the store gives."""
+    """Return whether a checkpoint has a name that the store gives."""
     return rundir.step_of(prefix.name) is not None
 
 
 def listed(rundir: RunDirectory) -> list[str]:
-    """The prefixes in `checkpoint` that have no manifest, the oldest first: what a program's own Saver keeps.
+    """Return the prefixes in `checkpoint` that have no manifest, the oldest first: what a program's own Saver keeps.
 
     They begin as the program spells the folder: a Saver takes two spellings for two checkpoints, and deletes one of
       them, which is the other too.
@@ -54,7 +54,7 @@ def listed(rundir: RunDirectory) -> list[str]:
 
 
 def newest_readable(rundir: RunDirectory, verify: Verify) -> Path | None:
-    """The checkpoint for a session that saves nothing here, while another process may. Nothing is changed.
+    """Return the checkpoint for a session that saves nothing here, while another process may. Nothing is changed.
 
     It is the one that `checkpoint` names, as with TensorFlow; if that has a manifest, or cannot be read, it is the
     newest that verifies.
@@ -160,7 +160,7 @@ def refuse_to_start_over(rundir: RunDirectory, unreadable: dict[str, str]) -> No
 
 
 def _is_rewritten(rundir: RunDirectory, step: int) -> bool:
-    """Whether a checkpoint's index, or its graph, differs from the record in its manifest.
+    """Return whether a checkpoint's index, or its graph, differs from the record in its manifest.
 
     A Saver that writes the same values again writes the same index, and the present graph.
     """
@@ -175,7 +175,7 @@ def _is_rewritten(rundir: RunDirectory, step: int) -> bool:
 
 
 def _verifies(rundir: RunDirectory, prefix: Path) -> bool:
-    """Whether a checkpoint has a manifest that agrees with it. A program's Saver may have written over it."""
+    """Return whether a checkpoint has a manifest that agrees with it. A program's Saver may have written over it."""
     path = prefix.with_name(f"{prefix.name}.json")
     if not is_ours(rundir, prefix) or not safe_paths.exists(path):
         return False

@@ -83,7 +83,7 @@ class CheckpointStore:
         self.space = DiskSpace(rundir, self._files, free)
 
     def progress(self) -> object:
-        """A value that changes while the save under way makes progress; see `SaveProgress.value`."""
+        """Return a value that changes while the save under way makes progress; see `SaveProgress.value`."""
         return self._progress.value(self._rundir, self._files.looked_at)
 
     @property
@@ -224,7 +224,7 @@ class CheckpointStore:
         return manifest
 
     def _step_before(self, step: int) -> int | None:
-        """The step of the checkpoint before one of this step; unchanged if that step is saved again."""
+        """Return the step of the checkpoint before one of this step; unchanged if that step is saved again."""
         if self._before == step:
             again = self._files.manifest(step)
             return again.before if again is not None else None
@@ -255,7 +255,7 @@ class CheckpointStore:
         write_atomic(self._rundir.checkpoint_state, StateFile(named, tuple(listed)).to_bytes(self._rundir.basename))
 
     def _programs_own(self) -> set[int]:
-        """The steps that a program saved with a Saver of its own, which has listed them, and will delete them."""
+        """Return the steps that a program saved with a Saver of its own, which has listed them, and will delete them."""
         run = self._rundir
         listed = [run.step_of(name) for name in checkpoint_state.listed(run.checkpoint_state)]
         there = [step for step in listed if step is not None and safe_paths.exists(run.index(step))]

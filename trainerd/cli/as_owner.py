@@ -77,7 +77,7 @@ def _name(uid: int) -> str:
 
 
 def _command(folder: Path, uid: int) -> str:
-    """The same command, as the owner of the folder types it."""
+    """Return the same command, as the owner of the folder types it."""
     typed = [str(Path(sys.argv[0]).resolve()), *sys.argv[1:]]
     if (service := _service_of(folder)) is None:
         return shlex.join(["sudo", "-u", f"#{uid}", *typed])
@@ -87,6 +87,6 @@ def _command(folder: Path, uid: int) -> str:
 
 
 def _service_of(folder: Path) -> str | None:
-    """The service whose state directory holds a folder: its user exists only while it runs."""
+    """Return the service whose state directory holds a folder: its user exists only while it runs."""
     private = MACHINE.state / "private"
     return folder.relative_to(private).parts[0] if folder.is_relative_to(private) and folder != private else None

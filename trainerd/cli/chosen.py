@@ -25,7 +25,7 @@ metric_option = click.option(
 
 
 def words_of(words: Sequence[str], last: str) -> tuple[str | None, str]:
-    """The words of a command that may begin with a checkpoint: that, or None, and the last one.
+    """Return the words of a command that may begin with a checkpoint: that, or None, and the last one.
 
     Raises:
       UsageError: there are more.
@@ -42,7 +42,7 @@ def _names_a_checkpoint(word: str) -> bool:
 
 
 def checkpoint(rundir: RunDirectory, where: str | None, metric: str | None) -> Manifest:
-    """The checkpoint that is meant; it is verified.
+    """Return the checkpoint that is meant; it is verified.
 
     Args:
       rundir: the run directory.

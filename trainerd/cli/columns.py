@@ -8,12 +8,12 @@ GAP = "  "
 
 
 def width(column: Sequence[str]) -> int:
-    """The length of its longest text."""
+    """Return the length of its longest text."""
     return max(map(len, column))
 
 
 def lines(rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
-    """The rows of a table, one at least, as lines.
+    """Return the rows of a table, one at least, as lines.
 
     Args:
       rows: the texts; each row has as many.

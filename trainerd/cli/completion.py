@@ -16,23 +16,23 @@ _TARGETS = ("best", "minimum")
 
 
 def steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The steps of the checkpoints, newest first, each with its reason and marks."""
+    """Return the steps of the checkpoints, newest first, each with its reason and marks."""
     found = [(str(entry.step), _said(", ".join([entry.reason, *entry.marks]))) for entry in reversed(_entries(ctx))]
     return [CompletionItem(step, help=said) for step, said in found if step.startswith(incomplete)]
 
 
 def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The words for a checkpoint, and the steps."""
+    """Return the words for a checkpoint, and the steps."""
     return [*_starting(_TARGETS, incomplete), *steps(ctx, param, incomplete)]
 
 
 def metrics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The metrics of the checkpoints."""
+    """Return the metrics of the checkpoints."""
     return _starting(dict.fromkeys(name for entry in _entries(ctx) for name in entry.metrics), incomplete)
 
 
 def _said(text: str) -> str:
-    """A text of a manifest, which anybody may have written, as one line of a terminal."""
+    """Return a text of a manifest, which anybody may have written, as one line of a terminal."""
     return " ".join(printable(text).split())
 
 
@@ -42,7 +42,7 @@ def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _entries(ctx: click.Context) -> list[TimelineEntry]:
-    """The checkpoints of the run that is typed so far. A shell has no use for an error."""
+    """Return the checkpoints of the run that is typed so far. A shell has no use for an error."""
     try:
         return present_line(options.find_rundir(ctx.params.get("config_path"), ctx.params.get("logdir")))
     except TrainerdError:

@@ -67,7 +67,7 @@ class Display:
             self._live.start()
 
     def render(self) -> RenderableType:
-        """The display of the present state."""
+        """Return the display of the present state."""
         return render(self._state, time.time())
 
 

@@ -42,7 +42,7 @@ def daemon_reload(*, user: bool) -> None:
 
 
 def systemctl(user: bool) -> list[str]:
-    """The command for a user's service manager, or the machine's."""
+    """Return the command for a user's service manager, or the machine's."""
     return ["systemctl", "--user"] if user else ["systemctl"]
 
 

@@ -83,7 +83,7 @@ def _find_config(user: bool, name: str | None, config_path: Path | None) -> Path
 
 
 def config_argument(config_path: Path, user: bool, name: str | None) -> str:
-    """The config as the unit names it: a template names one for each instance.
+    """Return the config as the unit names it: a template names one for each instance.
 
     Raises:
       ValueError: no unit can name it.
@@ -152,7 +152,7 @@ def require_reachable_python(command: str = "install --system", extra: str = "")
 
 
 def python_paths() -> list[Path]:
-    """The paths that this trainerd needs to run: the interpreter, its real path, its libraries, and the package."""
+    """Return the paths that this trainerd needs to run: the interpreter, its real path, its libraries, and the package."""
     executable = Path(sys.executable)
     package = Path(trainerd.__file__).parent
     found = [executable, executable.resolve(), Path(sys.prefix), Path(sys.base_prefix), package, package.resolve()]
@@ -171,7 +171,7 @@ def _hidden_under(path: Path) -> Path | None:
 
 
 def _closed_to_others(path: Path) -> Path | None:
-    """The first part of a path, from the root, that an ordinary user cannot enter or read."""
+    """Return the first part of a path, from the root, that an ordinary user cannot enter or read."""
     for part in [*reversed(path.parents), path]:
         needed = 0o4 if part == path and not part.is_dir() else 0o1
         if not part.stat().st_mode & needed:
@@ -180,7 +180,7 @@ def _closed_to_others(path: Path) -> Path | None:
 
 
 def program() -> str:
-    """The trainerd that runs now, quoted for a unit."""
+    """Return the trainerd that runs now, quoted for a unit."""
     script = Path(sys.executable).with_name("trainerd")
     if os.access(script, os.X_OK):
         return units.quote_program(str(script))
@@ -188,7 +188,7 @@ def program() -> str:
 
 
 def read_template(name: str) -> str:
-    """The text of a unit that ships.
+    """Return the text of a unit that ships.
 
     Raises:
       TrainerdError: it is not there.

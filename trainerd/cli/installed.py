@@ -14,7 +14,7 @@ from trainerd.system.xdg import config_home
 
 
 def service_of(config_path: Path) -> SystemdService | None:
-    """The unit whose command names this config; the machine's own before the user's. None for none."""
+    """Return the unit whose command names this config; the machine's own before the user's. None for none."""
     return next(_services(config_path), None)
 
 
@@ -31,7 +31,7 @@ def _services(config_path: Path) -> Iterator[SystemdService]:
 
 
 def _runs(unit: Path, config_path: Path, user: bool, name: str | None) -> bool:
-    """Whether the command of a unit trains the config."""
+    """Return whether the command of a unit trains the config."""
     try:
         ending = f" run --config {config_argument(config_path, user, name)}"
         text = unit.read_text(encoding="utf-8")

@@ -68,7 +68,7 @@ class _Run(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
         return path
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The names of the runs, and folders."""
+        """Return the names of the runs, and folders."""
         found = registry.names(all_paths()).values()
         named = [CompletionItem(name) for name in sorted(found) if name.isprintable() and name.startswith(incomplete)]
         return named or [CompletionItem(incomplete, type="dir")]
@@ -97,7 +97,7 @@ class Whole(click.IntRange):
 
 
 def _is_run(folder: Path, *, with_config: bool) -> bool:
-    """Whether a folder is a run directory or, `with_config`, has a config that names one."""
+    """Return whether a folder is a run directory or, `with_config`, has a config that names one."""
     rundir = RunDirectory(folder.absolute())
     signs = [rundir.lock, rundir.state, rundir.checkpoint_state, *[folder / configs.NAME] * with_config]
     return any(map(os.path.lexists, signs)) or bool(event_files(rundir))
@@ -125,7 +125,8 @@ def _chosen_run(ctx: click.Context, param: click.Parameter, value: Path | None) 
 
 
 def _of_job(folder: Path, ctx: click.Context | None) -> Path:
-    """The run directory that a folder means: that of the config in it, if nothing was trained in the folder itself."""
+    """Return the run directory that a folder means: that of the config in it, if nothing was trained in the folder
+    itself."""
     config = folder / configs.NAME
     if not os.path.isfile(config) or os.path.lexists(RunDirectory(folder.absolute()).lock):  # noqa: PTH113
         return folder
@@ -244,7 +245,7 @@ def of_training(command: Command) -> Command:
 
 
 def load_config(config_path: Path | None) -> Config:
-    """The config of --config, of the current folder, or the digits job.
+    """Return the config of --config, of the current folder, or the digits job.
 
     Raises:
       ConfigError: it is wrong.
@@ -254,7 +255,8 @@ def load_config(config_path: Path | None) -> Config:
 
 
 def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
-    """The config for a command that reads a run: that of --config, the one that the run was started with, or another.
+    """Return the config for a command that reads a run: that of --config, the one that the run was started with, or
+    another.
 
     Raises:
       ConfigError: it is wrong.
@@ -269,7 +271,7 @@ def config_of_run(config_path: Path | None, logdir: Path | None) -> Config:
 
 
 def _config_of_start(logdir: Path) -> Path | None:
-    """The config that a run was started with, if it is still there."""
+    """Return the config that a run was started with, if it is still there."""
     found = (run.config for run in registry.known() if absolute(run.path) == logdir)
     return next((path for path in found if path is not None and path.exists()), None)
 
@@ -284,7 +286,7 @@ def _is_of_digits(logdir: Path) -> bool:
 def config_and_logdir(
     rundir: RunDirectory, job: str, config_path: Path | None, logdir: Path | None
 ) -> tuple[Path | None, Path | None]:
-    """The options with which a start trains this job, and not the one that is in the current folder.
+    """Return the options with which a start trains this job, and not the one that is in the current folder.
 
     Args:
       rundir: the run directory.
@@ -304,12 +306,12 @@ def config_and_logdir(
 
 
 def config_text(config_path: Path | None) -> str:
-    """The text of the config that `load_config` reads."""
+    """Return the text of the config that `load_config` reads."""
     return (_find_config(config_path) or _DIGITS).read_text(encoding="utf-8-sig")
 
 
 def _find_config(config_path: Path | None) -> Path | None:
-    """The config of --config, or of the current folder; None if the example is taken.
+    """Return the config of --config, or of the current folder; None if the example is taken.
 
     Raises:
       ConfigError: there is none, and a job is here that the person may mean.
@@ -327,7 +329,7 @@ def _find_config(config_path: Path | None) -> Path | None:
 
 
 def _example() -> Config:
-    """The digits job. A person who forgot a config must see that it is this one."""
+    """Return the digits job. A person who forgot a config must see that it is this one."""
     ctx = click.get_current_context(silent=True)
     if ctx is None or not ctx.meta.get(_IS_EXAMPLE_SAID):
         _say_of(
@@ -361,7 +363,7 @@ def as_worker(apply: Callable[[Config], Config], rank: int | None) -> Callable[[
 
 
 def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
-    """The run directory of a command. Mistakes in the config since the start do not matter.
+    """Return the run directory of a command. Mistakes in the config since the start do not matter.
 
     Raises:
       ConfigError: the config cannot be read, or names none.
@@ -374,14 +376,14 @@ def find_rundir(config_path: Path | None, logdir: Path | None) -> RunDirectory:
 
 
 def run_to_change(config_path: Path | None, logdir: Path | None) -> RunDirectory:
-    """The run directory of a command that changes something there; see `find_rundir`. Says which one it is."""
+    """Return the run directory of a command that changes something there; see `find_rundir`. Says which one it is."""
     rundir = find_rundir(config_path, logdir)
     say(f"run: {rundir.path}", err=True)
     return rundir
 
 
 def run_path(said: str) -> Path:
-    """A folder, or that of the run of this name.
+    """Return a folder, or that of the run of this name.
 
     Raises:
       UsageError: several runs have the name.
@@ -401,7 +403,8 @@ def asked_rundir(rundir: RunDirectory) -> RunDirectory:
 
 
 def _trusted(path: Path) -> RunDirectory:
-    """A run directory. A link to one may be a trap of another user, who can write to the folder that the link is in."""
+    """Return a run directory. A link to one may be a trap of another user, who can write to the folder that the link is
+    in."""
     if path.is_symlink() and (owner := path.lstat().st_uid) not in (0, os.geteuid()):
         raise UsageError(f"{path} is a symbolic link that uid {owner} has made: name the folder that it leads to.")
     return RunDirectory(path)

@@ -49,7 +49,7 @@ _EARLY_SECS = 300  # Slurm may send that signal a minute too soon
 
 
 def script(config: Path, state: Path) -> str:
-    """The script for a config.
+    """Return the script for a config.
 
     Args:
       config: the config's file, absolute.

@@ -12,7 +12,7 @@ from trainerd.text import size
 
 
 def summary(outcome: Outcome, state: State, config: Config, config_path: Path | None, logdir: Path | None) -> list[str]:
-    """The lines of the summary.
+    """Return the lines of the summary.
 
     Args:
       outcome: how training ended.
@@ -37,7 +37,8 @@ def summary(outcome: Outcome, state: State, config: Config, config_path: Path | 
 
 
 def _further(config: Config, state: State) -> str:
-    """The option that was given to train past the end that the config sets: without it the run would not continue."""
+    """Return the option that was given to train past the end that the config sets: without it the run would not
+    continue."""
     if reached(config, state.step, state.metrics) is None:
         return ""
     return f" --max-steps {state.max_steps}" if state.max_steps else " --forever"

@@ -29,7 +29,7 @@ def read_changes(said: Sequence[str]) -> dict[str, str]:
 
 
 def changed(text: str, changes: Mapping[str, str]) -> str:
-    """The text of a config with other values of some keys.
+    """Return the text of a config with other values of some keys.
 
     Args:
       text: the config, which is TOML.

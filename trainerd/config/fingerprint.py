@@ -48,27 +48,27 @@ class FingerprintDifference:
 
     @property
     def moves_position(self) -> bool:
-        """Whether a saved position of the dataset now means another place."""
+        """True if a saved position of the dataset now means another place."""
         return self.name in _POSITION and self.before is not None and self.now is not None
 
     @property
     def moves_order(self) -> bool:
-        """Whether the dataset has other elements at the same places."""
+        """True if the dataset has other elements at the same places."""
         return self.name == _CONTENT and self.before is not None and self.now is not None
 
     @property
     def is_of_state(self) -> bool:
-        """Whether the variables differ."""
+        """True if the variables differ."""
         return self.name == STATE
 
     @property
     def is_of_optimizer(self) -> bool:
-        """Whether the saved slots are those of another optimizer in the same place."""
+        """True if the saved slots are those of another optimizer in the same place."""
         return self.name.startswith(_OPTIMIZER) and self.before is not None and self.now is not None
 
 
 def builds_otherwise(changes: Sequence[FingerprintDifference]) -> bool:
-    """Whether the job builds something else, although its source is the same."""
+    """Return whether the job builds something else, although its source is the same."""
     built = [each for each in changes if each.name == _GRAPH and each.before is not None and each.now is not None]
     return bool(built) and not any(each.name.startswith(_SOURCES) for each in changes)
 
@@ -96,7 +96,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Finge
 
 
 def _is_unread(change: FingerprintDifference, *, is_readable: bool) -> bool:
-    """Whether it is no change of the data: one side could not read what the other could."""
+    """Return whether it is no change of the data: one side could not read what the other could."""
     if change.name not in _OF_FORMAT or change.before is None or change.now is None:
         return False
     if not is_readable:
@@ -107,7 +107,7 @@ def _is_unread(change: FingerprintDifference, *, is_readable: bool) -> bool:
 
 
 def _are_alike(before: str, now: str) -> bool:
-    """Whether two descriptions of a pipeline agree in all that both sides could read."""
+    """Return whether two descriptions of a pipeline agree in all that both sides could read."""
     ones, others = list(_STAGE.finditer(before)), list(_STAGE.finditer(now))
     if _STAGE.sub("", before) != _STAGE.sub("", now) or len(ones) != len(others):
         return UNREAD in before + now  # what is below a stage was not read

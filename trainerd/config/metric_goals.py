@@ -44,7 +44,7 @@ class MetricTarget:
         return missing and f"{missing} {str(self)!r} is never reached."
 
     def is_met_by(self, metrics: dict[str, float]) -> bool:
-        """Whether these metrics reach it."""
+        """Return whether these metrics reach it."""
         if self.metric not in metrics:
             return False
         value = metrics[self.metric]
@@ -79,6 +79,6 @@ class Best:
         return missing and f"{missing} No checkpoint is kept for {str(self)!r}."
 
     def badness(self, metrics: Mapping[str, float]) -> float | None:
-        """A number that is smaller for better metrics; None if the metric is missing or not finite."""
+        """Return a number that is smaller for better metrics; None if the metric is missing or not finite."""
         value = metrics.get(self.metric, math.nan)
         return None if not math.isfinite(value) else value if self.is_least else -value

@@ -33,7 +33,7 @@ def load(path: Path) -> Config:
 
 
 def load_rundir(path: Path) -> Path:
-    """The run directory that a config file names, even if other keys are wrong: a run may be training there.
+    """Return the run directory that a config file names, even if other keys are wrong: a run may be training there.
 
     Raises:
       ConfigError: it cannot be read, or does not name one.

@@ -202,7 +202,7 @@ class Config:
 
     @property
     def is_of_several(self) -> bool:
-        """Whether several workers train the run."""
+        """True if several workers train the run."""
         return len(self.addresses) > 1
 
     @property
@@ -216,7 +216,7 @@ class Config:
         return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)
 
     def parsed_target(self) -> MetricTarget | None:
-        """The target; None if there is none."""
+        """Return the target; None if there is none."""
         return None if self.target is None else MetricTarget.parse(self.target)
 
 

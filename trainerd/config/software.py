@@ -14,7 +14,7 @@ _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly") 
 
 
 def installed() -> dict[str, str]:
-    """The versions of what is installed, by the names of `NAMES`. What is missing is left out."""
+    """Return the versions of what is installed, by the names of `NAMES`. What is missing is left out."""
     found = {"trainerd": __version__, "python": platform.python_version()}
     for name, packages in (("tensorflow", _TENSORFLOW), ("keras", ("keras",))):
         versions = [version for package in packages if (version := _version(package)) is not None]
@@ -23,7 +23,7 @@ def installed() -> dict[str, str]:
 
 
 def of_software() -> Fingerprint:
-    """The entries of a fingerprint."""
+    """Return the entries of a fingerprint."""
     return {SOFTWARE + name: version for name, version in installed().items()}
 
 

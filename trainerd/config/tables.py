@@ -145,7 +145,7 @@ class Tables:
         return repr(value) if is_number or not self._is_secret else _kind_of(value)
 
     def _unknown(self, prefix: str, name: str, value: object, keys: dict[str, Any]) -> str:
-        """The message for a key that does not exist, with the nearest right one."""
+        """Return the message for a key that does not exist, with the nearest right one."""
         everywhere = {f"{prefix}{each}": each for each in keys}
         everywhere |= {where: where.rpartition(".")[2] for where, _, _ in keys_of(self._cls, self._not_keys)}
         # Within its own table a name that is hardly alike is nearer than the very same name of another one.
@@ -219,7 +219,7 @@ def _of_list(choices: list[str], value: object) -> str:
 
 
 def _choices(kind: Any) -> list[str]:
-    """The strings that a key may be, if it may be nothing else; those in a list, for a list."""
+    """Return the strings that a key may be, if it may be nothing else; those in a list, for a list."""
     if get_args(kind) and not _is_list(kind) and kind.__class__.__name__ == "_LiteralGenericAlias":
         return [choice for choice in get_args(kind) if isinstance(choice, str)]
     return [choice for part in (kind, *get_args(kind)) for choice in get_args(part) if isinstance(choice, str)]

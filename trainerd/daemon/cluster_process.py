@@ -259,7 +259,7 @@ class ClusterProcess:
     # ------------------------------------------------------------------ training
 
     def leading(self, session: Session) -> Session:
-        """The chief's session: what it does, all do."""
+        """Return the chief's session: what it does, all do."""
         assert self._chief is not None
         replicated = cast(ReplicatedSession, session)
         led = ChiefSession(

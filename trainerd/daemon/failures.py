@@ -12,7 +12,7 @@ MANY = 10  # failures at one step, without a checkpoint in between
 
 
 def before(rundir: RunDirectory) -> Failure | None:
-    """The failure in the state of an earlier start of the run."""
+    """Return the failure in the state of an earlier start of the run."""
     with contextlib.suppress(StorageError):
         state = read_state(rundir.state)
         return state.failure if state is not None else None
@@ -20,7 +20,7 @@ def before(rundir: RunDirectory) -> Failure | None:
 
 
 def count(state: State, error: JobError | EntryError, at: float) -> Failure:
-    """The record of a failure. A checkpoint clears the record in the state.
+    """Return the record of a failure. A checkpoint clears the record in the state.
 
     Args:
       state: the run's, when it fails.
@@ -40,12 +40,12 @@ def with_count(state: State, text: str) -> str:
 
 
 def is_too_often(state: State) -> bool:
-    """Whether another start would only fail again."""
+    """Return whether another start would only fail again."""
     return state.failure is not None and state.failure.times >= MANY
 
 
 def too_often(state: State, message: str) -> RepeatedFailureError:
-    """The error that ends such a run.
+    """Return the error that ends such a run.
 
     Args:
       state: of the run.

@@ -87,7 +87,7 @@ class LogFile(RotatingFileHandler):
         super().emit(record)
 
     def _is_at(self, stream: TextIOWrapper) -> bool:
-        """Whether the log's path still is this file."""
+        """Return whether the log's path still is this file."""
         try:
             return os.path.samestat(Path(self.baseFilename).stat(), os.fstat(stream.fileno()))
         except FileNotFoundError:

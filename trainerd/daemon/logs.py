@@ -116,7 +116,7 @@ def _not_ours(record: logging.LogRecord) -> bool:
 
 
 def _is_printed(handler: logging.Handler) -> bool:
-    """Whether a job's handler writes to the same place as one of trainerd's: each line would appear twice."""
+    """Return whether a job's handler writes to the same place as one of trainerd's: each line would appear twice."""
     if type(handler) is not logging.StreamHandler:
         return False
     there = _place(handler)
@@ -124,7 +124,7 @@ def _is_printed(handler: logging.Handler) -> bool:
 
 
 def _place(handler: logging.Handler) -> tuple[int, int] | None:
-    """The file that a handler writes to. Default: that of standard error."""
+    """Return the file that a handler writes to. Default: that of standard error."""
     try:
         found = os.fstat(getattr(handler, "stream", sys.stderr).fileno())
     except (AttributeError, OSError, ValueError):  # it has none, or is closed

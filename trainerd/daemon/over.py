@@ -56,7 +56,8 @@ def log_end(left: State | None) -> None:
 
 
 def _ended_by_its_epochs(config: Config, newest: Manifest, left: State) -> Outcome | None:
-    """The outcome of a job that has done its epochs, if neither the config nor the job's source has changed since.
+    """Return the outcome of a job that has done its epochs, if neither the config nor the job's source has changed
+    since.
 
     Other ends of a job are not known here: a dataset may have grown, and a program decides by itself.
     """

@@ -66,11 +66,11 @@ class DaemonHost:
         self._failed = failed
 
     def progress(self) -> object:
-        """A value that changes while the save under way gets written."""
+        """Return a value that changes while the save under way gets written."""
         return self._progress()
 
     def holds(self, rundir: RunDirectory) -> bool:
-        """Whether it is the run directory of the daemon."""
+        """Return whether it is the run directory of the daemon."""
         return os.path.realpath(rundir.path) == os.path.realpath(self._rundir.path)
 
     @contextlib.contextmanager
@@ -88,7 +88,7 @@ class DaemonHost:
             yield self.reporter
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
-        """The daemon's own config. A graph's summaries are the Supervisor's service."""
+        """Return the daemon's own config. A graph's summaries are the Supervisor's service."""
         self._asked = config
         checkpoint, asked = self._config.checkpoint, config.checkpoint
         if self._settings_of_program:
@@ -114,7 +114,7 @@ class DaemonHost:
             yield
 
     def reload(self) -> Config | None:
-        """The config, read again."""
+        """Return the config, read again."""
         found = self._reload()
         if found is None:
             return None
@@ -177,5 +177,5 @@ def run(program: Program, config: Config, host: DaemonHost, flag: DaemonFlag) ->
 
 
 def _failed(what: str, error: BaseException, step: int) -> JobError:
-    """The error that the run ends with after an error of the user's code."""
+    """Return the error that the run ends with after an error of the user's code."""
     return JobError(f"{what} failed at step {step}", step=step, sound=True, details=job_traceback(error))

@@ -39,7 +39,7 @@ def unread(facts: Facts) -> Iterator[Finding]:
 
 
 def verified(rundir: RunDirectory) -> Iterator[Finding]:
-    """Whether a start finds a checkpoint that is what was written. Nothing is moved."""
+    """Yield whether a start finds a checkpoint that is what was written. Nothing is moved."""
     found, damaged = latest.newest_sound(rundir, Catalogue.read(rundir))
     if damaged and found is None:
         yield problem(
@@ -66,7 +66,7 @@ def verified(rundir: RunDirectory) -> Iterator[Finding]:
 
 
 def quarantined(rundir: RunDirectory) -> Iterator[Finding]:
-    """Whether a checkpoint did not verify at an earlier start."""
+    """Yield whether a checkpoint did not verify at an earlier start."""
     folder = rundir.quarantine
     names = os.listdir(folder) if folder.is_dir() and not folder.is_symlink() else []
     if names:

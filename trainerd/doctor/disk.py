@@ -32,7 +32,7 @@ def look(facts: Facts) -> Iterator[Finding]:
 
 
 def checkpoints_to_come(config: CheckpointConfig, there: int, pinned: int) -> int:
-    """How many more checkpoints there will be at once than now, at most, with the one that is being written.
+    """Return how many more checkpoints there will be at once than now, at most, with the one that is being written.
 
     Args:
       config: the rules of retention.
@@ -46,7 +46,7 @@ def checkpoints_to_come(config: CheckpointConfig, there: int, pinned: int) -> in
 
 
 def space(free: int, size: int, to_come: int) -> Finding:
-    """Whether the checkpoints to come fit.
+    """Return whether the checkpoints to come fit.
 
     Args:
       free: bytes.
@@ -63,7 +63,7 @@ def space(free: int, size: int, to_come: int) -> Finding:
 
 
 def filling(config: CheckpointConfig, left: int, size: int) -> Iterator[Finding]:
-    """Whether the checkpoints that are kept for good fill the disk soon; `left` and `size` are in bytes."""
+    """Yield whether the checkpoints that are kept for good fill the disk soon; `left` and `size` are in bytes."""
     if not config.keep_every_hours or not size or left < 0:
         return
     seconds = (left // size) * config.keep_every_hours * 3600
@@ -77,7 +77,7 @@ def filling(config: CheckpointConfig, left: int, size: int) -> Iterator[Finding]
 
 
 def inodes(available: int | None, files: int, to_come: int) -> Finding:
-    """Whether the file system has names for their files.
+    """Return whether the file system has names for their files.
 
     Args:
       available: how many more files may be made; None if the file system does not count them.

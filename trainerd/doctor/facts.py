@@ -83,7 +83,7 @@ class Facts:
 
 
 def _sane(value: float | None) -> float | None:
-    """A measure that a file states; None where it is none that could have been measured."""
+    """Return a measure that a file states; None where it is none that could have been measured."""
     if value is None or not (0 <= value <= _MOST) or not math.isfinite(value):
         return None
     return float(value)

@@ -32,7 +32,7 @@ class Finding:
     cure: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """The finding as JSON's types."""
+        """Return the finding as JSON's types."""
         return asdict(self) | {"kind": str(self.kind)}
 
 

@@ -97,7 +97,7 @@ def _word(path: Path) -> str:
 
 
 def time_fsync(folder: Path, timer: Callable[[], float] = time.monotonic) -> float | None:
-    """How long an fsync of a new block takes at the median, in seconds. The file has no name at any time.
+    """Return how long an fsync of a new block takes at the median, in seconds. The file has no name at any time.
 
     Returns:
       None where the file system has no files without a name, or none may be made.

@@ -46,7 +46,7 @@ def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
 
 
 def judge(resident: int | None, snapshot: int, limits: list[Limit]) -> Finding:
-    """Whether the peak fits the smallest limit.
+    """Return whether the peak fits the smallest limit.
 
     A step that writes while a snapshot is held copies each buffer that it writes to, once.
 
@@ -70,7 +70,7 @@ def judge(resident: int | None, snapshot: int, limits: list[Limit]) -> Finding:
 
 
 def in_group(cgroup: str, root: Path) -> int | None:
-    """The smallest memory limit of the control groups of a process, those above it included; None for none.
+    """Return the smallest memory limit of the control groups of a process, those above it included; None for none.
 
     Args:
       cgroup: the text of /proc/PID/cgroup, of version 1, 2 or both.
@@ -81,7 +81,7 @@ def in_group(cgroup: str, root: Path) -> int | None:
 
 
 def _folders(cgroup: str, root: Path) -> Iterator[tuple[Path, str]]:
-    """The folders that may have a limit, and its file's name. A container sees its own group as the root."""
+    """Yield the folders that may have a limit, and its file's name. A container sees its own group as the root."""
     for line in cgroup.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

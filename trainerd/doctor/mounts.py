@@ -30,7 +30,7 @@ class Mount:
 
 
 def parse(mountinfo: str) -> Iterator[Mount]:
-    """The mounts, in the order in which they were made. A line that is none is passed over."""
+    """Yield the mounts, in the order in which they were made. A line that is none is passed over."""
     for line in mountinfo.splitlines():
         before, dash, after = line.partition(" - ")
         fields, rest = before.split(" "), after.split(" ")
@@ -40,7 +40,8 @@ def parse(mountinfo: str) -> Iterator[Mount]:
 
 
 def holding(mountinfo: str, path: Path) -> Mount | None:
-    """The file system that holds a path without links: that of the longest mount point; of equals the last one made."""
+    """Return the file system that holds a path without links: that of the longest mount point; of equals the last one
+    made."""
     found = [mount for mount in parse(mountinfo) if path.is_relative_to(mount.point)]
     return max(reversed(found), key=lambda mount: len(mount.point.parts), default=None)
 

@@ -39,14 +39,14 @@ class User:
             return f"uid {self.uid}"
 
     def may(self, found: os.stat_result, wanted: int) -> bool:
-        """Whether the permission bits allow all of `wanted`, a sum of os.R_OK, os.W_OK and os.X_OK."""
+        """Return whether the permission bits allow all of `wanted`, a sum of os.R_OK, os.W_OK and os.X_OK."""
         if self.uid == 0:
             return True
         shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in self.groups else 0
         return (found.st_mode >> shift) & wanted == wanted
 
     def can(self, path: Path, wanted: int) -> bool:
-        """Whether it may do that with a file that is there, in a folder that it may enter.
+        """Return whether it may do that with a file that is there, in a folder that it may enter.
 
         The kernel, which is asked where it is this user, knows access control lists too.
         """
@@ -55,7 +55,7 @@ class User:
         return self.may(path.stat(), wanted)
 
     def reaches(self, path: Path, wanted: int) -> bool:
-        """Whether it may do that with a file that is there, and enter the folders above it."""
+        """Return whether it may do that with a file that is there, and enter the folders above it."""
         return all(self.can(folder, os.X_OK) for folder in path.parents) and self.can(path, wanted)
 
 
@@ -77,7 +77,7 @@ def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
 
 
 def trains_as(pid: int | None, properties: Properties) -> User | None:
-    """The user that trains: that of the process, or of the unit, or this one; None for one that is not made yet.
+    """Return the user that trains: that of the process, or of the unit, or this one; None for one that is not made yet.
 
     Raises:
       KeyError: there is no user of the name that the unit has.
@@ -95,14 +95,14 @@ def trains_as(pid: int | None, properties: Properties) -> User | None:
 
 
 def of_config(path: Path | None, user: User) -> Iterator[Finding]:
-    """Whether the config can be read."""
+    """Yield whether the config can be read."""
     if path is not None and not user.reaches(path, os.R_OK):
         cure = f"`chmod a+r {shlex.quote(str(path))}`, or change its owner."
         yield problem(SUBJECT, f"{user} cannot read {path}", cure)
 
 
 def of_folder(rundir: Path, user: User) -> Iterator[Finding]:
-    """Whether the run directory can be written, or made."""
+    """Yield whether the run directory can be written, or made."""
     if rundir.is_dir():
         if not user.reaches(rundir, os.R_OK | os.W_OK | os.X_OK):
             yield problem(SUBJECT, f"{user} cannot write {rundir}", _chown(rundir, user))
@@ -114,7 +114,7 @@ def of_folder(rundir: Path, user: User) -> Iterator[Finding]:
 
 
 def of_files(rundir: Path, user: User, appended: Sequence[Path]) -> Iterator[Finding]:
-    """Whether every file can be read, those that are appended to can be written, and none is another user's.
+    """Yield whether every file can be read, those that are appended to can be written, and none is another user's.
 
     Args:
       rundir: the run directory.

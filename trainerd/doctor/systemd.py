@@ -31,12 +31,12 @@ def ask(command: Sequence[str]) -> Properties:
 
 
 def properties(shown: str) -> Properties:
-    """The output of `systemctl show`, by name."""
+    """Return the output of `systemctl show`, by name."""
     return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
 
 
 def show(service: SystemdService | None) -> Properties:
-    """The properties of a unit; nothing without one, or where systemd does not run."""
+    """Return the properties of a unit; nothing without one, or where systemd does not run."""
     if service is None:
         return {}
     found = ask([*service.systemctl.split(), "show", f"--property={','.join(SHOWN)}", f"{service.name}.service"])
@@ -44,7 +44,7 @@ def show(service: SystemdService | None) -> Properties:
 
 
 def service_of(pid: int) -> SystemdService | None:
-    """The unit whose main process this is, by its control group; None where it is that of none."""
+    """Return the unit whose main process this is, by its control group; None where it is that of none."""
     try:
         service = service_in(Path(f"/proc/{pid}/cgroup").read_text())
     except OSError:
@@ -53,7 +53,8 @@ def service_of(pid: int) -> SystemdService | None:
 
 
 def service_in(cgroup: str) -> SystemdService | None:
-    """The unit that the text of /proc/PID/cgroup names; None where it names none. `user@1000` is no unit of a run."""
+    """Return the unit that the text of /proc/PID/cgroup names; None where it names none. `user@1000` is no unit of a
+    run."""
     for line in cgroup.splitlines():
         match = _CGROUP.fullmatch(line.rpartition(":")[2])
         if match and not match["name"].startswith("user@"):
@@ -62,7 +63,7 @@ def service_in(cgroup: str) -> SystemdService | None:
 
 
 def span(text: str) -> float | None:
-    """A time span of systemd, such as "1min 30s", in seconds; None for "infinity", "0", and what is none."""
+    """Return a time span of systemd, such as "1min 30s", in seconds; None for "infinity", "0", and what is none."""
     found = 0.0
     for word in text.split():
         match = re.fullmatch(r"([0-9.]+)([a-z]+)", word)

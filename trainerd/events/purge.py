@@ -21,7 +21,7 @@ _SCALAR = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="sc
 
 
 def void_from(logdir: Path, step: int) -> list[Summary.Value]:
-    """A value for each tag with points of `step` or later. Written at `step`, it voids them.
+    """Return a value for each tag with points of `step` or later. Written at `step`, it voids them.
 
     Reads the newest file, and older ones as far as needed: where a process has begun at this step or before, it has
     taken back what was later in the files before its own.
@@ -45,6 +45,6 @@ def void_from(logdir: Path, step: int) -> list[Summary.Value]:
 
 
 def _void(value: Summary.Value) -> Summary.Value:
-    """The kind of curve goes with it, for the day on which the file with the real points is deleted."""
+    """Return the kind of curve goes with it, for the day on which the file with the real points is deleted."""
     metadata = value.metadata if value.HasField("metadata") else _SCALAR
     return Summary.Value(tag=value.tag, metadata=metadata, **{VOID: b""})

@@ -32,7 +32,7 @@ def write_weights(weights: Mapping[str, Any], step: int) -> None:
 
 
 def _sample(value: Any) -> Any:
-    """A sample of a large variable's weights at regular distances, from all columns of a matrix."""
+    """Return a sample of a large variable's weights at regular distances, from all columns of a matrix."""
     stride = -(-value.shape.num_elements() // _ENOUGH)
     if stride <= 1:
         return value

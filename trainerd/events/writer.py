@@ -58,7 +58,7 @@ class EventWriter:
 
     @property
     def is_well(self) -> bool:
-        """Whether writing works, or works again after a failure."""
+        """True if writing works, or works again after a failure."""
         return self._file is not None and self._backoff.failures == 0 and not self._undrawn
 
     def begin(self, step: int, session: Model) -> None:

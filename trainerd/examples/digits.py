@@ -15,7 +15,7 @@ BATCH = 32
 
 
 def load() -> tuple[np.ndarray, np.ndarray]:
-    """The pixels in 0 to 1, float32, shape [1797, 8, 8, 1], and the digits, int64, shape [1797]."""
+    """Return the pixels in 0 to 1, float32, shape [1797, 8, 8, 1], and the digits, int64, shape [1797]."""
     table = np.loadtxt(Path(__file__).with_name("digits.csv.gz"), delimiter=",", dtype=np.float32)
     return table[:, :-1].reshape(-1, 8, 8, 1) / 16.0, table[:, -1].astype(np.int64)
 
@@ -78,12 +78,12 @@ def job() -> trainerd.Job:
 
 
 def _shift(images: tf.Tensor, random: tf.random.Generator) -> tf.Tensor:
-    """A batch moved by up to one pixel in each direction: people do not write all in one place."""
+    """Return a batch moved by up to one pixel in each direction: people do not write all in one place."""
     top, left = tf.unstack(random.uniform([2], 0, 3, tf.int32))
     padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]])
     return tf.ensure_shape(tf.slice(padded, [0, top, left, 0], [-1, 8, 8, -1]), [None, 8, 8, 1])
 
 
 def _accuracy(digits: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """The part of the digits that were read right."""
+    """Return the part of the digits that were read right."""
     return tf.reduce_mean(tf.cast(tf.argmax(logits, axis=1) == digits, tf.float32))

@@ -15,7 +15,7 @@ _DIGITS = 19  # no step has so many
 
 
 def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: int | None = None) -> int:
-    """The step of a checkpoint.
+    """Return the step of a checkpoint.
 
     Args:
       rundir: the run directory.
@@ -53,7 +53,7 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
 
 
 def goal(said: str) -> Best:
-    """The goal that a person names for `--metric`: "min NAME", "max NAME", or a name alone.
+    """Return the goal that a person names for `--metric`: "min NAME", "max NAME", or a name alone.
 
     More is better of a name that ends in one of the field's words for it; else less is.
     """
@@ -71,7 +71,7 @@ def _is_unusable(entry: TimelineEntry) -> bool:
 
 
 def _minimum(entries: Sequence[TimelineEntry]) -> TimelineEntry | None:
-    """The lowest of the minima; without any the lowest so far, where the loss has not turned up yet."""
+    """Return the lowest of the minima; without any the lowest so far, where the loss has not turned up yet."""
     found = [(entry.minimum, entry.step, entry) for entry in entries if entry.minimum is not None]
     so_far = next((entry for entry in entries if CheckpointMark.LOWEST in entry.marks), None)
     return min(found, key=lambda one: one[:2])[2] if found else so_far

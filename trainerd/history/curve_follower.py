@@ -60,7 +60,7 @@ class CurveFollower:
         return self._reader.curve
 
     def _are_there(self, files: Sequence[Path]) -> bool:
-        """Whether all that was read is still there, in what files there are now."""
+        """Return whether all that was read is still there, in what files there are now."""
         for path, (inode, offset) in self._read.items():
             try:
                 found = path.lstat()

@@ -56,7 +56,7 @@ class Curve:
     tags: set[str] = field(default_factory=set)
 
     def smoothed(self, points: float) -> list[float]:
-        """The values, smoothed exponentially.
+        """Return the values, smoothed exponentially.
 
         Args:
           points: the time constant, in points.
@@ -70,7 +70,7 @@ class Curve:
         return found
 
     def at(self, step: int, values: Sequence[float]) -> float:
-        """The value of a curve with these steps at the point nearest to a step."""
+        """Return the value of a curve with these steps at the point nearest to a step."""
         after = bisect.bisect_left(self.steps, step)
         near = range(max(0, after - 1), min(after + 1, len(self.steps)))
         return values[min(near, key=lambda index: abs(self.steps[index] - step))]
@@ -91,7 +91,7 @@ def read_curve(rundir: RunDirectory, tag: str) -> Curve:
 
 
 def event_files(rundir: RunDirectory) -> list[Path]:
-    """The event files of a run, in the order in which they were made."""
+    """Return the event files of a run, in the order in which they were made."""
     with storage(f"read {rundir.path}"):
         return safe_paths.starting_with(rundir.path, "events.out.tfevents.")
     return []
@@ -184,7 +184,7 @@ def _number(value: Any) -> float | None:
 
 
 def read_events(path: Path) -> Iterator[Any]:
-    """The events of a file; see `events`.
+    """Yield the events of a file; see `events`.
 
     Raises:
       StorageError: it cannot be read.
@@ -194,7 +194,7 @@ def read_events(path: Path) -> Iterator[Any]:
 
 
 def events(file: IO[bytes], largest: int | None = None) -> Iterator[Any]:
-    """The events of a file, up to where a killed process or a full disk cut it off.
+    """Yield the events of a file, up to where a killed process or a full disk cut it off.
 
     Args:
       file: open where an event begins. After each event it is at the end of that.

@@ -64,7 +64,7 @@ class Line:
 
 
 def lines(rundir: RunDirectory) -> list[Line]:
-    """The earlier lines of a run, the oldest first. A folder that says nothing of itself is none.
+    """Return the earlier lines of a run, the oldest first. A folder that says nothing of itself is none.
 
     Raises:
       StorageError: they cannot be read.
@@ -82,12 +82,12 @@ def lines(rundir: RunDirectory) -> list[Line]:
 
 
 def checkpoints_of(rundir: RunDirectory, line: int) -> RunDirectory:
-    """The folder of an earlier line, as a run directory whose checkpoints can be read."""
+    """Return the folder of an earlier line, as a run directory whose checkpoints can be read."""
     return RunDirectory(rundir.line(line), rundir.basename)
 
 
 def next_number(rundir: RunDirectory) -> int:
-    """The number of the next line."""
+    """Return the number of the next line."""
     return max(_numbers(rundir), default=0) + 1
 
 

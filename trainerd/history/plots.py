@@ -30,7 +30,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def in_terminal(story: Story, width: int, height: int, *, log: bool = False) -> str:
-    """The plot as lines of text, without colours.
+    """Return the plot as lines of text, without colours.
 
     Args:
       story: what is drawn; its curve has a point at least.
@@ -95,7 +95,7 @@ def as_picture(story: Story, path: Path, *, log: bool = False, chosen: int | Non
 
 
 def _drawn(story: Story, *, log: bool) -> tuple[list[int], list[float]]:
-    """The steps and the smoothed values that can be drawn.
+    """Return the steps and the smoothed values that can be drawn.
 
     Raises:
       UsageError: there are none.
@@ -117,7 +117,7 @@ def _places(story: Story, kind: MomentKind, *, log: bool) -> tuple[list[int], li
 
 
 def _row_below(story: Story, row: int, *, log: bool) -> float:
-    """The height of a row below the curve that is drawn; the first is the highest."""
+    """Return the height of a row below the curve that is drawn; the first is the highest."""
     _, values = _drawn(story, log=log)
     low, high = min(values), max(values)
     if log:

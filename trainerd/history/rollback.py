@@ -192,7 +192,7 @@ def _elsewhere(rundir: RunDirectory, target: RollbackTarget) -> str:
 
 
 def nearest(steps: Sequence[int], step: int, count: int = 5) -> str:
-    """The steps nearest to one that is not there, as a sentence."""
+    """Return the steps nearest to one that is not there, as a sentence."""
     if not steps:
         return "There is none yet."
     near = sorted(sorted(steps, key=lambda other: abs(other - step))[:count])
@@ -200,7 +200,7 @@ def nearest(steps: Sequence[int], step: int, count: int = 5) -> str:
 
 
 def is_at(rundir: RunDirectory, target: RollbackTarget) -> bool:
-    """Whether the run went back there last, from an earlier line, and was not trained since.
+    """Return whether the run went back there last, from an earlier line, and was not trained since.
 
     The checkpoint is in the run directory then, and no longer in the folder of that line.
     """
@@ -311,7 +311,7 @@ def finish_at_start(rundir: RunDirectory, store: CheckpointStore, *, clock: Call
 
 
 def _under_way(rundir: RunDirectory) -> Decided | None:
-    """The rollback that a killed process has left; see `finish`."""
+    """Return the rollback that a killed process has left; see `finish`."""
     for path in _journals(rundir):
         with storage(f"read {path}", missing_ok=True):
             content = read_regular(path)
@@ -329,7 +329,7 @@ def _journals(rundir: RunDirectory) -> tuple[Path, Path]:
 
 
 def _content(path: Path) -> bytes | None:
-    """The content of a file; None if there is none."""
+    """Return the content of a file; None if there is none."""
     try:
         return read_regular(path)
     except FileNotFoundError:

@@ -15,7 +15,8 @@ _ENTRY = "config.entry"  # in a fingerprint
 
 
 def this_program() -> str:
-    """The name of the file of the program that this process runs; "" at a prompt and in a notebook, which have none.
+    """Return the name of the file of the program that this process runs; "" at a prompt and in a notebook, which have
+    none.
 
     Debuggers, profilers and launchers put the program's file into `sys.argv`, but stay the main module.
     """
@@ -24,12 +25,13 @@ def this_program() -> str:
 
 
 def is_program(job: str) -> bool:
-    """Whether a job is a program, such as train.py, and not the entry of a config."""
+    """Return whether a job is a program, such as train.py, and not the entry of a config."""
     return ":" not in job
 
 
 def job_of(rundir: RunDirectory) -> str:
-    """The job of a run, for a person: that of its newest checkpoint, or else of its state; "" if neither names one.
+    """Return the job of a run, for a person: that of its newest checkpoint, or else of its state; "" if neither names
+    one.
 
     Raises:
       StorageError: they cannot be read.

@@ -68,7 +68,7 @@ class Story:
     moments: list[StoryMoment]
 
     def steps_of(self, kind: MomentKind) -> list[int]:
-        """The steps at which something of this kind happened."""
+        """Return the steps at which something of this kind happened."""
         return [moment.step for moment in self.moments if moment.kind is kind]
 
 
@@ -144,7 +144,7 @@ def _rollback(line: Line) -> StoryMoment:
 
 
 def _of_events(events: Sequence[Event]) -> list[StoryMoment]:
-    """The pauses, and where the run resumed after each crash, of steps that it has not gone back from since."""
+    """Return the pauses, and where the run resumed after each crash, of steps that it has not gone back from since."""
     found: list[StoryMoment] = []
     crash: Event | None = None
     for event in events:

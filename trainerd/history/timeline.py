@@ -69,7 +69,7 @@ class TimelineEntry:
     minimum: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as JSON's types. JSON has no NaN and no infinity: they become null."""
+        """Return the entry as JSON's types. JSON has no NaN and no infinity: they become null."""
         metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
         return {**vars(self), "path": str(self.path), "metrics": metrics, "marks": list(map(str, self.marks))}
 
@@ -87,12 +87,12 @@ def timeline(rundir: RunDirectory) -> list[TimelineEntry]:
 
 
 def present_line(rundir: RunDirectory) -> list[TimelineEntry]:
-    """The checkpoints from which the run can resume; see `timeline`."""
+    """Return the checkpoints from which the run can resume; see `timeline`."""
     return sorted(_present(rundir), key=lambda entry: entry.step)
 
 
 def best_of(entries: Iterable[TimelineEntry], goal: Best) -> TimelineEntry | None:
-    """The checkpoint that is best by a goal; of equals the oldest. None if none has a number for its metric."""
+    """Return the checkpoint that is best by a goal; of equals the oldest. None if none has a number for its metric."""
     ranked = [(badness, each.step, each) for each in entries if (badness := goal.badness(each.metrics)) is not None]
     return min(ranked, key=lambda one: one[:2])[2] if ranked else None
 
@@ -135,7 +135,7 @@ def _present(rundir: RunDirectory) -> list[TimelineEntry]:
 
 
 def _read(path: Path) -> Manifest | None:
-    """A manifest; None if it is damaged, or was deleted meanwhile."""
+    """Return a manifest; None if it is damaged, or was deleted meanwhile."""
     try:
         return manifests.read(path, checked=False)
     except DamagedError:
@@ -157,7 +157,7 @@ def _entry(
 
 
 def _best(found: Mapping[int, Manifest], metrics: Mapping[int, Mapping[str, float]]) -> list[int]:
-    """The steps of the best checkpoints, by the config that the newest was trained with."""
+    """Return the steps of the best checkpoints, by the config that the newest was trained with."""
     config = found[max(found)].fingerprint if found else {}
     try:
         best = Best.parse(config["config.checkpoint.best"])
@@ -170,7 +170,7 @@ def _best(found: Mapping[int, Manifest], metrics: Mapping[int, Mapping[str, floa
 
 
 def _minima(found: Iterable[Manifest], rundir: RunDirectory) -> dict[int, float]:
-    """The steps of the minima of the loss, with the smoothed loss there.
+    """Return the steps of the minima of the loss, with the smoothed loss there.
 
     Each line of the run has its minima. What an earlier line shares with the present one is a minimum of both.
     """
@@ -185,15 +185,15 @@ def _minima(found: Iterable[Manifest], rundir: RunDirectory) -> dict[int, float]
 
 
 def _minima_of(line: Sequence[Manifest]) -> dict[int, float]:
-    """The minima of one line. The lowest boundary of a valley was its minimum if the loss has turned up since: then it
-    was saved for that reason, or a later checkpoint is of the next valley."""
+    """Return the minima of one line. The lowest boundary of a valley was its minimum if the loss has turned up since:
+    then it was saved for that reason, or a later checkpoint is of the next valley."""
     present = max(map(_valley, line), default=0)
     over = [each for each in _lowest(line) if each.reason == MINIMUM or _valley(each) < present]
     return {each.step: each.minimum.loss for each in over if each.minimum is not None}
 
 
 def _lowest(manifests: Iterable[Manifest]) -> Iterable[Manifest]:
-    """The lowest checkpoint of each valley."""
+    """Return the lowest checkpoint of each valley."""
     lowest: dict[int, Manifest] = {}
     for each in sorted(manifests, key=lambda each: (each.minimum.loss if each.minimum else 0.0, each.step)):
         if each.minimum is not None:
@@ -202,12 +202,13 @@ def _lowest(manifests: Iterable[Manifest]) -> Iterable[Manifest]:
 
 
 def _valley(manifest: Manifest) -> int:
-    """The number of the valley that the run was in."""
+    """Return the number of the valley that the run was in."""
     return int(manifest.valleys.get("valley", 0))
 
 
 def _lowest_so_far(found: Iterable[Manifest], minima: Collection[int]) -> int | None:
-    """The step of the lowest boundary of the valley from which the loss has not turned up; None if there is none."""
+    """Return the step of the lowest boundary of the valley from which the loss has not turned up; None if there is
+    none."""
     manifests = list(found)
     present = max(map(_valley, manifests), default=0)
     lowest = [each.step for each in _lowest(manifests) if each.minimum and each.minimum.valley == present]
@@ -215,7 +216,7 @@ def _lowest_so_far(found: Iterable[Manifest], minima: Collection[int]) -> int | 
 
 
 def _of_lines(rundir: RunDirectory) -> list[TimelineEntry]:
-    """The checkpoints of the earlier lines."""
+    """Return the checkpoints of the earlier lines."""
     return [
         replace(entry, line=line.number, marks=(*(set(entry.marks) & _OF_LINES), CheckpointMark.EARLIER_LINE))
         for line in lines(rundir)
@@ -224,7 +225,7 @@ def _of_lines(rundir: RunDirectory) -> list[TimelineEntry]:
 
 
 def _quarantined(rundir: RunDirectory) -> list[TimelineEntry]:
-    """The checkpoints in quarantine; in `quarantine/2` and so on are those whose names were taken."""
+    """Return the checkpoints in quarantine; in `quarantine/2` and so on are those whose names were taken."""
     with storage(f"read {rundir.quarantine}", missing_ok=True):
         within = [rundir.quarantine / name for name in safe_paths.names(rundir.quarantine) if name.isdecimal()]
         folders = [folder for folder in (rundir.quarantine, *within) if safe_paths.is_folder(folder)]

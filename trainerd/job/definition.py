@@ -33,11 +33,11 @@ class Scheduled:
         return None
 
     def default_schedule(self) -> str:
-        """The schedule of the task of this process."""
+        """Return the schedule of the task of this process."""
         return "train_and_evaluate"
 
     def program(self, schedule: str) -> Program:
-        """The program that runs a schedule.
+        """Return the program that runs a schedule.
 
         Raises:
           ValueError: there is no such schedule.

@@ -69,7 +69,7 @@ def _those_taken(found: object, offered: Mapping[str, Callable[[], object]]) -> 
 
 
 def _takes_the_supervisor(found: object) -> bool:
-    """Whether it is a function with one required argument."""
+    """Return whether it is a function with one required argument."""
     if not callable(found):
         return False
     try:
@@ -123,7 +123,7 @@ def _call(build: Callable[[], object], entry: str) -> object:
 
 
 def _blamed(entry: str, *, failed: str, ended: str) -> contextlib.AbstractContextManager[None]:
-    """An error that the user's code raises in the block becomes an EntryError."""
+    """Return an error that the user's code raises in the block becomes an EntryError."""
 
     def as_entry_error(error: BaseException) -> TrainerdError:
         if isinstance(error, TrainerdError):

@@ -30,14 +30,15 @@ _PART = "[]"  # of a container, in a path
 
 
 def functions_of(kind: type) -> Iterator[tuple[str, FunctionType]]:
-    """The functions in the body of a class, by name."""
+    """Yield the functions in the body of a class, by name."""
     for name, value in vars(kind).items():
         parts = (value.fget, value.fset) if isinstance(value, property) else (value,)
         yield from ((name, found) for part in parts if (found := function_in(part)) is not None)
 
 
 def function_in(value: Any) -> FunctionType | None:
-    """The function of a method, a static method, a partial or a decorated function; None if it is none of Python's."""
+    """Return the function of a method, a static method, a partial or a decorated function; None if it is none of
+    Python's."""
     value = getattr(value, "python_function", value)  # of a tf.function
     value = value.func if isinstance(value, functools.partial) else getattr(value, "__func__", value)
     value = inspect.unwrap(value) if callable(value) else value
@@ -69,7 +70,7 @@ def kept_outside(functions: Iterable[FunctionType], owner: Any, is_saved: Callab
 
 
 def attributes_set(functions: Iterable[FunctionType]) -> set[str]:
-    """The attributes of their own object that methods set or change."""
+    """Return the attributes of their own object that methods set or change."""
     places = [place for each in functions for node in _nodes_of(each) for place in _places(node)]
     return {path[1] for path in places if path[0] == "self" and len(path) > 1}
 
@@ -127,7 +128,7 @@ class _Code:
             yield from self._named(root)
 
     def draws(self) -> Iterator[str]:
-        """The iterators and the generators of random numbers that it takes from, and that are not its owner's."""
+        """Yield the iterators and the generators of random numbers that it takes from, and that are not its owner's."""
         for each in ast.walk(self._node):
             if not isinstance(each, ast.Name | ast.Attribute) or not isinstance(each.ctx, ast.Load):
                 continue
@@ -141,7 +142,7 @@ class _Code:
                 yield from self._named(each.id)
 
     def helpers(self) -> Iterator[FunctionType]:
-        """The functions of the same module that it names."""
+        """Yield the functions of the same module that it names."""
         for each in ast.walk(self._node):
             if isinstance(each, ast.Name) and each.id not in self._own:
                 found = function_in(self._value(each.id))
@@ -149,7 +150,7 @@ class _Code:
                     yield found
 
     def _module_value(self, node: ast.AST) -> Any:
-        """The value of a name, or of a path within modules such as np.random.uniform."""
+        """Return the value of a name, or of a path within modules such as np.random.uniform."""
         if isinstance(node, ast.Name):
             return _UNKNOWN if node.id in self._own else self._value(node.id)
         if isinstance(node, ast.Attribute):
@@ -178,7 +179,7 @@ def _on_model(names: list[str], path: list[str]) -> Iterator[str]:
 
 
 def _places(node: ast.AST) -> Iterator[list[str]]:
-    """The places that code changes, each as its root and the path from there. The root of `type(self)` is `self`."""
+    """Yield the places that code changes, each as its root and the path from there. The root of `type(self)` is `self`."""
     for each in ast.walk(node):
         if isinstance(each, ast.Assign | ast.Delete):
             targets: list[ast.expr] = each.targets
@@ -207,7 +208,7 @@ def _changed_by(call: ast.Call) -> Iterator[list[str]]:
 
 
 def _path(node: ast.AST) -> list[str]:
-    """The root and the path of an expression such as `self.model.layers[0].rate`; empty if it has another form."""
+    """Return the root and the path of an expression such as `self.model.layers[0].rate`; empty if it has another form."""
     if isinstance(node, ast.Name):
         return [node.id]
     if isinstance(node, ast.Attribute):
@@ -222,7 +223,7 @@ def _path(node: ast.AST) -> list[str]:
 
 
 def _nodes_of(function: FunctionType) -> list[ast.AST]:
-    """The nodes of a function in its file: several if there are more lambdas on its line."""
+    """Return the nodes of a function in its file: several if there are more lambdas on its line."""
     code = function.__code__
     source = "".join(linecache.getlines(code.co_filename, function.__globals__))
     return [

@@ -13,7 +13,7 @@ _PACKAGES = {"site-packages", "dist-packages"}
 
 
 def source_of(entry: str, folder: Path) -> str:
-    """The files of a loaded entry: that of its module first, then the others that were imported from the folder.
+    """Return the files of a loaded entry: that of its module first, then the others that were imported from the folder.
 
     Returns:
       Such as "job.py 0123456789abcdef; data.py fedcba9876543210"; empty if the entry's module has no file.
@@ -26,7 +26,7 @@ def source_of(entry: str, folder: Path) -> str:
 
 
 def is_unchanged(source: str, folder: Path) -> bool:
-    """Whether the files that `source_of` gave are all in the folder, and are what they were."""
+    """Return whether the files that `source_of` gave are all in the folder, and are what they were."""
     files = [each.rpartition(" ") for each in source.split("; ")]
     return all(name and _digest(folder / name) == digest for name, _, digest in files)
 
@@ -40,7 +40,7 @@ def _file_of(module: object) -> Path | None:
 
 
 def _is_in(folder: Path, file: Path) -> bool:
-    """Whether it is a file of the folder, and not of a Python that is installed there."""
+    """Return whether it is a file of the folder, and not of a Python that is installed there."""
     if not file.is_relative_to(folder) or file.is_relative_to(sysconfig.get_path("stdlib")):
         return False
     return not _PACKAGES & set(file.relative_to(folder).parts)
@@ -52,7 +52,7 @@ def _described(file: Path, folder: Path) -> str:
 
 
 def _digest(file: Path) -> str:
-    """The digest of a file; empty if it is none, or cannot be read."""
+    """Return the digest of a file; empty if it is none, or cannot be read."""
     try:
         return xxhash.xxh3_64_hexdigest(file.read_bytes()) if file.is_file() else ""
     except OSError:

@@ -76,7 +76,7 @@ def called_at_boundary(
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether the user's code has raised an error itself.
+    """Return whether the user's code has raised an error itself.
 
     It has raised a KeyboardInterrupt itself, unless Python raises it for a Ctrl-C, which it does not while trainerd
     handles SIGINT.
@@ -96,7 +96,7 @@ def is_users_file(file: str) -> bool:
 
 
 def job_traceback(error: BaseException) -> str:
-    """An exception's type, message and cause, with the frames of the user's own files only."""
+    """Return an exception's type, message and cause, with the frames of the user's own files only."""
     parts: list[str] = []
     for one in _chain(error):
         frames = [f for f in traceback.extract_tb(one.__traceback__) if is_users_file(f.filename)]
@@ -111,7 +111,7 @@ def job_traceback(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The exception and what caused it, the first cause first."""
+    """Return the exception and what caused it, the first cause first."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
@@ -121,7 +121,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def in_a_line(error: BaseException) -> str:
-    """An exception's type and the first line of its message that says what is wrong, not where."""
+    """Return an exception's type and the first line of its message that says what is wrong, not where."""
     if said := half_written_cache(str(error)):
         return said
     message = own_message(_FRAMES_OF_TRACE.sub("", str(error), count=1))

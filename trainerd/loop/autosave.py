@@ -67,5 +67,5 @@ class Cadence:
 
     @property
     def is_saving(self) -> bool:
-        """Whether a save has begun and not ended."""
+        """True if a save has begun and not ended."""
         return self._began is not None

@@ -48,7 +48,7 @@ class BoundaryState:
         return held.size if held is not None else 0
 
     def take(self) -> Snapshot | None:
-        """The snapshot, for the one who writes it and releases it; None if it was taken or dropped."""
+        """Return the snapshot, for the one who writes it and releases it; None if it was taken or dropped."""
         with self._lock:
             taken, self._snapshot = self._snapshot, None
             return taken

@@ -140,7 +140,7 @@ class Checkpointer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a checkpoint is being written."""
+        """True if a checkpoint is being written."""
         return self._now is not None and not self._now.done.is_set()
 
     @property
@@ -194,7 +194,7 @@ class Checkpointer:
         self._began_at = mark.now
 
     def _training_time(self) -> float:
-        """The timer, without the time of evaluations and summaries, which saves do not cause."""
+        """Return the timer, without the time of evaluations and summaries, which saves do not cause."""
         return self._timer() - self._recorder.took
 
     # ------------------------------------------------------------------ on the loop's thread, at a boundary
@@ -287,7 +287,7 @@ class Checkpointer:
         self.minima.look(model, self._about(MINIMUM, model.step), is_saved=is_saved)
 
     def _is_saved(self, session: Savable, unfinished: Sequence[str]) -> bool:
-        """Whether the last checkpoint is of this state, and its services are done if none is unfinished."""
+        """Return whether the last checkpoint is of this state, and its services are done if none is unfinished."""
         is_last = self._last is not None and self._last.step == session.step and self._changes == session.changes
         return is_last and (bool(unfinished) or not self._is_unfinished)
 

@@ -19,7 +19,7 @@ class StopFlag(Protocol):
 
     @property
     def is_raised(self) -> bool:
-        """Whether the loop's attention is wanted at the next boundary."""
+        """True if the loop's attention is wanted at the next boundary."""
         ...
 
     def bind(self, mirror: Callable[[bool], None]) -> None:
@@ -60,7 +60,7 @@ class Steps:
         return self.first - 1 + len(self.rows)
 
     def last(self) -> dict[str, float]:
-        """The metrics of the last step; empty if no step was run."""
+        """Return the metrics of the last step; empty if no step was run."""
         return dict(zip(self.names, map(float, self.rows[-1]), strict=True)) if len(self.rows) else {}
 
 
@@ -100,11 +100,11 @@ class Savable(Protocol):
 
     @property
     def has_all_variables(self) -> bool:
-        """Whether all variables are made. A checkpoint that is made before would lose the missing ones."""
+        """True if all variables are made. A checkpoint that is made before would lose the missing ones."""
         ...
 
     def snapshot(self) -> Snapshot:
-        """The state at this boundary, in memory. Steps that come after it do not change it."""
+        """Return the state at this boundary, in memory. Steps that come after it do not change it."""
         ...
 
 
@@ -113,12 +113,12 @@ class Model(Savable, Protocol):
 
     @property
     def has_evaluation(self) -> bool:
-        """Whether `evaluate` returns metrics."""
+        """True if `evaluate` returns metrics."""
         ...
 
     @property
     def calls_python(self) -> bool:
-        """Whether a step or its input calls Python. Such a step may never end."""
+        """True if a step or its input calls Python. Such a step may never end."""
         ...
 
     def restore(self, prefix: Path) -> None:
@@ -134,7 +134,7 @@ class Model(Savable, Protocol):
         ...
 
     def fingerprint(self) -> Mapping[str, str]:
-        """The fingerprint of the job's state and input; see `trainerd.config.fingerprint`."""
+        """Return the fingerprint of the job's state and input; see `trainerd.config.fingerprint`."""
         ...
 
     def evaluate(self) -> dict[str, float]:
@@ -146,7 +146,7 @@ class Model(Savable, Protocol):
         ...
 
     def weights(self) -> Mapping[str, Any]:
-        """The trainable variables' values by name, as tensors that later steps do not change."""
+        """Return the trainable variables' values by name, as tensors that later steps do not change."""
         ...
 
     def write_summaries(self) -> None:
@@ -158,7 +158,7 @@ class Model(Savable, Protocol):
         ...
 
     def graph(self) -> Any:
-        """The graph of one step, for TensorBoard; None if there is none."""
+        """Return the graph of one step, for TensorBoard; None if there is none."""
         ...
 
 
@@ -167,7 +167,7 @@ class Session(Model, Protocol):
 
     @property
     def has_epochs(self) -> bool:
-        """Whether it has epochs, whose ends return metrics."""
+        """True if it has epochs, whose ends return metrics."""
         ...
 
     def bind(self, flag: StopFlag) -> None:
@@ -188,7 +188,7 @@ class Session(Model, Protocol):
         ...
 
     def numbers(self) -> Mapping[str, float | str]:
-        """The numbers that can be set while it trains, by name; or why one of them cannot be."""
+        """Return the numbers that can be set while it trains, by name; or why one of them cannot be."""
         ...
 
     def assign(self, name: str, value: float) -> None:
@@ -205,7 +205,7 @@ class Session(Model, Protocol):
 
     @property
     def can_score(self) -> bool:
-        """Whether `score` returns metrics."""
+        """True if `score` returns metrics."""
         ...
 
     def load(self, prefix: Path) -> None:
@@ -217,7 +217,7 @@ class Session(Model, Protocol):
         ...
 
     def score(self) -> dict[str, float]:
-        """The metrics of the job's evaluation, or of its validation, for the model as it is.
+        """Return the metrics of the job's evaluation, or of its validation, for the model as it is.
 
         Raises:
           JobError: the job's own code failed.
@@ -249,7 +249,7 @@ class Events(Protocol):
 
     @property
     def is_well(self) -> bool:
-        """Whether what failed before can be written again."""
+        """True if what failed before can be written again."""
         ...
 
     def begin(self, step: int, session: Model) -> None:

@@ -37,7 +37,7 @@ class FakeSnapshot:
         return {}
 
     def first_change(self, later: FakeSnapshot) -> str | None:
-        """The number."""
+        """Return the number."""
         return None if later.value == self.value else "the state: the variable 'value'"
 
     def release(self) -> None:
@@ -88,7 +88,7 @@ class FakeSession:
 
     @property
     def has_evaluation(self) -> bool:
-        """Whether it was made with `figures`."""
+        """True if it was made with `figures`."""
         return self._figures is not None
 
     def bind(self, flag: StopFlag) -> None:
@@ -115,7 +115,7 @@ class FakeSession:
         return np.array(rows, dtype=np.float64).reshape(len(rows), 2)
 
     def snapshot(self) -> FakeSnapshot:
-        """The number and its step."""
+        """Return the number and its step."""
         return FakeSnapshot(self.step, self.value)
 
     def restore(self, prefix: Path) -> None:
@@ -135,11 +135,11 @@ class FakeSession:
         return self._fingerprint
 
     def evaluate(self) -> dict[str, float]:
-        """The metrics for this step."""
+        """Return the metrics for this step."""
         return self._figures(self.step) if self._figures else {}
 
     def numbers(self) -> dict[str, float | str]:
-        """The number, and one that cannot be set."""
+        """Return the number, and one that cannot be set."""
         return {"value": self.value, "scheduled": "it follows a schedule"}
 
     def assign(self, name: str, value: float) -> None:
@@ -154,7 +154,7 @@ class FakeSession:
 
     @property
     def can_score(self) -> bool:
-        """Whether it was made with `figures`."""
+        """True if it was made with `figures`."""
         return self._figures is not None
 
     def load(self, prefix: Path) -> None:
@@ -170,7 +170,7 @@ class FakeSession:
         return Exportable()
 
     def weights(self) -> Mapping[str, Any]:
-        """The number."""
+        """Return the number."""
         return {"value": self.value}
 
     def write_summaries(self) -> None:

@@ -34,11 +34,11 @@ class Flag:
 
     @property
     def is_raised(self) -> bool:
-        """Whether the loop's attention is wanted."""
+        """True if the loop's attention is wanted."""
         return bool(self._requests)
 
     def wants(self, request: Request) -> bool:
-        """Whether it was raised for this request and not taken since."""
+        """Return whether it was raised for this request and not taken since."""
         return request in self._requests
 
     def bind(self, mirror: Callable[[bool], None]) -> None:

@@ -26,7 +26,7 @@ class Outcome:
     by_job: bool = False
 
     def reason(self, paused_by: str) -> str:
-        """The reason, and what asked for a pause; empty if that is not known."""
+        """Return the reason, and what asked for a pause; empty if that is not known."""
         is_asked = self.phase is Phase.PAUSED and paused_by
         return self.why.replace(PAUSED.why, f"{PAUSED.why} ({paused_by})", 1) if is_asked else self.why
 
@@ -53,7 +53,7 @@ class Paused(SystemExit):
 
 
 def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | None:
-    """The outcome of a run with these metrics, if it is at the end that its config sets; else None."""
+    """Return the outcome of a run with these metrics, if it is at the end that its config sets; else None."""
     target = config.parsed_target()
     if target is not None and target.is_met_by(metrics):
         return Outcome(Phase.FINISHED, f"the target {target} is reached at step {step}")
@@ -64,7 +64,7 @@ def reached(config: Config, step: int, metrics: dict[str, float]) -> Outcome | N
 
 
 def after(steps: Steps) -> Outcome | None:
-    """The outcome if the job itself ends with these steps; else None.
+    """Return the outcome if the job itself ends with these steps; else None.
 
     Raises:
       JobError: the run has no step yet, and its dataset has no batch.
@@ -80,7 +80,7 @@ def after(steps: Steps) -> Outcome | None:
 
 
 def abandoned(what: str, step: int, patience: float) -> Outcome:
-    """The outcome of a pause that does not wait for the end of what is under way.
+    """Return the outcome of a pause that does not wait for the end of what is under way.
 
     Args:
       what: what that is, for a person.
@@ -95,12 +95,13 @@ def abandoned(what: str, step: int, patience: float) -> Outcome:
 
 
 def going_back(target: str) -> Outcome:
-    """The outcome of a run whose next start goes back to an earlier checkpoint."""
+    """Return the outcome of a run whose next start goes back to an earlier checkpoint."""
     return Outcome(Phase.PAUSED, f"{PAUSED.why}; the next start goes back to {target}")
 
 
 def stands(before: Outcome | None, now: Outcome | None) -> Outcome | None:
-    """The outcome that stands if a program's loop continues after it was asked to end: the first, or a later pause."""
+    """Return the outcome that stands if a program's loop continues after it was asked to end: the first, or a later
+    pause."""
     return now if before is None or (now is not None and now.phase is Phase.PAUSED) else before
 
 

@@ -193,7 +193,7 @@ class Recorder:
 
 
 def as_validation(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of an evaluation, under the names by which the run knows them."""
+    """Return the metrics of an evaluation, under the names by which the run knows them."""
     return {f"{VALIDATION}{name}": value for name, value in metrics.items()}
 
 

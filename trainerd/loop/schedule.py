@@ -75,7 +75,7 @@ class Service:
         return self.schedule.next_step(self.last)
 
     def is_due(self, mark: ScheduleMark) -> bool:
-        """Whether it is due at a boundary."""
+        """Return whether it is due at a boundary."""
         is_time = mark.now >= self.next_time or mark.step >= self.next_step
         return self.is_overdue or (mark.step >= self.from_step and is_time)
 

@@ -129,13 +129,13 @@ class Services:
         self._holds_in_services = in_services
 
     def section(self, name: str, *, is_service: bool = False) -> contextlib.AbstractContextManager[None]:
-        """A context for something at a boundary that may take long."""
+        """Return a context for something at a boundary that may take long."""
         if self.holding is None or (is_service and not self._holds_in_services):
             return contextlib.nullcontext()
         return self.holding.section(name, self._unfinished)
 
     def stepping(self, *, is_ending: bool = False) -> contextlib.AbstractContextManager[None]:
-        """A context for steps: steps that call Python may never end.
+        """Return a context for steps: steps that call Python may never end.
 
         Args:
           is_ending: whether the loop is to end.
@@ -306,7 +306,7 @@ class Services:
 
     @property
     def is_saving(self) -> bool:
-        """Whether a checkpoint is being written."""
+        """True if a checkpoint is being written."""
         return self.checkpointer.is_busy
 
     def save_held(self, held: BoundaryState) -> None:
@@ -379,7 +379,7 @@ class Services:
         self.recorder.report()
 
     def _at_end(self) -> tuple[str, ...]:
-        """The services that `finish` runs when a run has finished."""
+        """Return the services that `finish` runs when a run has finished."""
         return ("evaluate", "summary") if self.config.summary.save_summaries_secs else ("evaluate",)
 
     def save_after_failure(self, *, sound: bool) -> None:
@@ -419,7 +419,7 @@ class Services:
 
     @property
     def are_started(self) -> bool:
-        """Whether the services are made."""
+        """True if the services are made."""
         return bool(self._services)
 
     def _set_schedules(self) -> None:
@@ -500,7 +500,7 @@ class Services:
         self.checkpointer.watch()
 
     def limit(self) -> int:
-        """The step at which the loop must come to a boundary even if the flag is not raised."""
+        """Return the step at which the loop must come to a boundary even if the flag is not raised."""
         limits = [service.next_step for service in self._services]
         limits += [self.changes.next_change or math.inf, self.config.max_steps or math.inf]
         limit = min(limits)

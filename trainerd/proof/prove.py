@@ -106,7 +106,7 @@ class Proof:
         return self._folder / name
 
     def _config(self, name: str) -> Config:
-        """The user's config, in a folder of its own, saving by steps so that a kill costs a few of them."""
+        """Return the user's config, in a folder of its own, saving by steps so that a kill costs a few of them."""
         every = max(1, self._steps // (2 * (self._interruptions + 1)))
         evaluate_steps = self._original.evaluate.evaluate_steps or max(1, self._steps // 2)
         return replace(
@@ -120,7 +120,8 @@ class Proof:
         )
 
     def _of_workers(self, config: Config) -> Config:
-        """The config of a life of several workers, at ports that nobody has. All of them begin where one alone has."""
+        """Return the config of a life of several workers, at ports that nobody has. All of them begin where one alone
+        has."""
         if self._workers == 1:
             return config
         addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(self._workers))
@@ -156,7 +157,7 @@ class Proof:
         yield f"to the end: {self._reached(name)} steps"
 
     def _happened(self, name: str, interruption: Interruption, code: int) -> bool:
-        """Whether a run was interrupted, and was not over yet."""
+        """Return whether a run was interrupted, and was not over yet."""
         if interruption.kind is InterruptionKind.KILL:
             was = code == -signal.SIGKILL
         else:
@@ -180,7 +181,7 @@ class Proof:
         return self._path(name) / "trace"
 
     def _reached(self, name: str) -> int:
-        """The step of the newest checkpoint of a run."""
+        """Return the step of the newest checkpoint of a run."""
         newest = catalogue.newest(RunDirectory(self._path(name)))
         return newest.step if newest is not None else 0
 

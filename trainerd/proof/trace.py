@@ -78,7 +78,7 @@ def steps_marked(path: Path, what: str) -> list[int]:
 
 
 def read(path: Path) -> tuple[list[str], Rows]:
-    """The names of the columns, and the rows: shape [steps, 1 + names]."""
+    """Return the names of the columns, and the rows: shape [steps, 1 + names]."""
     with path.open("rb") as file:
         names: list[str] = json.loads(file.readline())
         content = file.read()
@@ -110,7 +110,7 @@ class TraceDifference:
 
     @property
     def is_of_input(self) -> bool:
-        """Whether the input differs, whatever the step computed from it."""
+        """True if the input differs, whatever the step computed from it."""
         return self.name == "the batch"
 
 

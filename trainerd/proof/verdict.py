@@ -33,7 +33,7 @@ class Done:
     in_evaluation: bool
 
     def is_past_an_epoch(self, marks: Marks) -> bool:
-        """Whether the run was resumed past the end of an epoch."""
+        """Return whether the run was resumed past the end of an epoch."""
         return any(self.resumes_at > step for step in marks.epochs)
 
 
@@ -90,12 +90,12 @@ class Evidence:
 
     @property
     def is_of_each_start(self) -> bool:
-        """Whether the runs differ without an interruption."""
+        """True if the runs differ without an interruption."""
         return self.between_whole_runs is not None or self.difference.step <= self.interrupted_at
 
 
 def verdict(evidence: Evidence, config: Config) -> str:
-    """The verdict, for a person: the first difference, and its likely cause."""
+    """Return the verdict, for a person: the first difference, and its likely cause."""
     found = evidence.difference
     if not evidence.is_of_each_start:
         return (

@@ -61,7 +61,7 @@ def _plain(values: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def readme(facts: Mapping[str, Any], *, has_picture: bool) -> str:
-    """The README of a release."""
+    """Return the README of a release."""
     lines = [f"# {facts['job']}, step {facts['step']:,}", ""]
     if facts["figures"]:
         lines += ["| metric | value |", "|---|---|"]

@@ -67,7 +67,7 @@ def predict(config: Config, rundir: RunDirectory, checkpoint: Manifest, output: 
 
 
 def _columns(found: Mapping[str, Any], step: int) -> dict[str, list[Any]]:
-    """The columns, as Python's numbers and texts; rows get ids from 1 on where there is only one column.
+    """Return the columns, as Python's numbers and texts; rows get ids from 1 on where there is only one column.
 
     Raises:
       JobError: they are no columns of the same length.

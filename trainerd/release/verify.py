@@ -230,7 +230,7 @@ def _verify_weights(path: Path, exportable: Exportable) -> str:
 
 
 def _other(value: Any) -> Any:
-    """An array that differs in every element, with values that every type has."""
+    """Return an array that differs in every element, with values that every type has."""
     return np.where(value == np.zeros((), value.dtype), 1, 0).astype(value.dtype)
 
 

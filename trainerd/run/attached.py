@@ -203,7 +203,7 @@ class ManagedRun(ABC):
         return os.path.realpath(self.rundir.path) if self.rundir is not None else ""
 
     def requested_error(self) -> BaseException | None:
-        """The error with which a service or a thread has stopped the loop; None if there is none."""
+        """Return the error with which a service or a thread has stopped the loop; None if there is none."""
         try:
             self.loop.raise_requested()
         except BaseException as error:  # a thread may have wanted to exit
@@ -230,7 +230,7 @@ class ManagedRun(ABC):
     def find(
         self, *, wait_secs: float = 0, poll_secs: float = 30, waiting: Callable[[float], Any] = time.sleep
     ) -> str | None:
-        """The prefix of the checkpoint to restore; None if there is none. See `find_checkpoint`."""
+        """Return the prefix of the checkpoint to restore; None if there is none. See `find_checkpoint`."""
         self._found = Found()
         if self._services is not None and self.rundir is not None and self._keep_settings is not None:
             self._found = find_checkpoint(
@@ -316,7 +316,7 @@ class ManagedRun(ABC):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the loop is to end for a pause."""
+        """True if the loop is to end for a pause."""
         return self.outcome is not None and self.outcome.phase is Phase.PAUSED
 
     @property
@@ -326,17 +326,17 @@ class ManagedRun(ABC):
 
     @property
     def was_finished(self) -> bool:
-        """Whether what was restored had come to its own end."""
+        """True if what was restored had come to its own end."""
         return self._found.was_finished
 
     @property
     def is_of_parent(self) -> bool:
-        """Whether this process is a child that was forked: the run is its parent's."""
+        """True if this process is a child that was forked: the run is its parent's."""
         return self._pid != os.getpid()
 
     @property
     def is_active(self) -> bool:
-        """Whether it holds the run directory."""
+        """True if it holds the run directory."""
         return self._services is not None
 
     @property
@@ -440,7 +440,7 @@ class ManagedRun(ABC):
         self._losses.append(loss)
 
     def _steps_to(self, step: int) -> Steps:
-        """The steps since the last boundary. Their losses are known if each was one run that gave one."""
+        """Return the steps since the last boundary. Their losses are known if each was one run that gave one."""
         done, self._recorded = max(0, step - self._recorded), step
         losses, self._losses = self._losses, []
         if losses and len(losses) == done:
@@ -513,7 +513,7 @@ class ManagedRun(ABC):
 
     @property
     def _says_finished(self) -> bool:
-        """Whether this run has saved a checkpoint that says that it has come to its own end."""
+        """True if this run has saved a checkpoint that says that it has come to its own end."""
         last = self._reporter.state.last_checkpoint
         return last is not None and last.reason == FINISH and last.step != self.resumed_step
 

@@ -92,7 +92,7 @@ class Boundary:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this is the loop's thread, in the loop: not in a service that it runs at a boundary, or in a step."""
+        """True if this is the loop's thread, in the loop: not in a service that it runs at a boundary, or in a step."""
         return not self.in_step.is_entered and threading.get_ident() == self.thread != self._server
 
     def reached(self) -> None:

@@ -10,5 +10,5 @@ NO_WRITER = "Writing a summary requires a summary writer."
 
 
 def or_default(value: Any, make: Callable[[], Any]) -> Any:
-    """A value, or what is made where it is USE_DEFAULT: 0, and no tensor that happens to equal it."""
+    """Return a value, or what is made where it is USE_DEFAULT: 0, and no tensor that happens to equal it."""
     return make() if value is USE_DEFAULT else value

@@ -8,19 +8,19 @@ from trainerd.loop.outcome import Outcome
 
 
 def is_clean(error: BaseException | None) -> bool:
-    """Whether an error says that the input has ended, and no more."""
+    """Return whether an error says that the input has ended, and no more."""
     return isinstance(error, tf.errors.OutOfRangeError | StopIteration)
 
 
 def is_failure(error: BaseException | None) -> bool:
-    """Whether an error, or an exit, says that something went wrong."""
+    """Return whether an error, or an exit, says that something went wrong."""
     if isinstance(error, SystemExit):
         return bool(error.code)
     return error is not None and not is_clean(error) and not isinstance(error, GeneratorExit)
 
 
 def has_failed(error: BaseException | None, outcome: Outcome | None) -> bool:
-    """Whether an error is a failure of the program.
+    """Return whether an error is a failure of the program.
 
     After the program was asked to end, no exit is one, nor a run that was cut off for that.
 

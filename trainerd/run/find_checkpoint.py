@@ -38,7 +38,7 @@ class Found:
 
     @property
     def was_finished(self) -> bool:
-        """Whether the session that saved it had come to its own end."""
+        """True if the session that saved it had come to its own end."""
         return self.manifest is not None and self.manifest.reason == FINISH
 
 
@@ -84,7 +84,7 @@ def find_checkpoint(
 
 
 def _programs_own(rundir: RunDirectory, unreadable: dict[str, str]) -> Path | None:
-    """The prefix that `checkpoint` names, if the program saved it last, under a name that is not ours."""
+    """Return the prefix that `checkpoint` names, if the program saved it last, under a name that is not ours."""
     named = saver_checkpoints.named(rundir)
     if named is None or saver_checkpoints.is_ours(rundir, named):
         return None

@@ -41,7 +41,7 @@ class Host(Protocol):
         ...
 
     def holds(self, rundir: RunDirectory) -> bool:
-        """Whether it is this run directory."""
+        """Return whether it is this run directory."""
         ...
 
     def held(
@@ -57,7 +57,7 @@ class Host(Protocol):
         ...
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
-        """The config of a program's services.
+        """Return the config of a program's services.
 
         Args:
           config: what the program asks for.
@@ -75,7 +75,7 @@ class Host(Protocol):
         ...
 
     def reload(self) -> Config | None:
-        """The config, read again on request; None for no change."""
+        """Return the config, read again on request; None for no change."""
         ...
 
     def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
@@ -134,7 +134,7 @@ class ProcessHost:
                 yield self._reporter
 
     def effective_config(self, config: Config, *, on_schedule: bool) -> Config:
-        """The config, as the program asks for it."""
+        """Return the config, as the program asks for it."""
         return config
 
     def guarded(self, services: Services, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
@@ -221,7 +221,7 @@ def hosting(host: Host) -> Iterator[None]:
 
 
 def host_of(rundir: RunDirectory | None) -> Host:
-    """The host of a session: the daemon, if it holds this run directory, and else the program itself."""
+    """Return the host of a session: the daemon, if it holds this run directory, and else the program itself."""
     for host in _hosts:
         if rundir is not None and host.holds(rundir):
             return host
@@ -239,7 +239,7 @@ def default_logdir(path: str) -> Iterator[None]:
 
 
 def hosted_logdir() -> str | None:
-    """The run directory of the daemon that builds this estimator; None without one."""
+    """Return the run directory of the daemon that builds this estimator; None without one."""
     return _logdirs[-1] if _logdirs else None
 
 
@@ -262,7 +262,7 @@ _paused = set[str]()  # the run directories in which this process was paused
 
 
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
-    """Whether the process was asked to pause, or was paused in that run directory, since this was last asked.
+    """Return whether the process was asked to pause, or was paused in that run directory, since this was last asked.
 
     A person at a prompt goes on when they like.
     """

@@ -51,7 +51,7 @@ class SessionLink:
         self.failure, self.failed_at = error, changes
 
     def failed(self, error: BaseException | None) -> bool:
-        """Whether an error is that of a step, or was raised because of one."""
+        """Return whether an error is that of a step, or was raised because of one."""
         seen: set[int] = set()
         while error is not None and id(error) not in seen:
             if error is self.failure:

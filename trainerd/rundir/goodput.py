@@ -56,11 +56,11 @@ class Goodput:
         return replace(self, steps_again=self.steps_again + self._again(first, last))
 
     def _again(self, first: int, last: int) -> int:
-        """How many steps between two boundaries an earlier process had trained."""
+        """Return how many steps between two boundaries an earlier process had trained."""
         return max(0, min(last, self.known_until) - first)
 
     def percent(self) -> dict[str, float]:
-        """The share of each kind, with one decimal: they add up to 100.0. Empty before any time has passed."""
+        """Return the share of each kind, with one decimal: they add up to 100.0. Empty before any time has passed."""
         total = sum(self.seconds.values())
         if total <= 0:
             return {}

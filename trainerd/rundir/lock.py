@@ -36,7 +36,7 @@ class Holder:
     uptime_at_start: float
 
     def is_alive(self) -> bool:
-        """Whether it is still running."""
+        """Return whether it is still running."""
         return is_process(self.pid, self.uptime_at_start)
 
 
@@ -100,7 +100,7 @@ class Held:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still held: a forked child closes its own."""
+        """True if it is still held: a forked child closes its own."""
         return not self._file.closed
 
     def name_holder(self, pid: int) -> Holder:
@@ -119,14 +119,14 @@ class Held:
         return holder
 
     def was_removed(self) -> bool:
-        """Whether the folder of the lock is gone, or another file has the name of the lock's file."""
+        """Return whether the folder of the lock is gone, or another file has the name of the lock's file."""
         try:
             return self._has_settled or not os.path.samestat(os.lstat(self._path), os.fstat(self._file.fileno()))
         except OSError as error:
             return error.errno in safe_paths.MISSING
 
     def is_named(self) -> bool:
-        """Whether no other process has named itself in the file that now has the lock's name."""
+        """Return whether no other process has named itself in the file that now has the lock's name."""
         if not self._name or not self.is_open:
             return True
         try:
@@ -182,7 +182,7 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
 
 
 def is_there(rundir: RunDirectory) -> bool:
-    """Whether the run directory that this process holds was not removed. One that was made anew, or emptied, is
+    """Return whether the run directory that this process holds was not removed. One that was made anew, or emptied, is
     taken."""
     held = _held_of(rundir)
     if held is None:
@@ -194,7 +194,7 @@ def is_there(rundir: RunDirectory) -> bool:
 
 
 def moved_to(rundir: RunDirectory) -> Path | None:
-    """The path to which somebody has moved the run directory that this process holds; None if it was not moved."""
+    """Return the path to which somebody has moved the run directory that this process holds; None if it was not moved."""
     held = _held_of(rundir)
     found = held.find_folder() if held is not None else None
     return found if found not in (None, rundir.path) else None
@@ -206,14 +206,14 @@ def _held_of(rundir: RunDirectory) -> Held | None:
 
 
 def was_removed(rundir: RunDirectory) -> bool:
-    """Whether this process holds a lock whose file is missing, or was replaced by another."""
+    """Return whether this process holds a lock whose file is missing, or was replaced by another."""
     held = _held_of(rundir)
     return held is not None and held.was_removed()
 
 
 def is_in_place(rundir: RunDirectory) -> bool:
-    """Whether this process may write into a run directory: nobody has moved the folder, and no other process has named
-    itself in the lock there since. True if this process holds no lock."""
+    """Return whether this process may write into a run directory: nobody has moved the folder, and no other process has
+    named itself in the lock there since. True if this process holds no lock."""
     held = _held_of(rundir)
     return held is None or (held.is_named() and moved_to(rundir) is None)
 
@@ -239,7 +239,7 @@ def require_in_place(rundir: RunDirectory) -> None:
 
 
 def removed(rundir: RunDirectory) -> str:
-    """The message for a run directory that was removed."""
+    """Return the message for a run directory that was removed."""
     return (
         f"{rundir.path} was removed while a process trains in it: nothing can be saved. Make that folder anew, and "
         "the next save goes into it."
@@ -247,7 +247,7 @@ def removed(rundir: RunDirectory) -> str:
 
 
 def find_removed(rundir: RunDirectory) -> int | None:
-    """The pid of a process that trains in a removed run directory; None if none is found."""
+    """Return the pid of a process that trains in a removed run directory; None if none is found."""
     gone = f"{os.path.realpath(rundir.path)}/{rundir.lock.name} (deleted)"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it is another user's, or has ended
@@ -257,7 +257,7 @@ def find_removed(rundir: RunDirectory) -> int | None:
 
 
 def read_holder(rundir: RunDirectory) -> Holder | None:
-    """The process that the lock's file names, if it is alive; None otherwise.
+    """Return the process that the lock's file names, if it is alive; None otherwise.
 
     Raises:
       StorageError: the file is there and cannot be read.

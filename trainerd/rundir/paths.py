@@ -40,7 +40,7 @@ class RunDirectory:
 
     @classmethod
     def of(cls, given: str | os.PathLike[str], basename: str = CHECKPOINT_BASENAME) -> RunDirectory:
-        """The run directory of a folder that a program names.
+        """Return the run directory of a folder that a program names.
 
         Raises:
           ConfigError: see the class.
@@ -194,7 +194,7 @@ class RunDirectory:
         return self.path / "lines"
 
     def line(self, number: int) -> Path:
-        """The folder of one earlier line. Its checkpoints have the names that they had in the run directory."""
+        """Return the folder of one earlier line. Its checkpoints have the names that they had in the run directory."""
         return self.lines / str(number)
 
     def prefix(self, step: int) -> Path:
@@ -202,24 +202,24 @@ class RunDirectory:
         return self.path / f"{self.basename}-{step}"
 
     def index(self, step: int) -> Path:
-        """The index of the checkpoint of a step, as TensorFlow names it."""
+        """Return the index of the checkpoint of a step, as TensorFlow names it."""
         return self.path / f"{self.basename}-{step}.index"
 
     def step_of(self, name: str) -> int | None:
-        """The step of the checkpoint whose prefix has this name; None if the store would give no such name."""
+        """Return the step of the checkpoint whose prefix has this name; None if the store would give no such name."""
         match = re.fullmatch(rf"{re.escape(self.basename)}-({_STEP})", name)
         return int(match[1]) if match else None
 
     def manifest(self, step: int) -> Path:
-        """The file that makes the checkpoint of a step exist."""
+        """Return the file that makes the checkpoint of a step exist."""
         return self.path / f"{self.basename}-{step}.json"
 
     def evaluations(self, step: int) -> Path:
-        """The results of evaluations of the checkpoint of a step."""
+        """Return the results of evaluations of the checkpoint of a step."""
         return self.path / f"{self.basename}-{step}.evaluations.json"
 
     def evaluated(self) -> set[int]:
-        """The steps that have results of evaluations."""
+        """Return the steps that have results of evaluations."""
         return set(self._steps_of(r"evaluations\.json"))
 
     def pin(self, step: int) -> Path:
@@ -227,15 +227,15 @@ class RunDirectory:
         return self.path / f"{self.basename}-{step}.pin"
 
     def pinned(self) -> set[int]:
-        """The steps that are pinned, whether they have a checkpoint or not."""
+        """Return the steps that are pinned, whether they have a checkpoint or not."""
         return set(self._steps_of("pin"))
 
     def deletion(self, step: int) -> Path:
-        """The manifest's path while the checkpoint of a step is deleted."""
+        """Return the manifest's path while the checkpoint of a step is deleted."""
         return self.path / f".deleting-{step}.json"
 
     def deletions(self) -> list[int]:
-        """The steps whose deletion was cut short."""
+        """Return the steps whose deletion was cut short."""
         matches = (re.fullmatch(rf"\.deleting-({_STEP})\.json", name) for name in self._names())
         found = sorted(int(match[1]) for match in matches if match)
         with storage(f"read {self.path}"):
@@ -243,15 +243,15 @@ class RunDirectory:
         return []
 
     def aside(self, step: int) -> Path:
-        """The folder of a step's checkpoint while another one of the same step replaces it."""
+        """Return the folder of a step's checkpoint while another one of the same step replaces it."""
         return self.path / f".replacing-{step}"
 
     def asides(self) -> list[int]:
-        """The steps whose replacement was cut short."""
+        """Return the steps whose replacement was cut short."""
         return sorted(int(folder.name.removeprefix(".replacing-")) for folder in self._folders("replacing"))
 
     def staging(self, step: int) -> Path:
-        """The folder in which the checkpoint of a step is written before it is published."""
+        """Return the folder in which the checkpoint of a step is written before it is published."""
         return self.path / f".saving-{step}"
 
     def stagings(self) -> list[Path]:
@@ -265,7 +265,7 @@ class RunDirectory:
         return []
 
     def steps(self) -> list[int]:
-        """The steps that have a manifest's file, newest first."""
+        """Return the steps that have a manifest's file, newest first."""
         return self._steps_of("json")
 
     def steps_and_pins(self) -> tuple[list[int], set[int]]:

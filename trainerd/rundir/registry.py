@@ -60,7 +60,7 @@ def forget(path: Path) -> bool:
 
 
 def known() -> list[RegisteredRun]:
-    """The runs whose folders are there, by their paths. Those whose folders were removed are forgotten.
+    """Return the runs whose folders are there, by their paths. Those whose folders were removed are forgotten.
 
     A folder counts as removed if the one that it was in is there: otherwise a disk may be late.
 
@@ -79,7 +79,7 @@ def known() -> list[RegisteredRun]:
 
 
 def names(paths: Iterable[Path]) -> dict[Path, str]:
-    """A name for each run: the last part of its path or, if several runs have that, the whole path.
+    """Return a name for each run: the last part of its path or, if several runs have that, the whole path.
 
     No name has a slash but a path: commands take a value with a slash for a path.
     """
@@ -89,7 +89,7 @@ def names(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def find(name: str, paths: Iterable[Path]) -> Path | None:
-    """The run of this name: a run whose path ends with it. None if there is none.
+    """Return the run of this name: a run whose path ends with it. None if there is none.
 
     Raises:
       UsageError: several do.
@@ -102,7 +102,7 @@ def find(name: str, paths: Iterable[Path]) -> Path | None:
 
 
 def is_called(path: Path, name: str) -> bool:
-    """Whether this is a name of the run, alone or among others: its path ends with it."""
+    """Return whether this is a name of the run, alone or among others: its path ends with it."""
     parts = Path(name).parts
     return bool(parts) and path.parts[-len(parts) :] == parts
 

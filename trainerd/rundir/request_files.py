@@ -35,12 +35,12 @@ def open_to_group(rundir: RunDirectory) -> None:
 
 
 def is_pause_asked(rundir: RunDirectory) -> bool:
-    """Whether there is a `pause` file."""
+    """Return whether there is a `pause` file."""
     return any(is_asked(path) for path in _places(rundir, rundir.pause))
 
 
 def is_save_asked(rundir: RunDirectory) -> bool:
-    """Whether there is a `save` file."""
+    """Return whether there is a `save` file."""
     return any(is_asked(path) for path in _places(rundir, rundir.save))
 
 
@@ -72,7 +72,7 @@ def append(path: Path, line: str) -> None:
 
 
 def is_asked(path: Path) -> bool:
-    """Whether there is this request file. A folder or a FIFO of its name is the job's own, and no request."""
+    """Return whether there is this request file. A folder or a FIFO of its name is the job's own, and no request."""
     try:
         return safe_paths.is_file(path)
     except OSError:

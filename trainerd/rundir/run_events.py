@@ -74,7 +74,7 @@ class Event:
     said: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The event as JSON's types."""
+        """Return the event as JSON's types."""
         return asdict(self) | {"kind": str(self.kind)}
 
 
@@ -124,7 +124,7 @@ def flush(rundir: RunDirectory, patience: float = _PATIENCE_SECS) -> None:
 
 
 def read(rundir: RunDirectory) -> list[Event]:
-    """The events, oldest first; the newest of a file that is larger than this module lets it become.
+    """Return the events, oldest first; the newest of a file that is larger than this module lets it become.
 
     Raises:
       StorageError: they cannot be read.
@@ -136,7 +136,7 @@ def read(rundir: RunDirectory) -> list[Event]:
 
 
 def parse(content: bytes) -> tuple[list[Event], int]:
-    """The events in a part of the file that begins where a line does.
+    """Return the events in a part of the file that begins where a line does.
 
     Returns:
       The events, oldest first, and the number of bytes that they take: a last line that is torn is not among them,

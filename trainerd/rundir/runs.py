@@ -42,7 +42,7 @@ class Run:
     unread: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The run as JSON's types: the fields of state.json, with its name, its folder and whether it runs."""
+        """Return the run as JSON's types: the fields of state.json, with its name, its folder and whether it runs."""
         state = self.state.to_json() if self.state is not None else {}
         logdir = str(self.rundir.path)
         return state | {"name": self.name, "logdir": logdir, "running": self.is_running, "told": self.unread}
@@ -115,7 +115,7 @@ class RunReader:
 
 
 def all_runs() -> list[Run]:
-    """The runs, by name.
+    """Return the runs, by name.
 
     Raises:
       StorageError: what is known of them cannot be read.
@@ -126,7 +126,7 @@ def all_runs() -> list[Run]:
 
 
 def all_paths() -> list[Path]:
-    """The run directories of all runs; see `all_runs`."""
+    """Return the run directories of all runs; see `all_runs`."""
     found: dict[object, Path] = {}
     for path in (*(run.path for run in registry.known()), *_of_services()):
         found.setdefault(_folder(path), path)
@@ -148,14 +148,14 @@ def readable_paths() -> list[Path]:
 
 
 def _of_services() -> list[Path]:
-    """The run directories of the machine's own services. systemd has them be links into a folder that is root's."""
+    """Return the run directories of the machine's own services. systemd has them be links into a folder that is root's."""
     found = [machine.MACHINE.state / NAME, *machine.MACHINE.state.glob(f"{NAME}-*")]
     runs = [path for path in found if path.name != WATCHER and _is_there(path)]
     return [path.resolve() if _may(os.R_OK, path) else path for path in runs]
 
 
 def _may(what: int, path: Path) -> bool:
-    """Whether this process may do this, with the capabilities that it has."""
+    """Return whether this process may do this, with the capabilities that it has."""
     return os.access(path, what, effective_ids=True)
 
 
@@ -164,7 +164,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _unit_of(path: Path) -> str:
-    """The unit whose run this is; empty for none."""
+    """Return the unit whose run this is; empty for none."""
     if machine.MACHINE.state not in path.parents:
         return ""
     instance = path.name.removeprefix(NAME).removeprefix("-")

@@ -26,7 +26,7 @@ class SetRequest:
     id: str = ""
 
     def to_line(self) -> str:
-        """The request as a line of the file."""
+        """Return the request as a line of the file."""
         return json.dumps(asdict(self)) + "\n"
 
 

@@ -43,7 +43,7 @@ class Phase(enum.StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether the process has ended."""
+        """True if the process has ended."""
         return self in (Phase.PAUSED, Phase.FINISHED, Phase.FAILED)
 
 
@@ -102,7 +102,7 @@ class Failure:
     at: float
 
     def __str__(self) -> str:
-        """The error, and how often it came if more than once."""
+        """Return the error, and how often it came if more than once."""
         times = f"{self.times} times" if self.times > 1 else "once"
         return f"failed {times} at step {self.step}"
 
@@ -242,13 +242,13 @@ class State:
         return self.max_steps if self.max_steps is not None and self.step <= self.max_steps else None
 
     def at_checkpoint(self, last: LastCheckpoint, metrics: dict[str, float], phase: Phase) -> State:
-        """The state of a run that will resume from this checkpoint, while no process trains."""
+        """Return the state of a run that will resume from this checkpoint, while no process trains."""
         goodput = replace(self.goodput, known_until=0)  # what is trained again from here on was not lost in a crash
         changed = replace(self, phase=phase, step=last.step, metrics=dict(metrics), last_checkpoint=last)
         return replace(changed, error=None, goodput=goodput)
 
     def line(self) -> str:
-        """The state in one line, for a log and for `systemctl status`."""
+        """Return the state in one line, for a log and for `systemctl status`."""
         parts = [f"step {self.step}" + (f" of {self.end}" if self.end else "")]
         parts += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
         if self.steps_per_sec and not self.phase.is_over:
@@ -257,26 +257,26 @@ class State:
 
     @property
     def is_of_this_machine(self) -> bool:
-        """Whether its process is, or was, one of this machine's; so are those of states that do not say."""
+        """True if its process is, or was, one of this machine's; so are those of states that do not say."""
         return self.host in ("", socket.gethostname())
 
     def is_elsewhere(self, now: float) -> bool:
-        """Whether another machine, or a container, trains the run: its processes cannot be seen from here.
+        """Return whether another machine, or a container, trains the run: its processes cannot be seen from here.
 
         It counts as running for as long as it writes its state; `now` is in seconds since 1970 (UTC).
         """
         return not self.is_of_this_machine and not self.phase.is_over and abs(now - self.at) < _SILENT_SECS
 
     def is_left(self, is_running: bool) -> bool:
-        """Whether the process is gone and could not say so."""
+        """Return whether the process is gone and could not say so."""
         return not is_running and not self.phase.is_over
 
     def phase_now(self, is_running: bool) -> str:
-        """The phase for a person: that of a process which is gone and could not say so is "killed"."""
+        """Return the phase for a person: that of a process which is gone and could not say so is "killed"."""
         return KILLED if self.is_left(is_running) else str(self.phase)
 
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON's types. JSON has no NaN and no infinity: they become null."""
+        """Return the state as JSON's types. JSON has no NaN and no infinity: they become null."""
         data = asdict(self)
         data["metrics"] = {k: v if math.isfinite(v) else None for k, v in self.metrics.items()}
         data["answer"] = data["answers"][-1] if self.answers else None
@@ -294,7 +294,7 @@ class State:
 
 
 def is_running(state: State | None, *, is_here: bool, now: float) -> bool:
-    """Whether a process trains a run.
+    """Return whether a process trains a run.
 
     Args:
       state: what the run says of itself; None if it says nothing.
@@ -320,7 +320,7 @@ def read_state(path: Path) -> State | None:
 
 
 def _integer(text: str) -> int:
-    """An integer that every reader can count with: JSON has them of any size."""
+    """Return an integer that every reader can count with: JSON has them of any size."""
     if abs(value := int(text)) > LARGEST:
         raise ValueError(f"{text} is out of range")
     return value

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def absolute(path: Path) -> Path:
-    """A path without `..`, from the root.
+    """Return a path without `..`, from the root.
 
     Links are followed up to the last `..` alone, where the parent of a link's target is meant; else they keep their
     names.

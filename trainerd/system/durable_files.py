@@ -53,7 +53,7 @@ def storage(doing: str, *, missing_ok: bool = False) -> Iterator[None]:
 
 
 def storage_error(error: OSError, doing: str) -> StorageError:
-    """The StorageError for an OSError; see `storage`."""
+    """Return the StorageError for an OSError; see `storage`."""
     advice = _of_missing_folder(error, doing) or _advice(error)
     return StorageError(f"cannot {doing}: {error.strerror or error}. {advice}".rstrip())
 
@@ -85,7 +85,7 @@ def _advice(error: OSError) -> str:
 
 
 def is_damage(error: OSError) -> bool:
-    """Whether a file is missing, or the disk cannot read it.
+    """Return whether a file is missing, or the disk cannot read it.
 
     A missing permission, or a lack of descriptors, says nothing of the file's content.
     """
@@ -205,7 +205,7 @@ def open_new(path: Path) -> IO[bytes]:
 
 
 def free_bytes(path: Path) -> int:
-    """How many bytes this process may write on the file system that holds `path`."""
+    """Return how many bytes this process may write on the file system that holds `path`."""
     found = os.statvfs(path)
     if not found.f_blocks:
         return sys.maxsize  # the filesystem does not report it
@@ -213,7 +213,7 @@ def free_bytes(path: Path) -> int:
 
 
 def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
-    """The 128-bit XXH3 of a file, as `xxhsum -H2` prints it.
+    """Return the 128-bit XXH3 of a file, as `xxhsum -H2` prints it.
 
     It finds damage, not malice, and as fast as memory can be read; SHA-256 takes longer than reading a checkpoint.
 
@@ -231,7 +231,7 @@ def xxh128(path: Path, moved: Callable[[int], None] = lambda size: None) -> str:
 
 
 def written_back(path: Path) -> int:
-    """A count that grows while the kernel writes to the disk that holds `path`.
+    """Return a count that grows while the kernel writes to the disk that holds `path`.
 
     It counts the sectors of that disk; the pages of all disks, if the kernel counts none for this one (an overlay, a
     network's file system); 0 if neither is known.
@@ -250,7 +250,8 @@ def written_back(path: Path) -> int:
 
 
 def _disk(path: Path) -> int:
-    """The number of the disk that holds `path`. Btrfs has a number of its own, so its disk is found by the mount."""
+    """Return the number of the disk that holds `path`. Btrfs has a number of its own, so its disk is found by the
+    mount."""
     number = path.stat().st_dev
     if os.major(number):
         return number

@@ -91,7 +91,7 @@ def _end(code: int) -> None:
 
 
 def waits_for_queue(pid: int) -> bool:
-    """Whether a process only waits for a pipe or a lock, as for a `multiprocessing.Queue`.
+    """Return whether a process only waits for a pipe or a lock, as for a `multiprocessing.Queue`.
 
     False for a process with children, since it may wait for them.
     """

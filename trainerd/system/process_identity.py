@@ -12,7 +12,7 @@ _DEAD = "ZX"  # it has ended, and its parent has not asked for its exit status
 
 
 def process_identity(pid: int) -> tuple[float, float]:
-    """A process's create time and the machine's uptime at that moment, both in seconds.
+    """Return a process's create time and the machine's uptime at that moment, both in seconds.
 
     Raises:
       OSError, psutil.Error: there is no such process.
@@ -21,7 +21,7 @@ def process_identity(pid: int) -> tuple[float, float]:
 
 
 def is_process(pid: int, uptime_at_start: float) -> bool:
-    """Whether `pid` is alive and is the process that started at that uptime, in seconds."""
+    """Return whether `pid` is alive and is the process that started at that uptime, in seconds."""
     try:
         state, started = _look(pid)
     except OSError:
@@ -31,7 +31,7 @@ def is_process(pid: int, uptime_at_start: float) -> bool:
 
 
 def _look(pid: int) -> tuple[str, float]:
-    """A process's state, as a letter, and the machine's uptime when it started, in seconds.
+    """Return a process's state, as a letter, and the machine's uptime when it started, in seconds.
 
     One small file, since a watcher looks at each run every second; see proc_pid_stat(5).
 

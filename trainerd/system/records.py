@@ -13,7 +13,7 @@ _LIMIT = 1 << 30  # bytes of one record: a file may be damaged, or planted
 
 
 def records(file: IO[bytes], largest: int | None = None) -> Iterator[bytes]:
-    """The data of each record, up to where a killed process or a full disk cut the file off.
+    """Yield the data of each record, up to where a killed process or a full disk cut the file off.
 
     Args:
       file: open where a record begins. After each record it is at the end of that.

@@ -23,7 +23,7 @@ _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def read_regular(path: Path, limit: int = MIB, *, start: int = 0) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
     Args:
       path: the file.
@@ -85,7 +85,7 @@ def _opened(path: Path, flags: int, mode: int = 0o644) -> int:
 
 
 def _named(error: OSError, path: Path, folder: int) -> OSError:
-    """The same error of `open`, with what is there if that is what is wrong."""
+    """Return the same error of `open`, with what is there if that is what is wrong."""
     if error.errno not in (errno.ELOOP, errno.ENXIO):
         return OSError(error.errno, error.strerror, str(path))
     found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)

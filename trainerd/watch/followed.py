@@ -37,7 +37,7 @@ class RunMemory:
         self._moved_at = 0.0
 
     def is_left(self, seen: RunView, begun_at: float) -> bool:
-        """Whether its process has gone, and could not say so.
+        """Return whether its process has gone, and could not say so.
 
         A process names itself in the lock before it writes a state: two looks in a row must say so.
 
@@ -68,7 +68,7 @@ class RunMemory:
         return now - self._moved_at
 
     def new_events(self, events: Sequence[Event], begun_at: float) -> tuple[list[Event], list[str]]:
-        """The events that were not read yet, and the last lines as they are now.
+        """Return the events that were not read yet, and the last lines as they are now.
 
         Args:
           events: all that there are.
@@ -86,7 +86,7 @@ class RunMemory:
         self._events, self._lines_read = events, lines
 
     def is_note_due(self, lines: list[str], now: float) -> bool:
-        """Whether it is to be noted how far the events were read, although no notice is due.
+        """Return whether it is to be noted how far the events were read, although no notice is due.
 
         A run may be evaluated at every look, and each note waits for the disk. So it is noted once a minute: what came
         since then is read again by the next watcher, and is not sent again.
@@ -103,7 +103,7 @@ class RunMemory:
 
 
 def _new(events: Sequence[Event], lines: Sequence[str], lines_read: Sequence[str], begun_at: float) -> list[Event]:
-    """The events after the last one that was read."""
+    """Return the events after the last one that was read."""
     known = set(lines_read)
     last = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] in known), None)
     if last is None:  # none was ever read, or the folder belongs to another run now

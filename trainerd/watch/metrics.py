@@ -50,7 +50,7 @@ _OF_STATE: dict[str, tuple[str, Callable[[State], float | None]]] = {
 
 
 def registry(runs: Callable[[], Sequence[RunView]], clock: Callable[[], float] = time.time) -> CollectorRegistry:
-    """A registry of its own with the metrics of all runs.
+    """Return a registry of its own with the metrics of all runs.
 
     Args:
       runs: looks at them.
@@ -123,7 +123,7 @@ def _saved(state: State, name: str) -> float | None:
 
 
 def _label(text: str) -> str:
-    """A text that may come from anybody, as the value of a label."""
+    """Return a text that may come from anybody, as the value of a label."""
     return " ".join(printable(text[:_LONGEST]).split())
 
 

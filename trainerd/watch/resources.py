@@ -100,7 +100,7 @@ class Memory:
 
 
 def _is_soon(left: float, hours: float, trend: Trend) -> bool:
-    """Whether to report this: what comes soon is reported after a short trend, the rest after a long one.
+    """Return whether to report this: what comes soon is reported after a short trend, the rest after a long one.
 
     Args:
       left: seconds until there is nothing left.

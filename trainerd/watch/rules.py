@@ -75,7 +75,7 @@ def of_no_progress(run: str, state: State, secs: float, now: float) -> Notice:
 
 
 def is_training(state: State, is_running: bool) -> bool:
-    """Whether a run is to make steps."""
+    """Return whether a run is to make steps."""
     return is_running and state.phase in (Phase.TRAINING, Phase.SAVING)
 
 

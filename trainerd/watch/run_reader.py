@@ -119,7 +119,8 @@ class WatchedRun:
 
 
 def _newest(entries: list[TimelineEntry]) -> tuple[int, list[TimelineEntry]]:
-    """How many checkpoints there are, and the newest of them: ten thousand that are pinned would fill the memory."""
+    """Return how many checkpoints there are, and the newest of them: ten thousand that are pinned would fill the
+    memory."""
     return len(entries), entries[-_MOST:]
 
 
@@ -172,7 +173,7 @@ class Runs:
         return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.look()
 
     def detail(self, name: str) -> RunDetail | None:
-        """The curve and the checkpoints of one run that was looked at; None if there is none of this name.
+        """Return the curve and the checkpoints of one run that was looked at; None if there is none of this name.
 
         While another thread reads a detail for long, it is what was read last, and is not complete.
 

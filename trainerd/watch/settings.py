@@ -102,12 +102,12 @@ class Settings:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether there is anything in it that others may not read."""
+        """True if there is anything in it that others may not read."""
         return bool(self.watch.channels or self.watch.heartbeat_url or self.page.token)
 
 
 def find(path: Path | None) -> Path | None:
-    """The file of the settings: the one that is given, the user's own if there is one, or else none."""
+    """Return the file of the settings: the one that is given, the user's own if there is one, or else none."""
     if path is not None:
         return (path / FILE if path.is_dir() else path).absolute()
     return own if (own := own_path()).exists() else None

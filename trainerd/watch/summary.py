@@ -37,7 +37,7 @@ class Day:
 
 
 def due_since(summary_at: str, now: datetime) -> datetime:
-    """The last time at which a summary was due.
+    """Return the last time at which a summary was due.
 
     Args:
       summary_at: the time of day, such as "08:00".
@@ -49,7 +49,7 @@ def due_since(summary_at: str, now: datetime) -> datetime:
 
 
 def summary(days: Sequence[Day], due: datetime, now: float) -> Notice:
-    """The summary of the runs.
+    """Return the summary of the runs.
 
     Args:
       days: those that ran within the last day.

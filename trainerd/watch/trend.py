@@ -41,7 +41,7 @@ class Trend:
         return self._values[-1][0] - self._values[0][0] if self._values else 0.0
 
     def per_sec(self) -> float | None:
-        """The rate of change; None if there is no trend, or not enough is known."""
+        """Return the rate of change; None if there is no trend, or not enough is known."""
         values = list(self._values)
         if len(values) < LEAST_SAMPLES:
             return None
@@ -50,13 +50,13 @@ class Trend:
         return rate if explained >= _ALONG_A_LINE and later * rate >= _STILL * rate**2 else None
 
     def growth(self) -> float:
-        """The last value less the first, as a share of the first."""
+        """Return the last value less the first, as a share of the first."""
         first, last = self._values[0][1], self._values[-1][1]
         return (last - first) / first if first else 0.0
 
 
 def _line(values: Values) -> tuple[float, float]:
-    """The slope of the line through values, and the share of their variance that it explains."""
+    """Return the slope of the line through values, and the share of their variance that it explains."""
     mean_at = sum(at for at, _ in values) / len(values)
     mean = sum(value for _, value in values) / len(values)
     of_time = sum((at - mean_at) ** 2 for at, _ in values)

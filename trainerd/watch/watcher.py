@@ -66,7 +66,7 @@ class Watcher:
         self._well_at = timer()
 
     def is_well(self) -> bool:
-        """Whether it has looked and noted all lately. Any thread may ask."""
+        """Return whether it has looked and noted all lately. Any thread may ask."""
         return self._timer() - self._well_at < _WELL_SECS
 
     def look(self) -> float:
@@ -152,7 +152,7 @@ class Watcher:
 
 
 def _day(seen: RunView, now: float) -> Day | None:
-    """A run's last day; None if it did not run then."""
+    """Return a run's last day; None if it did not run then."""
     if seen.state is None or not (seen.is_running or now - seen.state.at < DAY):
         return None
     events = [event for event in seen.events if now - event.at < DAY]

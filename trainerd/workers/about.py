@@ -19,7 +19,7 @@ _OWN = ("config.cluster.token",)  # what may be another on each machine
 
 
 def about_this(config: Config) -> dict[str, str]:
-    """The versions, the config and the job's source on this machine, by name."""
+    """Return the versions, the config and the job's source on this machine, by name."""
     found = {name: value for name, value in fingerprint.of_config(config).items() if name not in _OWN}
     found["trainerd"] = __version__
     found["python"] = ".".join(map(str, sys.version_info[:2]))
@@ -42,7 +42,7 @@ def difference(chiefs: Mapping[str, str], others: Mapping[str, str], name: str) 
 
 
 def _source(entry: str, folder: Path) -> str:
-    """A digest of the file that the entry's module would be imported from."""
+    """Return a digest of the file that the entry's module would be imported from."""
     name = entry.partition(":")[0]
     path = [str(folder), *sys.path]
     for part in name.split("."):

@@ -40,7 +40,7 @@ class Replicas(Protocol):
         ...
 
     def caused(self, error: BaseException) -> bool:
-        """Whether an error of a step may be that of another worker: a collective operation failed."""
+        """Return whether an error of a step may be that of another worker: a collective operation failed."""
         ...
 
 
@@ -49,12 +49,12 @@ class ReplicatedSession(Session, Protocol):
 
     @property
     def shares_position(self) -> bool:
-        """Whether all workers read one input, each its part of every batch, so that its position is that of all."""
+        """True if all workers read one input, each its part of every batch, so that its position is that of all."""
         ...
 
     @property
     def has_own_state(self) -> bool:
-        """Whether each worker has something of its own that a checkpoint must hold."""
+        """True if each worker has something of its own that a checkpoint must hold."""
         ...
 
     def own_state(self) -> bytes:
@@ -62,7 +62,7 @@ class ReplicatedSession(Session, Protocol):
         ...
 
     def with_own_states(self, snapshot: Snapshot, states: Mapping[int, bytes]) -> Snapshot:
-        """A snapshot with what other workers have of their own, by rank."""
+        """Return a snapshot with what other workers have of their own, by rank."""
         ...
 
     def restore_own_state(self, prefix: Path, rank: int) -> None:
@@ -79,7 +79,7 @@ class ReplicatedSession(Session, Protocol):
         ...
 
     def digests(self) -> Mapping[str, str]:
-        """A digest of the value of each variable that is trained, by name."""
+        """Return a digest of the value of each variable that is trained, by name."""
         ...
 
     def epoch_logs(self) -> Mapping[str, float]:
@@ -87,7 +87,7 @@ class ReplicatedSession(Session, Protocol):
         ...
 
     def validation_logs(self) -> Mapping[str, float]:
-        """The metrics of the validation of that epoch, if it has one."""
+        """Return the metrics of the validation of that epoch, if it has one."""
         ...
 
     def agree_on(self, logs: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ class ChiefSession:
         self._is_compiled = self._is_compiled or count > 0
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        """The end of an epoch: callbacks get the same metrics on all workers: means, and the chief's validation."""
+        """Return the end of an epoch: callbacks get the same metrics on all workers: means, and the chief's validation."""
         others = [said["logs"] for said in self._chief.call("logs").values()]
         logs = {**means([self._session.epoch_logs(), *others]), **self._session.validation_logs()}
         self._session.agree_on(logs)
@@ -211,7 +211,7 @@ class ChiefSession:
         return found
 
     def snapshot(self) -> Snapshot:
-        """The state at this boundary, with what each worker has of its own."""
+        """Return the state at this boundary, with what each worker has of its own."""
         if not self._session.has_own_state:
             return self._session.snapshot()
         found, answers = self._all("own_state", self._session.snapshot)
@@ -244,7 +244,7 @@ class ChiefSession:
         return self._session.changes_since(prefix)
 
     def fingerprint(self) -> dict[str, str]:
-        """The chief's, with what the cluster is."""
+        """Return the chief's, with what the cluster is."""
         positions = fingerprint.SHARED if self._session.shares_position else fingerprint.OWN
         return {**self._alike, fingerprint.WORKERS: str(self._chief.size), fingerprint.POSITIONS: positions}
 
@@ -281,13 +281,13 @@ def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Repl
 
 
 def means(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each metric that all workers have."""
+    """Return the mean of each metric that all workers have."""
     names = [name for name in logs[0] if all(name in each for each in logs)]
     return {name: sum(each[name] for each in logs) / len(logs) for name in names}
 
 
 def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
-    """The metrics of another worker for the same steps, float64, shape [steps, metrics].
+    """Return the metrics of another worker for the same steps, float64, shape [steps, metrics].
 
     Raises:
       TrainerdError: it has done others.
@@ -336,7 +336,7 @@ class WorkerCommands:
         self._then: Callable[[], Mapping[str, float]] | None = None
 
     def table(self) -> Commands:
-        """The commands by name."""
+        """Return the commands by name."""
         return {
             "ready": self.ready,
             "run": self._run,
@@ -352,7 +352,7 @@ class WorkerCommands:
         }
 
     def ready(self, message: Message) -> Mapping[str, Any]:
-        """The job is built."""
+        """Return the job is built."""
         return {"fingerprint": self._session.fingerprint()}
 
     def _run(self, message: Message) -> Mapping[str, Any]:

@@ -77,7 +77,7 @@ class Peer:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is gone."""
+        """True if it is gone."""
         return self._gone.is_set()
 
     def wait_until_gone(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ class Place:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the worker that saves, evaluates and writes event files."""
+        """True if this is the worker that saves, evaluates and writes event files."""
         return self.rank == 0
 
 

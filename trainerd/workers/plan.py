@@ -66,7 +66,7 @@ class ClusterPlan:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the worker of rank 0."""
+        """True if this is the worker of rank 0."""
         return self.rank == 0
 
     @property
@@ -136,7 +136,7 @@ def _checked(workers: Sequence[str], rank: str | None) -> ClusterPlan:
 
 
 def _of_tf_config(text: str) -> tuple[list[str], str]:
-    """The workers in TF_CONFIG, the chief first, and this task's rank among them."""
+    """Return the workers in TF_CONFIG, the chief first, and this task's rank among them."""
     try:
         found: Any = json.loads(text)
         cluster, task = found["cluster"], found["task"]

@@ -49,7 +49,7 @@ def _write(request: Request, content: str, rundir: RunDirectory) -> None:
 
 
 def _files(rundir: RunDirectory) -> dict[Request, Path]:
-    """The request files whose content is passed on."""
+    """Return the request files whose content is passed on."""
     return {Request.SAVE: rundir.save, Request.SET: rundir.set_request, Request.ROLLBACK: rundir.rollback}
 
 

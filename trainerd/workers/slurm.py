@@ -16,7 +16,7 @@ _SECS = 30.0  # how long scontrol may take
 def workers_of(
     environment: Mapping[str, str], port: int, show_hosts: Callable[[str], Sequence[tuple[str, str]]]
 ) -> tuple[list[str], str]:
-    """The addresses of a step's tasks, by rank, and this task's rank.
+    """Return the addresses of a step's tasks, by rank, and this task's rank.
 
     The chief has `port`, and the task of rank r has `port + r + 1`: two tasks on one host need two ports, and the one
     after the chief's is the chief's too.

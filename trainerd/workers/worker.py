@@ -105,7 +105,7 @@ class Worker:
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages can reach the chief."""
+        """True if messages can reach the chief."""
         return not self._peer.is_gone
 
     def ask(self, what: str, **fields: Any) -> None:

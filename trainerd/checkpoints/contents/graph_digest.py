@@ -21,7 +21,8 @@ _SHAPED = ("dtype", "T", "shape", "_output_shapes")
 
 
 def digest_of(graphs: Iterable[Any], fetches: Sequence[Any] | None = None) -> str:
-    """A digest of graphs: the kinds and names of their nodes, types, shapes, constants, and the tensors they capture.
+    """Return a digest of graphs: the kinds and names of their nodes, types, shapes, constants, and the tensors they
+    capture.
 
     Args:
       graphs: of functions, or one of TensorFlow 1.
@@ -52,7 +53,7 @@ def add_array(digest: Any, values: NDArray[Any]) -> None:
 
 
 def _in_order(name: str) -> list[Any]:
-    """A name as a sort key, with its numbers as numbers: TensorFlow's count may be at 999 or at 1000."""
+    """Return a name as a sort key, with its numbers as numbers: TensorFlow's count may be at 999 or at 1000."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 

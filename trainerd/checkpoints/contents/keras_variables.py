@@ -36,7 +36,7 @@ _NOT_LAYERS = (
 
 
 def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
-    """The variables that `tf.train.Checkpoint` does not find in Keras models.
+    """Return the variables that `tf.train.Checkpoint` does not find in Keras models.
 
     Those are seed generators and metrics, without which a model with dropout would resume with other random numbers
     than the run that was not interrupted; all that stands in a list or a dict of a model: layers, optimizers, and more;
@@ -65,32 +65,33 @@ def hidden_variables(state: Any, tracked: Iterable[Any]) -> dict[str, Any]:
 
 
 def is_untracked(part: Any) -> bool:
-    """Whether `tf.train.Checkpoint` refuses such a part; all of it is then among the hidden variables."""
+    """Return whether `tf.train.Checkpoint` refuses such a part; all of it is then among the hidden variables."""
     return isinstance(part, keras.metrics.Metric | keras.random.SeedGenerator)
 
 
 def identity(variable: Any) -> int:
-    """An identity that a variable of Keras shares with the variable of TensorFlow in it."""
+    """Return an identity that a variable of Keras shares with the variable of TensorFlow in it."""
     return id(getattr(variable, "handle", variable))
 
 
 def part_of(key: str) -> str:
-    """The part of a model that a hidden variable belongs to: its key without the last number."""
+    """Return the part of a model that a hidden variable belongs to: its key without the last number."""
     return key.removesuffix(f"/{VALUE}").rpartition("/")[0]
 
 
 def is_of_metrics(key: str) -> bool:
-    """Whether a hidden variable is a metric's, which each epoch resets."""
+    """Return whether a hidden variable is a metric's, which each epoch resets."""
     return part_of(key).endswith((_METRICS, _INNER_OF_METRICS))
 
 
 def is_inner(key: str) -> bool:
-    """Whether a hidden variable is an attribute of a metric, an optimizer, or the like: older checkpoints lack it."""
+    """Return whether a hidden variable is an attribute of a metric, an optimizer, or the like: older checkpoints lack
+    it."""
     return f"{_INNER}/" in key or f"{_INNER_OF_METRICS}/" in key
 
 
 def is_of_seeds(key: str) -> bool:
-    """Whether a hidden variable is a seed generator's that Keras has listed."""
+    """Return whether a hidden variable is a seed generator's that Keras has listed."""
     return part_of(key).endswith(_SEEDS)
 
 
@@ -101,7 +102,7 @@ def parts_of(state: Any) -> Iterator[Any]:
 
 
 def optimizer_kinds(state: Any) -> dict[str, str]:
-    """The class of each optimizer, by its path, for a fingerprint.
+    """Return the class of each optimizer, by its path, for a fingerprint.
 
     An optimizer's variables have no names in a checkpoint: another optimizer with as many would take them for its own.
     """
@@ -130,7 +131,7 @@ def _hidden(state: Any, taken: set[int]) -> Iterator[tuple[str, Any]]:
 
 
 def _not_listed(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
-    """The variables of an owner of which it is not sure that they are found, by their keys in a checkpoint."""
+    """Yield the variables of an owner of which it is not sure that they are found, by their keys in a checkpoint."""
     _, owner = parts[0]
     if isinstance(owner, keras.metrics.Metric):
         yield from _numbered(f"{name}{_METRICS}", owner.variables)
@@ -148,7 +149,7 @@ def _not_listed(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
 
 
 def _inner(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
-    """The variables in metrics, optimizers, losses, and the like of an owner, by their keys in a checkpoint.
+    """Yield the variables in metrics, optimizers, losses, and the like of an owner, by their keys in a checkpoint.
 
     Those of metrics are numbered: a compiled metric stands in objects of Keras whose attributes have private names.
     """
@@ -168,7 +169,7 @@ def _inner(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
 
 
 def _owners(state: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """The parts of a state that have none themselves, and Keras's models and layers, by where they stand."""
+    """Yield the parts of a state that have none themselves, and Keras's models and layers, by where they stand."""
     if id(state) in seen:
         return
     seen.add(id(state))
@@ -180,7 +181,7 @@ def _owners(state: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
 
 
 def escaped(name: object) -> str:
-    """A name as a part of a path, escaped as in TensorFlow's object graph."""
+    """Return a name as a part of a path, escaped as in TensorFlow's object graph."""
     return str(name).replace(".", "..").replace("/", ".S")
 
 
@@ -189,7 +190,7 @@ def _numbered(name: str, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _within(parts: _Parts) -> Iterator[tuple[str, Any]]:
-    """The variables in a model's attributes, and in the lists and dicts that those are, by where they stand."""
+    """Yield the variables in a model's attributes, and in the lists and dicts that those are, by where they stand."""
     for path, part in parts:
         if isinstance(part, keras.metrics.Metric):  # of a compiled model within this one, for one
             yield from _numbered(f"{path}{_METRICS}", part.variables)
@@ -200,7 +201,7 @@ def _within(parts: _Parts) -> Iterator[tuple[str, Any]]:
 
 
 def _variables_of(path: str, part: Any) -> Iterator[tuple[str, Any]]:
-    """The variables of something that is one, or has some, by where they stand."""
+    """Yield the variables of something that is one, or has some, by where they stand."""
     if isinstance(part, tf.Variable | keras.Variable):
         yield path, part
     elif isinstance(part, tf.random.Generator | keras.random.SeedGenerator):
@@ -257,7 +258,7 @@ def _elements(part: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _is_of_keras(state: Any) -> bool:
-    """Whether it is a model or a layer: no class of them, no list of TensorFlow's, no module with such a name."""
+    """Return whether it is a model or a layer: no class of them, no list of TensorFlow's, no module with such a name."""
     if isinstance(state, list | tuple | Mapping | type):
         return False
     return isinstance(getattr(state, "weights", None), list | tuple) and hasattr(state, "variables")
@@ -302,7 +303,7 @@ def warn_of_missing(keys: Collection[str]) -> None:
 
 
 def stored_hidden(prefix: Path) -> dict[str, Any]:
-    """The values of hidden variables in a checkpoint, by their keys."""
+    """Return the values of hidden variables in a checkpoint, by their keys."""
     reader = tf.train.load_checkpoint(str(prefix))
     keys = [key for key in reader.get_variable_to_shape_map() if key.startswith("hidden/")]
     return {key: reader.get_tensor(key) for key in keys}

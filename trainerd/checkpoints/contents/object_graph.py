@@ -65,7 +65,7 @@ def position(iterator: Any) -> tf.Tensor:
 
 
 def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """The objects that a checkpoint tracks now, variables among them."""
+    """Return the objects that a checkpoint tracks now, variables among them."""
     return list(graph_view.ObjectGraphView(checkpoint).breadth_first_traversal()[0])
 
 
@@ -78,7 +78,7 @@ def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
 
 
 def own_places(checkpoint: tf.train.Checkpoint) -> dict[str, Any]:
-    """The objects of `own_objects` by where they stand: the attributes and keys on the shortest way to each."""
+    """Return the objects of `own_objects` by where they stand: the attributes and keys on the shortest way to each."""
     view = graph_view.ObjectGraphView(checkpoint)
     found, seen, left = {"": checkpoint}, {id(checkpoint)}, [("", checkpoint)]
     for place, each in left:  # it grows meanwhile
@@ -93,7 +93,7 @@ def own_places(checkpoint: tf.train.Checkpoint) -> dict[str, Any]:
 
 
 def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint, *, at_once: bool) -> bool:
-    """Whether an object with a value got none from the checkpoint that was read.
+    """Return whether an object with a value got none from the checkpoint that was read.
 
     Args:
       status: what `Checkpoint.read` returned.
@@ -114,7 +114,7 @@ def has_unrestored(status: Any, checkpoint: tf.train.Checkpoint, *, at_once: boo
 
 
 def variables_among(objects: Iterable[Any]) -> list[Any]:
-    """The variables among objects, of Keras and of TensorFlow; the shards of a sharded one."""
+    """Return the variables among objects, of Keras and of TensorFlow; the shards of a sharded one."""
     found: list[Any] = []
     for each in objects:
         if hasattr(each, "handle"):

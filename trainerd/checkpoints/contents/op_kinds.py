@@ -9,14 +9,14 @@ CSV = {"CSVDataset", "CSVDatasetV2", "ExperimentalCSVDataset", "CsvDataset", "Cs
 
 
 def kinds_of(graph: Any) -> set[str]:
-    """The kinds of ops in a graph and the functions that it calls."""
+    """Return the kinds of ops in a graph and the functions that it calls."""
     definition = graph.as_graph_def()
     kinds = {node.op for node in definition.node}
     return kinds | {node.op for function in definition.library.function for node in function.node_def}
 
 
 def kinds_in_steps(graph: Any) -> set[str]:
-    """The kinds of ops in a graph and its functions, without those that do nothing but initialize variables."""
+    """Return the kinds of ops in a graph and its functions, without those that do nothing but initialize variables."""
     operations = graph.get_operations()
     initializers = {each for each in operations if _initializes(each)}
     used = {each for operation in operations for each in _needed_by(operation)}
@@ -31,7 +31,8 @@ def kinds_in_steps(graph: Any) -> set[str]:
 
 
 def _initializes(operation: Any) -> bool:
-    """Whether an op gives a variable its first value. TensorFlow names it so; to ask a variable may make another op."""
+    """Return whether an op gives a variable its first value. TensorFlow names it so; to ask a variable may make another
+    op."""
     return bool(operation.inputs) and operation.name == f"{operation.inputs[0].op.name}/Assign"
 
 

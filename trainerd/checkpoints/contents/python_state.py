@@ -35,7 +35,7 @@ class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
         self._of_somebody = (read, write)  # in a tuple: what is an attribute by itself would be tracked
 
     def serialize(self) -> bytes:
-        """The values as bytes."""
+        """Return the values as bytes."""
         return packed(self._of_somebody[0]())
 
     def deserialize(self, string_value: bytes) -> None:
@@ -44,7 +44,7 @@ class PythonValues(tf.train.experimental.PythonState):  # type: ignore[misc]
 
 
 def stored(prefix: Path, name: str) -> Any:
-    """The values in a checkpoint of the PythonValues that it tracks by this name.
+    """Return the values in a checkpoint of the PythonValues that it tracks by this name.
 
     Raises:
       KeyError: it holds none, or cannot be read.
@@ -57,7 +57,7 @@ def stored(prefix: Path, name: str) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value can be saved."""
+    """Return whether a value can be saved."""
     if value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray | np.number | np.bool_):
         return not (isinstance(value, np.ndarray) and (value.dtype.hasobject or value.dtype.fields))
     if isinstance(value, tf.Tensor):
@@ -117,7 +117,7 @@ def packed(values: Any) -> bytes:
 
 
 def unpacked(content: bytes) -> Any:
-    """The values that `packed` packed."""
+    """Return the values that `packed` packed."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
 
         def put_back(value: dict[str, Any]) -> Any:

@@ -11,10 +11,10 @@ _PYTHON = PYTHON | {"PyFuncStateless"}
 
 
 def random_ops(graph: Any) -> list[str]:
-    """The kinds of such ops in a graph and the functions that it calls, sorted."""
+    """Return the kinds of such ops in a graph and the functions that it calls, sorted."""
     return sorted(kinds_in_steps(graph) & RANDOM)
 
 
 def calls_python(graph: Any) -> bool:
-    """Whether a graph calls Python, which may never return."""
+    """Return whether a graph calls Python, which may never return."""
     return bool(kinds_of(graph) & _PYTHON)

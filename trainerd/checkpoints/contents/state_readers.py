@@ -31,11 +31,11 @@ class StateReader(Protocol):
     object_graph: bytes
 
     def read(self) -> list[tf.Tensor]:
-        """The values now, in the order of `specs`. Later steps do not change them."""
+        """Return the values now, in the order of `specs`. Later steps do not change them."""
 
 
 def reader_of(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any]) -> StateReader:
-    """The reader that suits the number of tensors.
+    """Return the reader that suits the number of tensors.
 
     Args:
       checkpoint: tracks the state.
@@ -149,7 +149,8 @@ def _is_python_state(owner: Any) -> bool:
 
 
 def _shape(entry: GraphEntry) -> Any:
-    """The shape as a traced function knows it: a position has another one at each read, and so may a variable have."""
+    """Return the shape as a traced function knows it: a position has another one at each read, and so may a variable
+    have."""
     if isinstance(entry.owner, tf.data.Iterator):
         return tf.TensorShape([None])
     return tf.TensorShape(entry.owner.shape) if hasattr(entry.owner, "handle") else entry.value.shape

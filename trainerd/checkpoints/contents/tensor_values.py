@@ -13,7 +13,7 @@ _WRITTEN_IN_PLACE = ("VariableV2", "Variable", "TemporaryVariable", "LookupTable
 
 
 def owned(tensor: Any) -> Any:
-    """The same value, which later steps do not change. Called while a graph is built; copies only if it must."""
+    """Return the same value, which later steps do not change. Called while a graph is built; copies only if it must."""
     if hasattr(tensor, "numpy"):  # a value of Python's, and of no op
         return tensor
     if tensor.dtype.base_dtype != tensor.dtype:

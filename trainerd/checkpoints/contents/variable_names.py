@@ -65,13 +65,13 @@ def names_of(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], parts: 
 
 
 def _is_numbered(layer: Any) -> bool:
-    """Whether Keras made the name of a layer, from its class and a count."""
+    """Return whether Keras made the name of a layer, from its class and a count."""
     kind = _WORD.sub("_", type(layer).__name__).lower()
     return re.fullmatch(rf"{re.escape(kind)}(_\d+)?", layer.name) is not None
 
 
 def _flat(variable: Any) -> str:
-    """A path in the form that Keras gives it in the names of an optimizer's slots."""
+    """Return a path in the form that Keras gives it in the names of an optimizer's slots."""
     return str(variable.path).replace("/", "_")
 
 
@@ -96,7 +96,7 @@ def packed(names: Names) -> bytes:
 
 
 def stored_names(prefix: Path) -> Names:
-    """The names in a checkpoint; none if it was saved without them."""
+    """Return the names in a checkpoint; none if it was saved without them."""
     reader = tf.train.load_checkpoint(str(prefix))
     if not reader.has_tensor(NAMES_KEY):
         return {}

@@ -54,7 +54,7 @@ class Form:
 
     @classmethod
     def of(cls, dtype: tf.DType, shape: tf.TensorShape) -> Form | None:
-        """The form of tensors of a dtype and shape; None for strings and for shapes that are not fully known."""
+        """Return the form of tensors of a dtype and shape; None for strings and for shapes that are not fully known."""
         if dtype == tf.string or not shape.is_fully_defined():
             return None
         entry = BundleEntryProto(dtype=dtype.as_datatype_enum, shape=shape.as_proto())
@@ -68,12 +68,12 @@ class Form:
 
     @cached_property
     def may_hold_nan(self) -> bool:
-        """Whether its dtype has a NaN."""
+        """True if its dtype has a NaN."""
         return bool(self.dtype.is_floating or self.dtype.is_complex)
 
     @cached_property
     def is_large(self) -> bool:
-        """Whether it is large enough to be written here, and its memory is its content, byte by byte."""
+        """True if it is large enough to be written here, and its memory is its content, byte by byte."""
         dtype = self.dtype
         is_plain = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
         return bool(self.size >= LARGE and is_plain and dtype.size > 0)
@@ -106,7 +106,7 @@ class Item:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is written here and not by SaveV2."""
+        """True if it is written here and not by SaveV2."""
         return not self.slices and self.form.is_large
 
     def require_no_nan(self, piece: NDArray[np.uint8]) -> None:
@@ -226,7 +226,7 @@ def _save(prefix: Path, items: Sequence[Item], moved: Callable[[int], None], ref
 
 
 def _memory(tensor: tf.Tensor) -> NDArray[np.uint8]:
-    """A tensor's memory, in bytes; without a copy where it is in this machine's memory."""
+    """Return a tensor's memory, in bytes; without a copy where it is in this machine's memory."""
     if "CPU" not in tensor.device:
         with tf.device("CPU:0"):
             tensor = tf.identity(tensor)
@@ -244,7 +244,7 @@ def _pieces(memory: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
 
 
 def _has_nan(numbers: NDArray[Any]) -> bool:
-    """The minimum of what holds a NaN is NaN, and is found without a second array."""
+    """Return the minimum of what holds a NaN is NaN, and is found without a second array."""
     if numbers.dtype.kind in "fc":
         return bool(numbers.size and np.isnan(np.minimum.reduce(numbers)))
     return bool(np.isnan(numbers.astype(np.float32)).any())

@@ -12,7 +12,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether something could not be written for want of space, whichever library has tried."""
+    """Return whether something could not be written for want of space, whichever library has tried."""
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return True
     return isinstance(error, OSError) and (error.errno in FULL or "No space left on device" in str(error))  # h5py's

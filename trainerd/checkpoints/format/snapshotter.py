@@ -68,7 +68,7 @@ class TensorSnapshot:
 
 
 def _are_same(one: tf.Tensor, other: tf.Tensor) -> bool:
-    """Whether two tensors are the same, bit for bit. Those that nothing was written to share their memory."""
+    """Return whether two tensors are the same, bit for bit. Those that nothing was written to share their memory."""
     ones, others = one.numpy(), other.numpy()
     if not isinstance(ones, np.ndarray) or ones.dtype == object:
         return bool(np.array_equal(ones, others))
@@ -116,14 +116,14 @@ class Snapshotter:
         return [key for key, _, _ in self._reader.specs]
 
     def describe(self) -> str:
-        """How many tensors the state has, and a digest of their names, types and shapes."""
+        """Return how many tensors the state has, and a digest of their names, types and shapes."""
         specs = self._reader.specs
         lines = sorted(f"{key} {tf.as_dtype(dtype).name} {shape}" for key, dtype, shape in specs)
         digest = xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
         return f"{len(specs)} tensors, {digest}"
 
     def take(self, step: int) -> TensorSnapshot:
-        """The state now. Called at a boundary."""
+        """Return the state now. Called at a boundary."""
         values = self._reader.read()
         items = [Item(key, slices, value, form) for (key, slices, form), value in zip(self._items, values, strict=True)]
         object_graph = self._reader.object_graph

@@ -23,12 +23,12 @@ class TableError(ValueError):
 
 
 def masked(crc: int) -> int:
-    """A CRC as it is stored: a CRC of data that holds its own CRC would be a constant."""
+    """Return a CRC as it is stored: a CRC of data that holds its own CRC would be a constant."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def write(entries: Mapping[bytes, bytes]) -> bytes:
-    """A table with these entries."""
+    """Return a table with these entries."""
     table = bytearray()
     blocks: list[tuple[bytes, bytes]] = []  # the last key of each block, and the block's place
     block = _Block()
@@ -48,7 +48,7 @@ def write(entries: Mapping[bytes, bytes]) -> bytes:
 
 
 def read(table: bytes) -> dict[bytes, bytes]:
-    """The entries of a table.
+    """Return the entries of a table.
 
     Raises:
       TableError: it is damaged, or compressed.
@@ -92,7 +92,7 @@ class _Block:
         self._count += 1
 
     def to_bytes(self) -> bytes:
-        """The block without its trailer."""
+        """Return the block without its trailer."""
         restarts = self._restarts or [0]
         return bytes(self._content) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
 
@@ -137,7 +137,7 @@ def _read_place(data: bytes, position: int) -> tuple[tuple[int, int], int]:
 
 
 def _varint(value: int) -> bytes:
-    """A number in groups of seven bits, the least first."""
+    """Return a number in groups of seven bits, the least first."""
     found = bytearray()
     while value >= 0x80:
         found.append(value & 0x7F | 0x80)
@@ -146,7 +146,7 @@ def _varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number in groups of seven bits, and where it ends.
+    """Return a number in groups of seven bits, and where it ends.
 
     Raises:
       TableError: it does not end.

@@ -20,7 +20,7 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """An input function of arrays.
+    """Return an input function of arrays.
 
     Args:
       x: an array, or a dict of name to array: the features.
@@ -63,7 +63,8 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Any]:
-    """An input function of a `pandas.DataFrame`; a column is a feature. The arguments are those of `numpy_input_fn`.
+    """Return an input function of a `pandas.DataFrame`; a column is a feature. The arguments are those of
+    `numpy_input_fn`.
 
     Args:
       x: the features.

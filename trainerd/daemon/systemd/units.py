@@ -42,7 +42,7 @@ def directives(unit: str) -> Iterator[Directive]:
 
 
 def render(template: str, exec_start: str, *, user: bool = False) -> str:
-    """A template with its ExecStart set; for a user's service manager, without the settings that it ignores.
+    """Return a template with its ExecStart set; for a user's service manager, without the settings that it ignores.
 
     Args:
       template: the text of a unit that ships.
@@ -90,7 +90,7 @@ def quote(argument: str) -> str:
 
 
 def quote_program(path: str) -> str:
-    """The program of a command, for which systemd has other rules: it cannot hold a `$`.
+    """Return the program of a command, for which systemd has other rules: it cannot hold a `$`.
 
     Raises:
       ValueError: systemd cannot run a program with this path.

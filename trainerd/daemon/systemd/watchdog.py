@@ -19,7 +19,7 @@ _HANG = 0.9  # of WatchdogSec without a sign of life: what systemd is about to d
 
 
 def interval_from_environment() -> float:
-    """The unit's WatchdogSec in seconds; 0 if systemd does not watch this process."""
+    """Return the unit's WatchdogSec in seconds; 0 if systemd does not watch this process."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     return int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
@@ -101,7 +101,7 @@ class Watchdog:
             self._notifier.extend(EXTENSION_SECS)
 
     def is_alive(self, now: float) -> bool:
-        """Whether the phase has made progress within its own deadline."""
+        """Return whether the phase has made progress within its own deadline."""
         deadline = {
             Phase.GATHERING: 0.0,
             Phase.STARTING: self._config.first_step_secs,
@@ -114,7 +114,7 @@ class Watchdog:
         return not deadline or now - self._moved_at() < deadline
 
     def wants_time(self, now: float) -> bool:
-        """Whether systemd must extend the timeout of a start or a stop: something long is under way and makes
+        """Return whether systemd must extend the timeout of a start or a stop: something long is under way and makes
         progress."""
         if self._phase in (Phase.SAVING, Phase.PAUSING):
             return now - self._moved_at() < 2 * EXTEND_EVERY_SECS

@@ -50,7 +50,7 @@ class Python:
 
     @classmethod
     def find(cls, said: Path, scratch: Path) -> Python:
-        """The Python that a person names.
+        """Return the Python that a person names.
 
         Args:
           said: a folder of a virtual environment, or a program.
@@ -154,7 +154,7 @@ class Python:
 
 
 def _asked(program: Path, scratch: Path) -> dict[str, str]:
-    """The versions of what is installed in a Python."""
+    """Return the versions of what is installed in a Python."""
     asked = [str(program), "-c", _VERSIONS]
     try:
         done = subprocess.run(asked, cwd=scratch, capture_output=True, text=True, timeout=_ASKED_SECS, check=False)

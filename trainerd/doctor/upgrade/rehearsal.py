@@ -106,7 +106,7 @@ class _Rehearsal:
         self._copied = self._copy(facts.rundir, "here")
 
     def of(self, other: Python) -> Finding:
-        """The verdict on another Python."""
+        """Return the verdict on another Python."""
         self._copy(self._copied, "there")
         if error := self._train(self._here, "here"):
             cure = "look at `trainerd status` and the log; the other one was not tried."
@@ -141,7 +141,7 @@ class _Rehearsal:
     # ------------------------------------------------------------------ trials
 
     def _copy(self, source: RunDirectory, name: str) -> RunDirectory:
-        """A run directory with nothing but the newest checkpoint in it."""
+        """Return a run directory with nothing but the newest checkpoint in it."""
         made = RunDirectory(self._folder / name, self._facts.rundir.basename)
         made.create()
         try:
@@ -166,7 +166,7 @@ class _Rehearsal:
         return max(0.0, self._until - time.monotonic())
 
     def _end(self, name: str) -> Manifest:
-        """The last checkpoint of a trial."""
+        """Return the last checkpoint of a trial."""
         rundir = RunDirectory(self._folder / name, self._facts.rundir.basename)
         return manifests.read(rundir.manifest(rundir.steps()[0]))
 
@@ -185,7 +185,7 @@ def _distance(far: TrialDifference) -> tuple[float, bool]:
 
 
 def furthest_metric(one: Mapping[str, float], other: Mapping[str, float], count: int) -> TrialDifference:
-    """The metric in which two trials differ most. Those of an evaluation are left out: it comes by the clock."""
+    """Return the metric in which two trials differ most. Those of an evaluation are left out: it comes by the clock."""
     found = TrialDifference(0.0, "", count)
     for name in sorted(name for name in {*one, *other} if not name.startswith(_EVALUATION)):
         ours, theirs = one.get(name, math.nan), other.get(name, math.nan)

@@ -134,7 +134,7 @@ class RunChanges:
         return None
 
     def _served_before(self, request: rollback.RollbackRequest) -> Outcome | None:
-        """A request has come twice: its command saw no answer. Returns as `go_back` does."""
+        """Return a request has come twice: its command saw no answer. Returns as `go_back` does."""
         if self._session is None:
             return outcome.going_back(str(request.target))
         rollback.withdraw(self._rundir)

@@ -31,7 +31,7 @@ class Server(Protocol):
 
     @property
     def is_saving(self) -> bool:
-        """Whether a checkpoint is being written. Another one can begin after it."""
+        """True if a checkpoint is being written. Another one can begin after it."""
         ...
 
     def save_held(self, held: BoundaryState) -> None:

@@ -61,7 +61,7 @@ class Minima:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a loss to look at."""
+        """True if there is a loss to look at."""
         return self._config.minima and self.valleys.count > 0
 
     def resumed(self, found: Manifest) -> None:
@@ -124,12 +124,12 @@ class Minima:
             self._confirm(before)
 
     def to_save_with(self, step: int) -> BoundaryState | None:
-        """The candidate that a checkpoint of this step needs on disk: the next start has no snapshot of it."""
+        """Return the candidate that a checkpoint of this step needs on disk: the next start has no snapshot of it."""
         found = self._candidate
         return found if found is not None and found.held is not None and found.step != step else None
 
     def take_confirmed(self) -> BoundaryState | None:
-        """A minimum that waits to be saved, for the one who saves it; None if none does."""
+        """Return a minimum that waits to be saved, for the one who saves it; None if none does."""
         found, self._confirmed = self._confirmed, None
         return found
 

@@ -129,7 +129,7 @@ def _say(level: int, message: str, *values: object) -> None:
 
 
 def stacks() -> str:
-    """The Python stack of every thread."""
+    """Return the Python stack of every thread."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
@@ -189,7 +189,7 @@ def handled(
 
 
 def terminal_check() -> Callable[[], bool]:
-    """A check of whether the terminal that standard input is now has been closed by the time it is called.
+    """Return a check of whether the terminal that standard input is now has been closed by the time it is called.
 
     If it has, this process's output is dropped from then on, instead of failing.
     """

@@ -56,7 +56,7 @@ def close_for_another(place: str, session: Opened) -> None:
 
 
 def left(frame: FrameType | None) -> list[Opened]:
-    """The sessions of this thread whose loop was left by an unreported error.
+    """Return the sessions of this thread whose loop was left by an unreported error.
 
     Args:
       frame: the present frame of this thread.
@@ -65,7 +65,7 @@ def left(frame: FrameType | None) -> list[Opened]:
 
 
 def left_by_error() -> RuntimeError:
-    """The error for a loop that was left for an unknown reason."""
+    """Return the error for a loop that was left for an unknown reason."""
     return RuntimeError("its loop was left by an error")
 
 

@@ -11,7 +11,8 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def names_of_arguments(function: Callable[..., Any]) -> set[str]:
-    """The arguments that a function can be given by name. Those that a `functools.partial` gives are not among them."""
+    """Return the arguments that a function can be given by name. Those that a `functools.partial` gives are not among
+    them."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # it is not written in Python

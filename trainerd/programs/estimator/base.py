@@ -56,11 +56,11 @@ class BaseEstimator(ABC):
 
     @abstractmethod
     def _new_training(self, input_fn: Any, extras: Extras, *, begins_anew: bool) -> Training:
-        """A training that is not open yet."""
+        """Return a training that is not open yet."""
 
     @abstractmethod
     def _measured(self, input_fn: Any, steps: int | None, hooks: Sequence[Any], path: str | None) -> dict[str, Any]:
-        """The metrics of a checkpoint; of a new model without one."""
+        """Return the metrics of a checkpoint; of a new model without one."""
 
     @abstractmethod
     def trial(self, train_input_fn: Any, eval_input_fn: Any, eval_steps: int | None) -> Job | GraphJob:
@@ -79,15 +79,15 @@ class BaseEstimator(ABC):
         return copy.copy(self._config)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """The folder for the curves of an evaluation."""
+        """Return the folder for the curves of an evaluation."""
         return str(Path(self.model_dir, f"eval_{name}" if name else "eval"))
 
     def latest_checkpoint(self) -> str | None:
-        """The prefix of the newest checkpoint that verifies; None if there is none."""
+        """Return the prefix of the newest checkpoint that verifies; None if there is none."""
         return newest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """The names of the variables that the newest checkpoint holds.
+        """Return the names of the variables that the newest checkpoint holds.
 
         Raises:
           ValueError: there is no checkpoint.
@@ -100,7 +100,7 @@ class BaseEstimator(ABC):
         )
 
     def get_variable_value(self, name: str) -> Any:
-        """The value of a variable in the newest checkpoint, as an array.
+        """Return the value of a variable in the newest checkpoint, as an array.
 
         Raises:
           ValueError: there is no checkpoint.
@@ -171,7 +171,7 @@ class BaseEstimator(ABC):
         return self
 
     def _begun(self, input_fn: Callable[..., Any] | None, extras: Extras, max_steps: int | None) -> Training | None:
-        """A training that is open, or a new one; None if the model has had its steps."""
+        """Return a training that is open, or a new one; None if the model has had its steps."""
         made_for = (input_fn, tuple(extras.hooks), tuple(extras.listeners))
         if self._training is not None and self._training.made_for != made_for:
             self._end_training()
@@ -202,7 +202,7 @@ class BaseEstimator(ABC):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the training that is open was asked to pause. While an evaluation runs beside it, this is a boundary
+        """True if the training that is open was asked to pause. While an evaluation runs beside it, this is a boundary
         of the training: a requested checkpoint is made."""
         return self._training is not None and self._training.look()
 
@@ -255,7 +255,7 @@ class BaseEstimator(ABC):
             hosted_tell(evaluations=evaluated)
 
     def _checkpoint(self, given: str | None, what: str) -> str | None:
-        """The checkpoint that was asked for, or the newest; verified."""
+        """Return the checkpoint that was asked for, or the newest; verified."""
         if given is not None:
             require_whole(given)
             return given
@@ -276,7 +276,7 @@ def _extras(hooks: Sequence[Any] | None, listeners: Sequence[Any] | None) -> Ext
 
 
 def _with_model_dir(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """The settings, with a folder and a ConfigProto."""
+    """Return the settings, with a folder and a ConfigProto."""
     if config is not None and not isinstance(config, RunConfig):
         raise ValueError(f"config must be an instance of `RunConfig`, but provided {config}.")
     found = config or RunConfig()

@@ -15,7 +15,7 @@ from trainerd.rundir.paths import RunDirectory
 
 
 def newest_checkpoint(model_dir: str) -> str | None:
-    """The prefix of the newest checkpoint that verifies; None if there is none.
+    """Return the prefix of the newest checkpoint that verifies; None if there is none.
 
     Raises:
       DataError: there are checkpoints, and none can be read.
@@ -25,13 +25,13 @@ def newest_checkpoint(model_dir: str) -> str | None:
 
 
 def step_of(prefix: str | None) -> int:
-    """The step in the name of a checkpoint; 0 if it has none."""
+    """Return the step in the name of a checkpoint; 0 if it has none."""
     step = (prefix or "").rpartition("-")[2]
     return int(step) if step.isdigit() else 0
 
 
 def rundir_of(prefix: str) -> RunDirectory:
-    """The run directory that a checkpoint is in."""
+    """Return the run directory that a checkpoint is in."""
     path = Path(prefix)
     return RunDirectory.of(str(path.parent), path.name.rpartition("-")[0] or path.name)
 

@@ -29,7 +29,7 @@ def call_input_fn(input_fn: Callable[..., Any], mode: str, params: Any, config: 
 
 
 def features_and_labels(given: Any) -> tuple[Any, Any]:
-    """The tensors of a batch.
+    """Return the tensors of a batch.
 
     A dataset's iterator is initialized with the tables, so a session that is restored continues in mid-epoch.
 
@@ -56,6 +56,6 @@ def features_and_labels(given: Any) -> tuple[Any, Any]:
 
 
 def has_an_end(graph: Any) -> bool:
-    """Whether the input of a graph may come to an end: it reads a dataset, or queues."""
+    """Return whether the input of a graph may come to an end: it reads a dataset, or queues."""
     kinds = {op.type for op in graph.get_operations()}
     return bool(kinds & {"IteratorGetNext", "IteratorGetNextSync"} or graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))

@@ -92,7 +92,7 @@ class EstimatorSpec(_Fields):
         )
 
     def _replace(self, **changes: Any) -> EstimatorSpec:
-        """A copy with these fields changed.
+        """Return a copy with these fields changed.
 
         Raises:
           ValueError: the mode would change.
@@ -224,7 +224,8 @@ def _is_keras_metric(metric: Any) -> bool:
 
 
 def _of_keras(metric: Any) -> tuple[Any, Any]:
-    """The (value, update op) of a metric of tf_keras, the Keras that builds graphs, which was updated in this graph."""
+    """Return the (value, update op) of a metric of tf_keras, the Keras that builds graphs, which was updated in this
+    graph."""
     updates = getattr(metric, "updates", None)
     if not updates:
         raise ValueError(

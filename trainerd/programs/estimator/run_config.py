@@ -161,7 +161,7 @@ class RunConfig:
             self._session_config = _session_config_of(self._task_type, self._task_id)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with these settings changed.
+        """Return a copy with these settings changed.
 
         Raises:
           ValueError: there is no such setting, or it is wrong.
@@ -276,7 +276,7 @@ _RULES: list[tuple[str, Any, str]] = [
 
 
 def _tf_config() -> dict[str, Any]:
-    """The content of the environment variable TF_CONFIG; empty without one."""
+    """Return the content of the environment variable TF_CONFIG; empty without one."""
     text = os.environ.get(_VARIABLE) or "{}"
     try:
         found = json.loads(text)
@@ -288,7 +288,7 @@ def _tf_config() -> dict[str, Any]:
 
 
 def _model_dir(given: Any, of_cluster: str | None) -> str | None:
-    """The folder that the program names, or that TF_CONFIG names."""
+    """Return the folder that the program names, or that TF_CONFIG names."""
     path = os.fspath(given) if given is not None else None
     if of_cluster is not None:
         if not of_cluster:
@@ -359,7 +359,7 @@ def _checked_task(cluster: Mapping[str, list[str]], task: Mapping[str, Any], chi
 
 
 def _global_id(cluster: Mapping[str, list[str]], task_type: str, task_id: int, chief: str) -> int:
-    """The number of this task among all: the chief is 0, then the others by name, and parameter servers last."""
+    """Return the number of this task among all: the chief is 0, then the others by name, and parameter servers last."""
     others = sorted(kind for kind in cluster if kind not in (chief, TaskType.PS))
     before = 0
     for kind in [chief, *others, TaskType.PS]:

@@ -85,7 +85,7 @@ class Training(ABC):
         """Run steps until the session is over, or this global step is done, and count them in `_done`."""
 
     def _as_default(self) -> contextlib.AbstractContextManager[Any]:
-        """A context for what hooks ask the default graph for."""
+        """Return a context for what hooks ask the default graph for."""
         return contextlib.nullcontext()
 
     def run(self, last: float) -> bool:

@@ -26,7 +26,7 @@ class Waiting:
             yield
 
     def is_paused(self) -> bool:
-        """Whether a pause was requested."""
+        """Return whether a pause was requested."""
         return self._flag.wants(Request.PAUSE)
 
     def look(self) -> None:

@@ -97,7 +97,7 @@ class ContinuousEvaluation:
                 waiting.sleep(self._pace.throttle_secs - took)
 
     def _evaluated(self) -> Any:
-        """The metrics of the newest checkpoint; none if there is no new one."""
+        """Return the metrics of the newest checkpoint; none if there is no new one."""
         with contextlib.suppress(DataError):  # none can be read: the trainer says so
             newest = newest_checkpoint(self._model_dir)
             if newest is None:
@@ -124,7 +124,7 @@ class ContinuousEvaluation:
 
 
 def has_ended(metrics: Any, train_steps: int | None) -> bool:
-    """Whether these are the metrics of the last step of a training."""
+    """Return whether these are the metrics of the last step of a training."""
     if not metrics or not train_steps:
         return False
     step = metrics.get(GLOBAL_STEP)
@@ -132,7 +132,7 @@ def has_ended(metrics: Any, train_steps: int | None) -> bool:
 
 
 def as_predicate(given: Callable[..., bool] | None) -> Callable[[Any, str | None], bool]:
-    """A predicate of the metrics and the checkpoint, of one that may take the metrics alone.
+    """Return a predicate of the metrics and the checkpoint, of one that may take the metrics alone.
 
     Raises:
       ValueError: it is no function.

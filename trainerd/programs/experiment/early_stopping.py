@@ -27,7 +27,7 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that ends the training when a function says so.
+    """Return a hook that ends the training when a function says so.
 
     Args:
       estimator: what is trained.
@@ -124,7 +124,7 @@ def stop_if_higher_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that ends the training when a metric is higher than a threshold.
+    """Return a hook that ends the training when a metric is higher than a threshold.
 
     Args:
       estimator: what is trained.
@@ -161,7 +161,7 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that ends the training when a metric has not increased for so many steps.
+    """Return a hook that ends the training when a metric has not increased for so many steps.
 
     Args:
       max_steps_without_increase: how many.
@@ -186,7 +186,7 @@ def stop_if_no_decrease_hook(
 
 
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
-    """The metrics of all evaluations in a folder of curves: global step to name to value, by step."""
+    """Return the metrics of all evaluations in a folder of curves: global step to name to value, by step."""
     found: dict[int, dict[str, float]] = {}
     for path in sorted(Path(eval_dir).glob("*.tfevents.*")) if Path(eval_dir).is_dir() else ():
         with contextlib.suppress(tf.errors.DataLossError):  # a kill, or a writer, has left its end torn

@@ -344,7 +344,7 @@ class Experiment(Scheduled):
         return last.metrics, last.exports
 
     def _evaluating(self, once: OncePerCheckpoint) -> tuple[list[Any], list[Any]]:
-        """The hooks and the listeners that evaluate new checkpoints."""
+        """Return the hooks and the listeners that evaluate new checkpoints."""
         model_dir = self._estimator.model_dir
         if self._checkpoint_and_export:
             return [], [NewCheckpointListener(once, model_dir, Throttle(with_first=True))]
@@ -421,13 +421,15 @@ class Experiment(Scheduled):
         return metrics, self._maybe_export(metrics)
 
     def _is_due(self, newest: str | None, once: OncePerCheckpoint) -> bool:
-        """Whether an iteration has ended with this checkpoint, and a kill has prevented its evaluation or export."""
+        """Return whether an iteration has ended with this checkpoint, and a kill has prevented its evaluation or
+        export."""
         step = step_of(newest)
         ends = newest is not None and step > 0 and self._steps_left(step) == self._steps_left(0)
         return ends and (once.records.found(str(newest)) is None or once.is_unfinished(str(newest)))
 
     def _steps_left(self, step: int) -> int:
-        """How many steps the present iteration still has: a run that was interrupted in one ends it where it would."""
+        """Return how many steps the present iteration still has: a run that was interrupted in one ends it where it
+        would."""
         steps = 1000
         if self._train_steps_per_iteration is not None:
             steps = self._train_steps_per_iteration

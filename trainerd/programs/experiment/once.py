@@ -85,7 +85,7 @@ class OncePerCheckpoint:
         return self.last
 
     def is_unfinished(self, prefix: str) -> bool:
-        """Whether a checkpoint was evaluated, and is to be exported yet."""
+        """Return whether a checkpoint was evaluated, and is to be exported yet."""
         return self._exports and self.records.found(prefix) is not None and not self._is_exported(prefix)
 
     def _is_exported(self, prefix: str) -> bool:

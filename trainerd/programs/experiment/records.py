@@ -86,7 +86,7 @@ class Records:
         self._write()
 
     def found(self, prefix: str) -> dict[str, Any] | None:
-        """The metrics of a checkpoint that was evaluated; None if it was not."""
+        """Return the metrics of a checkpoint that was evaluated; None if it was not."""
         if prefix in self._seen:
             return self._seen[prefix]
         evaluation = self._evaluation(prefix)
@@ -97,7 +97,7 @@ class Records:
         return {**metrics, GLOBAL_STEP: step_of(prefix)}
 
     def is_exported(self, prefix: str, names: Sequence[str]) -> bool:
-        """Whether an evaluated checkpoint was exported by all of these."""
+        """Return whether an evaluated checkpoint was exported by all of these."""
         evaluation = self._evaluation(prefix)
         made = set(self._exported.get(prefix, ())) | set(evaluation.exported if evaluation is not None else ())
         return set(names) <= made
@@ -163,7 +163,7 @@ def reason_of(model_dir: str, step: int) -> str | None:
 
 
 def prefix_of(model_dir: str, step: int) -> str:
-    """The checkpoint of a step."""
+    """Return the checkpoint of a step."""
     return str(Path(model_dir, RunDirectory.of(model_dir).prefix(step).name))
 
 

@@ -16,7 +16,7 @@ _SCHEDULES = {
 
 
 def default_schedule(config: Any) -> str:
-    """The schedule of the task that these settings name. Without a second task in the cluster, one does all.
+    """Return the schedule of the task that these settings name. Without a second task in the cluster, one does all.
 
     Raises:
       ValueError: they name none that there is.

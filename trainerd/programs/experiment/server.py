@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def is_wanted(config: Any) -> bool:
-    """Whether a training of these settings needs a server: it is one of several tasks."""
+    """Return whether a training of these settings needs a server: it is one of several tasks."""
     environment = getattr(config, "environment", "cloud")
     is_local = environment in ("local", "google")
     has_cluster = bool(getattr(config, "cluster_spec", None)) and bool(getattr(config, "master", None))

@@ -44,7 +44,7 @@ class Timer:
         self._at = 0.0
 
     def due_at(self, step: int) -> float:
-        """The step at which it is due, after this one; infinity if the clock decides."""
+        """Return the step at which it is due, after this one; infinity if the clock decides."""
         if self._step is None:
             return step + 1
         if self.every_steps is not None:
@@ -52,7 +52,7 @@ class Timer:
         return step + 1 if self._is_time() else math.inf
 
     def is_due(self, step: int) -> bool:
-        """Whether it is due after this step."""
+        """Return whether it is due after this step."""
         if self._step is None:
             return True
         return step >= self._step + self.every_steps if self.every_steps is not None else self._is_time()
@@ -80,7 +80,7 @@ class Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     stops_at: str | None = None
 
     def due_at(self, step: int) -> float | None:
-        """The global step of the next run that it wants, after this step; None for whenever there is a boundary."""
+        """Return the global step of the next run that it wants, after this step; None for whenever there is a boundary."""
         return None
 
 
@@ -114,7 +114,7 @@ class Timed(Hook):
 
 
 def values_at_the_end(session: Any, fetches: Any, feeds: Any) -> Any:
-    """The wanted values when no step follows; None if a step would have returned them, and none was run."""
+    """Return the wanted values when no step follows; None if a step would have returned them, and none was run."""
     names = [part for part in tf.nest.flatten(fetches) if isinstance(part, str)]
     if names and not session.has_run:
         tf1.logging.info("No step was run, so there is no value of %s.", ", ".join(names))

@@ -28,7 +28,7 @@ class GlobalStepWaiterHook(Hook):
         self._is_there = wait_until_step <= 0
 
     def due_at(self, step: int) -> float | None:
-        """The first step alone."""
+        """Return the first step alone."""
         return math.inf if self._is_there else step + 1
 
     def before_run(self, run_context: Any) -> None:

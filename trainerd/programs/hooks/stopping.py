@@ -34,7 +34,7 @@ class StopAtStepHook(Hook):
             self._last_step = session.step + self._num_steps
 
     def due_at(self, step: int) -> float | None:
-        """The last step."""
+        """Return the last step."""
         assert self._last_step is not None
         return max(step + 1, self._last_step)
 

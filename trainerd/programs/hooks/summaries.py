@@ -123,7 +123,7 @@ class ProfilerHook(Timed):
         self._timer.done(session.step)
 
     def due_at(self, step: int) -> float | None:
-        """The step before the one that is profiled, and that one."""
+        """Return the step before the one that is profiled, and that one."""
         assert self._timer is not None
         due = self._timer.due_at(step)
         self._is_next = due == step + 1

@@ -109,7 +109,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
     # ------------------------------------------------------------------ making it
 
     def _make_run(self) -> GraphRun:
-        """The managed run of the session. It saves nothing without a folder."""
+        """Return the managed run of the session. It saves nothing without a folder."""
         settings = self._settings
         loop = ProgramLoop(
             stop=self._stop,
@@ -209,16 +209,16 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         return None if self._session is None else self._session.graph
 
     def _tf_sess(self) -> ManagedSession | None:
-        """The `tf.compat.v1.Session` itself: TensorFlow has no public way to it, so programs call this one."""
+        """Return the `tf.compat.v1.Session` itself: TensorFlow has no public way to it, so programs call this one."""
         session: ManagedSession | None = self._session
         return session
 
     def _is_closed(self) -> bool:
-        """Whether it is closed. As TensorFlow's: for tests."""
+        """Return whether it is closed. As TensorFlow's: for tests."""
         return self._has_ended
 
     def should_stop(self) -> bool:
-        """Whether the loop should end."""
+        """Return whether the loop should end."""
         if self._session is None:
             return True
         self._managed.look()
@@ -226,7 +226,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         return self._has_reported_end
 
     def _is_over(self) -> bool:
-        """Whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a preemption's."""
+        """Return whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a preemption's."""
         try:
             self._coord.raise_requested_exception()
         except PREEMPTION as error:

@@ -35,12 +35,12 @@ class Lifecycle(ABC):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was asked to stop for a pause."""
+        """True if it was asked to stop for a pause."""
         return self._managed.is_paused
 
     @abstractmethod
     def should_stop(self) -> bool:
-        """Whether the loop should end."""
+        """Return whether the loop should end."""
 
     def evaluating(self) -> contextlib.AbstractContextManager[None]:
         """Show that the loop waits for an evaluation while the block runs."""

@@ -57,7 +57,7 @@ class SavingListeners:
                 listener.resumed(session, managed.resumed_step)
 
     def end(self, session: Any, managed: ManagedRun) -> bool:
-        """The last step is saved. Returns whether one wants to stop."""
+        """Return the last step is saved. Returns whether one wants to stop."""
         wishes = self.after_save(session, managed)
         for listener in self._listeners:
             listener.end(session, managed.step)

@@ -83,7 +83,7 @@ class SaveSettings:
 
 
 def require_global_step(needing: Mapping[str, bool]) -> Any:
-    """The global step of the default graph; None if it has none.
+    """Return the global step of the default graph; None if it has none.
 
     Args:
       needing: what needs it, by the names that programs know.

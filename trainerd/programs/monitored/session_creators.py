@@ -25,7 +25,7 @@ class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
     _session_manager: Any = None
 
     def _get_session_manager(self) -> Any:
-        """The SessionManager, which is made once, when the scaffold is finalized."""
+        """Return the SessionManager, which is made once, when the scaffold is finalized."""
         if self._session_manager is None:
             scaffold = self._scaffold
             self._session_manager = tf1.train.SessionManager(
@@ -85,12 +85,12 @@ class ChiefSessionCreator(_Creator):
 
     @staticmethod
     def _newest(folder: str) -> str | None:
-        """The prefix of the newest checkpoint that can be read; None if there is none."""
+        """Return the prefix of the newest checkpoint that can be read; None if there is none."""
         found = saver_checkpoints.newest_readable(RunDirectory.of(folder), read_whole)
         return None if found is None else str(found)
 
     def finalized_scaffold(self) -> Any:
-        """The ops, all of them made."""
+        """Return the ops, all of them made."""
         if not self._is_finalized:
             self._scaffold.finalize()
             self._is_finalized = True

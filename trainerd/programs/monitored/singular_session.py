@@ -40,5 +40,5 @@ class SingularMonitoredSession(MonitoredSession, tf.compat.v1.train.SingularMoni
         super().__init__(creator, hooks, stop_grace_period_secs)
 
     def raw_session(self) -> ManagedSession | None:
-        """The `tf.compat.v1.Session` itself."""
+        """Return the `tf.compat.v1.Session` itself."""
         return self._tf_sess()

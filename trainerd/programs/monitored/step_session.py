@@ -112,7 +112,7 @@ class MonitoredStepSession(Lifecycle):
         return self._session.step
 
     def should_stop(self) -> bool:
-        """Whether the loop should end."""
+        """Return whether the loop should end."""
         if self._has_ended:
             return True
         self._managed.look()
@@ -173,7 +173,8 @@ class MonitoredStepSession(Lifecycle):
         return bool(self._stops or self._coord.should_stop())
 
     def _is_to_end(self) -> bool:
-        """Whether the loop is to end, or will be at the next boundary: for a hook that waits in the middle of a run."""
+        """Return whether the loop is to end, or will be at the next boundary: for a hook that waits in the middle of a
+        run."""
         return self._is_over() or self._session.session_link.boundary.flag.wants(Request.PAUSE)
 
     def _some(self, step_fn: Step, feeds: Mapping[str, Any] | None, end: int | None) -> Any:
@@ -246,7 +247,7 @@ class MonitoredStepSession(Lifecycle):
 
 
 def _due(hook: Any, step: int, whenever: float = -math.inf) -> float:
-    """The step at which a hook is due next: the next step, if it does not say; `whenever` for any boundary."""
+    """Return the step at which a hook is due next: the next step, if it does not say; `whenever` for any boundary."""
     if not hasattr(hook, "due_at"):
         return step + 1
     due = hook.due_at(step)

@@ -43,7 +43,7 @@ def MonitoredTrainingSession(
     loss: Any = None,
     saving_listeners: Iterable[Any] = (),
 ) -> Any:
-    """A MonitoredSession that saves checkpoints and summaries, if it has a `checkpoint_dir`.
+    """Return a MonitoredSession that saves checkpoints and summaries, if it has a `checkpoint_dir`.
 
     As `tf.compat.v1.train.MonitoredTrainingSession`; checkpoints are those of `trainerd.Supervisor`, and a pause is
     asked for in the same ways.

@@ -94,7 +94,7 @@ class SupervisedGraph(GraphRun):
         self.graph.finalize()
 
     def make_session(self, master: str, config: Any, max_wait_secs: float) -> Any:
-        """A session, restored from what was found or initialized; by the chief, which another process waits for."""
+        """Return a session, restored from what was found or initialized; by the chief, which another process waits for."""
         with self.graph.as_default():
             if not self._is_chief:
                 return self.session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
@@ -140,12 +140,12 @@ class SupervisedGraph(GraphRun):
 
     @property
     def can_summarize(self) -> bool:
-        """Whether there is a writer for summaries."""
+        """True if there is a writer for summaries."""
         return bool(self.summary_writer)
 
     @property
     def has_queues(self) -> bool:
-        """Whether a part of the graph may wait until something fills a queue."""
+        """True if a part of the graph may wait until something fills a queue."""
         return any(op.type.startswith(_WAITING) for op in self.graph.get_operations())
 
     @property

@@ -143,7 +143,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process initializes, saves and writes summaries."""
+        """True if this process initializes, saves and writes summaries."""
         return self._is_chief
 
     @property
@@ -413,12 +413,12 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         self._coord.request_stop(ex=ex)
 
     def should_stop(self) -> bool:
-        """Whether the loop should end: it was asked to, a service failed, or the run is to be paused."""
+        """Return whether the loop should end: it was asked to, a service failed, or the run is to be paused."""
         self._run.look()
         return bool(self._coord.should_stop())
 
     def stop_on_exception(self) -> Any:
-        """A context that asks to stop if its block raises; see `tf.compat.v1.train.Coordinator`."""
+        """Return a context that asks to stop if its block raises; see `tf.compat.v1.train.Coordinator`."""
         return self._coord.stop_on_exception()
 
     def wait_for_stop(self) -> None:

@@ -44,7 +44,7 @@ def open_untraced(config: Config, engine: Any = None, *, trial_steps: int | None
 
 
 def with_digest(job: Job) -> Job:
-    """A job whose steps record which batch they were given, in columns beside their metrics."""
+    """Return a job whose steps record which batch they were given, in columns beside their metrics."""
 
     def train_step(*batch: Any) -> dict[str, tf.Tensor]:
         return {**as_dict(job.train_step(*batch)), **_digest(batch)}
@@ -110,7 +110,7 @@ class TracedSession:
         return _without_digest(steps)
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        """The end of an epoch, with the validation of a Keras model."""
+        """Return the end of an epoch, with the validation of a Keras model."""
         self._trace.mark(EPOCH, self._session.step)
         return self._evaluating(then) if self._session.can_score else then()
 
@@ -143,7 +143,7 @@ class TracedSession:
         self._killed_by = due.latest or None
 
     def evaluate(self) -> dict[str, float]:
-        """The job's own metrics."""
+        """Return the job's own metrics."""
         return self._evaluating(self._session.evaluate) if self._session.has_evaluation else self._session.evaluate()
 
 

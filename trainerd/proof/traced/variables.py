@@ -65,7 +65,7 @@ class Comparison:
         self.opaque = sorted((names[0] | names[1]) & opaque)
 
     def differences(self) -> Iterator[VariableDifference]:
-        """The variables that differ, by their names."""
+        """Yield the variables that differ, by their names."""
         for name in sorted(self._names[0] | self._names[1]):
             where = [name in names for names in self._names]
             if not all(where):
@@ -88,7 +88,7 @@ def first_other_variable(one: Path, other: Path) -> tuple[int, str | None]:
 
 
 def _value(reader: Any, name: str) -> NDArray[Any]:
-    """A variable; of a lookup table, its keys or values in the order of the keys: it has none of its own."""
+    """Return a variable; of a lookup table, its keys or values in the order of the keys: it has none of its own."""
     value = np.asarray(reader.get_tensor(name))
     table, found, _ = name.rpartition(_TABLE)
     if not found:
@@ -128,7 +128,7 @@ def _is_real(value: NDArray[Any]) -> bool:
 
 
 def _furthest(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """The largest difference of two elements; infinity if one is NaN and the other is not."""
+    """Return the largest difference of two elements; infinity if one is NaN and the other is not."""
     ones, others = one.astype(np.float64), other.astype(np.float64)
     if (np.isnan(ones) != np.isnan(others)).any():
         return float("inf")

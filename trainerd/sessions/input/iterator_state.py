@@ -43,15 +43,15 @@ class Position:
         self._parts = [_Part(each) for each in found if b":buffer" not in each.metadata]
 
     def has(self, marks: Marks) -> bool:
-        """Whether there is an iterator with these marks."""
+        """Return whether there is an iterator with these marks."""
         return any(part.marks == marks for part in self._parts)
 
     def has_below(self, marks: Marks) -> bool:
-        """Whether there is an iterator below these marks."""
+        """Return whether there is an iterator below these marks."""
         return any(part.marks[: len(marks)] == marks for part in self._parts)
 
     def was_read(self, marks: Marks) -> bool:
-        """Whether this shuffle has given an element in its epoch."""
+        """Return whether this shuffle has given an element in its epoch."""
         return any("data_produced" in part.keys for part in self._parts if part.marks == marks)
 
     def epoch(self, marks: Marks) -> int | None:
@@ -134,7 +134,7 @@ def setter_of_drawn(shuffle: tf.data.Dataset, count: int) -> Callable[[], None]:
 
 
 def _elements(variants: tf.Tensor) -> Iterator[VariantTensorDataProto]:
-    """The elements of a vector of variants: all sizes come first, then the elements."""
+    """Yield the elements of a vector of variants: all sizes come first, then the elements."""
     vector = TensorProto.FromString(tf.io.serialize_tensor(variants).numpy())
     content, sizes, place = vector.tensor_content, [], 0
     for _ in range(vector.tensor_shape.dim[0].size):

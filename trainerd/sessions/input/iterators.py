@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 def next_batch(iterator: Any) -> Any:
-    """The next element of an iterator, as an op of the graph that is being traced.
+    """Return the next element of an iterator, as an op of the graph that is being traced.
 
     `next(iterator)` in a graph passes each request to a thread of its own and waits for it: 8 to 20 microseconds. The
     synchronous op, which TensorFlow itself uses outside of graphs, works on the calling thread. It occupies one of the
@@ -48,8 +48,8 @@ def retire(dataset: tf.data.Dataset, iterator: Any) -> None:
 
 
 def indices_in(batch: Any) -> list[int]:
-    """The indices of the elements of a batch, if it has them: if it is a dict, or a tuple with one, with integers named
-    `index`."""
+    """Return the indices of the elements of a batch, if it has them: if it is a dict, or a tuple with one, with
+    integers named `index`."""
     for part in batch if isinstance(batch, tuple) else (batch,):
         index = part.get("index") if isinstance(part, dict) else None
         if isinstance(index, tf.Tensor) and index.dtype.is_integer:
@@ -58,5 +58,5 @@ def indices_in(batch: Any) -> list[int]:
 
 
 def _inter_op_threads() -> int:
-    """The number of threads that run ops: that of the processors, unless it was set."""
+    """Return the number of threads that run ops: that of the processors, unless it was set."""
     return int(tf.config.threading.get_inter_op_parallelism_threads()) or len(os.sched_getaffinity(0))

@@ -41,7 +41,7 @@ class OwnState(msgspec.Struct, frozen=True):
 
 
 def position_of(iterator: Any) -> bytes:
-    """An iterator's position, as it is sent."""
+    """Return an iterator's position, as it is sent."""
     variants = tf.raw_ops.SerializeIterator(resource_handle=iterator._iterator_resource)
     return bytes(tf.io.serialize_tensor(variants).numpy())
 
@@ -53,12 +53,12 @@ def go_to(iterator: Any, position: bytes) -> None:
 
 
 def measured(variables: Sequence[Any]) -> list[bytes]:
-    """The values of variables, as they are sent."""
+    """Return the values of variables, as they are sent."""
     return [np.asarray(variable).tobytes() for variable in variables]
 
 
 def with_own_states(snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
-    """A snapshot with what other workers have of their own, by rank."""
+    """Return a snapshot with what other workers have of their own, by rank."""
     items = [
         Item(_KEY.format(rank=rank), "", tf.constant(value), Form(tf.string, len(value)))
         for rank, value in states.items()

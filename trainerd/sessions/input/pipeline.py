@@ -37,7 +37,7 @@ _SETTINGS = (
 
 
 def describe(dataset: tf.data.Dataset) -> str:
-    """The stages from the source on, such as "TensorSlice > Shuffle(buffer_size=100) > Batch(batch_size=32)"."""
+    """Return the stages from the source on, such as "TensorSlice > Shuffle(buffer_size=100) > Batch(batch_size=32)"."""
     if said := getattr(dataset, SAID, None):
         return str(said)
     below = [describe(each) for each in inputs(dataset)] if _has_inputs(dataset) else [UNREAD]
@@ -51,7 +51,7 @@ def describe(dataset: tf.data.Dataset) -> str:
 
 
 def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
-    """The fingerprint of the inputs of a run, for a manifest: their elements, stages and sizes."""
+    """Return the fingerprint of the inputs of a run, for a manifest: their elements, stages and sizes."""
     return {
         FORMAT: FIRST_FORMAT,
         "input.element_spec": "; ".join(describe_elements(each.element_spec) for each in datasets),
@@ -64,7 +64,7 @@ def fingerprint(datasets: Sequence[tf.data.Dataset]) -> dict[str, str]:
 
 
 def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
-    """The number of elements of each source; negative if it is unknown or infinite."""
+    """Return the number of elements of each source; negative if it is unknown or infinite."""
     if not _has_inputs(dataset):
         return []
     below = inputs(dataset)
@@ -72,7 +72,7 @@ def _source_sizes(dataset: tf.data.Dataset) -> list[int]:
 
 
 def _content(dataset: tf.data.Dataset) -> str:
-    """A digest of the tensors of a dataset; of large ones, of their beginnings and ends."""
+    """Return a digest of the tensors of a dataset; of large ones, of their beginnings and ends."""
     if any(not _has_inputs(stage) or _hides_tensors(stage) for stage in stages(dataset)):
         return UNREAD
     digest = xxhash.xxh3_64()
@@ -85,7 +85,7 @@ def _content(dataset: tf.data.Dataset) -> str:
 
 
 def _seeds(dataset: tf.data.Dataset) -> str:
-    """The seeds of its stages."""
+    """Return the seeds of its stages."""
     if not all(map(_has_inputs, stages(dataset))):
         return UNREAD
     found = [(setting(stage, "seed"), setting(stage, "seed2")) for stage in stages(dataset)]
@@ -93,7 +93,7 @@ def _seeds(dataset: tf.data.Dataset) -> str:
 
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The inputs of a stage; none if this TensorFlow does not expose them."""
+    """Return the inputs of a stage; none if this TensorFlow does not expose them."""
     return list(dataset._inputs()) if _has_inputs(dataset) else []
 
 
@@ -102,55 +102,55 @@ def _has_inputs(dataset: tf.data.Dataset) -> bool:
 
 
 def _hides_tensors(dataset: tf.data.Dataset) -> bool:
-    """Whether it has tensors that this TensorFlow does not expose."""
+    """Return whether it has tensors that this TensorFlow does not expose."""
     return stage_name(dataset) in ("TensorSlice", "Tensor") and not hasattr(dataset, "_tensors")
 
 
 def stages(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    """The dataset and all stages below it."""
+    """Yield the dataset and all stages below it."""
     yield dataset
     for each in inputs(dataset):
         yield from stages(each)
 
 
 def ops_of(dataset: tf.data.Dataset) -> set[str]:
-    """The kinds of its stages, and of the ops in their functions."""
+    """Return the kinds of its stages, and of the ops in their functions."""
     return {kind for stage in stages(dataset) for kind in {type(stage).__name__} | _kinds_within(stage)}
 
 
 def repeats_within(dataset: tf.data.Dataset) -> bool:
-    """Whether a function of this stage repeats a dataset."""
+    """Return whether a function of this stage repeats a dataset."""
     return any(kind.endswith("RepeatDataset") for kind in _kinds_within(dataset))
 
 
 def _kinds_within(dataset: tf.data.Dataset) -> set[str]:
-    """The kinds of the ops in the functions of a stage."""
+    """Return the kinds of the ops in the functions of a stage."""
     return {kind for graph in graphs_of(dataset) for kind in kinds_of(graph)}
 
 
 def graphs_of(dataset: tf.data.Dataset) -> list[Any]:
-    """The graphs of the functions of a stage, such as that of `map`."""
+    """Return the graphs of the functions of a stage, such as that of `map`."""
     graphs = (getattr(getattr(value, "function", None), "graph", None) for value in vars(dataset).values())
     return [graph for graph in graphs if graph is not None]
 
 
 def is_reshuffled(dataset: tf.data.Dataset) -> bool:
-    """Whether a stage shuffles anew in each epoch."""
+    """Return whether a stage shuffles anew in each epoch."""
     return stage_name(dataset) == "Shuffle" and getattr(dataset, "_reshuffle_each_iteration", None) is not False
 
 
 def dataset_of(iterator: tf.data.Iterator) -> tf.data.Dataset:
-    """The dataset that an iterator reads, and keeps alive."""
+    """Return the dataset that an iterator reads, and keeps alive."""
     return iterator._dataset
 
 
 def stage_name(dataset: tf.data.Dataset) -> str:
-    """The kind of a stage: "Shuffle", "Batch"."""
+    """Return the kind of a stage: "Shuffle", "Batch"."""
     return type(dataset).__name__.strip("_").removesuffix("Dataset")
 
 
 def setting(dataset: tf.data.Dataset, key: str) -> int | bool | None:
-    """A number of a stage; None if it has none of that name, or none before it runs."""
+    """Return a number of a stage; None if it has none of that name, or none before it runs."""
     value = getattr(dataset, f"_{key}", None)
     if isinstance(value, tf.Tensor):
         found = tf.get_static_value(value)
@@ -159,7 +159,7 @@ def setting(dataset: tf.data.Dataset, key: str) -> int | bool | None:
 
 
 def describe_elements(spec: Any) -> str:
-    """The types and shapes of a dataset's elements, such as "float32[None, 8, 8, 1], int32[None]"."""
+    """Return the types and shapes of a dataset's elements, such as "float32[None, 8, 8, 1], int32[None]"."""
     return ", ".join(
         f"{each.dtype.name}{each.shape.as_list() if each.shape.rank is not None else '[...]'}"
         if isinstance(each, tf.TensorSpec)

@@ -20,7 +20,7 @@ _OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is no part of a pos
 
 
 def has_position(prefix: Path) -> bool:
-    """Whether a checkpoint holds a dataset's position; True if it cannot be read: its restore reports the error."""
+    """Return whether a checkpoint holds a dataset's position; True if it cannot be read: its restore reports the error."""
     try:
         return any(name.startswith("iterator/") for name, _ in tf.train.list_variables(str(prefix)))
     except tf.errors.OpError:
@@ -98,7 +98,7 @@ def _try(iterator: Any, otherwise: str) -> None:
 
 
 def _hangs(stage: tf.data.Dataset) -> bool:
-    """Whether a stage chooses without end from datasets that end, and stops when all have ended.
+    """Return whether a stage chooses without end from datasets that end, and stops when all have ended.
 
     TensorFlow does not save how many have ended: if one had when the position was saved, the count never reaches all.
     """
@@ -109,7 +109,7 @@ def _hangs(stage: tf.data.Dataset) -> bool:
 
 
 def _is_endless(dataset: tf.data.Dataset) -> bool:
-    """Whether it has no end, or may have none. If a stage takes only some elements, the stages below decide."""
+    """Return whether it has no end, or may have none. If a stage takes only some elements, the stages below decide."""
     name, below = stage_name(dataset), inputs(dataset)
     if name == "DirectedInterleave":
         choice, *chosen = below

@@ -66,12 +66,12 @@ class _Shuffle:
 
     @property
     def is_cached(self) -> bool:
-        """Whether a `cache` keeps its first order, in memory that a pause loses."""
+        """True if a `cache` keeps its first order, in memory that a pause loses."""
         return any(stage_name(stage) == "Cache" for stage, _ in self.above)
 
     @property
     def is_located(self) -> bool:
-        """Whether its marks show which input of each stage leads to it."""
+        """True if its marks show which input of each stage leads to it."""
         return all(len(inputs(stage)) == 1 or stage_name(stage) in BRANCHING for stage, _ in self.above)
 
     @property
@@ -80,7 +80,7 @@ class _Shuffle:
         return (*self.marks_above(len(self.above)), "Shuffle")
 
     def marks_above(self, end: int) -> Marks:
-        """The marks of an iterator below so many of the stages."""
+        """Return the marks of an iterator below so many of the stages."""
         return tuple(mark for stage, branch in self.above[:end] for mark in _marks(stage, branch))
 
     def epoch(self, position: Position, passes: int) -> int | None:
@@ -88,15 +88,15 @@ class _Shuffle:
         return position.epoch(self.marks_above(self.repeats[0] + 1)) if self.repeats else passes
 
     def drawn(self, position: Position, passes: int) -> int:
-        """The number of pairs of seeds that it had drawn; one more if it does not begin at once, so that there is
-        one."""
+        """Return the number of pairs of seeds that it had drawn; one more if it does not begin at once, so that there
+        is one."""
         epoch = self.epoch(position, passes)
         if epoch is None:
             return 1
         return 1 + epoch + (not self.is_begun_at_once and self.is_begun(position))
 
     def is_begun(self, position: Position) -> bool:
-        """Whether it has begun in its epoch."""
+        """Return whether it has begun in its epoch."""
         for place, (stage, branch) in reversed(list(enumerate(self.above))):
             marks = self.marks_above(place)
             if stage_name(stage) == "Shuffle" and position.has((*marks, "Shuffle")):
@@ -107,7 +107,7 @@ class _Shuffle:
 
     @property
     def is_begun_at_once(self) -> bool:
-        """Whether it begins with its epoch: another shuffle, or an earlier input, is read before."""
+        """True if it begins with its epoch: another shuffle, or an earlier input, is read before."""
         return not any(
             stage_name(stage) == "Shuffle" or (stage_name(stage) == "Concatenate" and branch)
             for stage, branch in self.above
@@ -200,7 +200,7 @@ def restore_order(dataset: tf.data.Dataset, iterator: Any, passes: int | None = 
 
 
 def _counted(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
-    """The shuffles at risk whose beginnings can be counted: one in each epoch, by one stage."""
+    """Return the shuffles at risk whose beginnings can be counted: one in each epoch, by one stage."""
     read = [each.dataset for each in _shuffles(dataset, begins_again)]
     return [
         each
@@ -213,7 +213,7 @@ def _counted(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
 
 
 def _at_risk(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
-    """The shuffles whose number may be lost: they have another epoch, and a stage above releases them before it
+    """Return the shuffles whose number may be lost: they have another epoch, and a stage above releases them before it
     begins."""
     begins_again = begins_again and int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY
     maps_run_ahead = dataset.options().experimental_optimization.map_parallelization is not False
@@ -221,7 +221,7 @@ def _at_risk(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
 
 
 def _ends_early(shuffle: _Shuffle, maps_run_ahead: bool) -> bool:
-    """Whether a stage releases a shuffle before its epoch ends, and there is another epoch."""
+    """Return whether a stage releases a shuffle before its epoch ends, and there is another epoch."""
     if shuffle.begins_again:  # its last element is known for the last: its end is not asked for, and fetched ahead
         return True
     if not shuffle.repeats:
@@ -247,7 +247,7 @@ def _marks(stage: tf.data.Dataset, branch: int) -> list[Mark]:
 
 
 def _any_ends_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> bool:
-    """Whether one of the stages, from a shuffle upwards, ends early, and the stage above has released it."""
+    """Return whether one of the stages, from a shuffle upwards, ends early, and the stage above has released it."""
     is_let_go = False
     for stage in stages:
         name = stage_name(stage)
@@ -259,7 +259,7 @@ def _any_ends_early(stages: Iterable[tf.data.Dataset], maps_run_ahead: bool) -> 
 
 
 def _has_a_smaller_last(dataset: tf.data.Dataset) -> bool:
-    """Whether a stage may give a smaller last batch, and so reaches the end of its input."""
+    """Return whether a stage may give a smaller last batch, and so reaches the end of its input."""
     if stage_name(dataset) not in _BATCHES or setting(dataset, "drop_remainder"):
         return False
     size, count = setting(dataset, "batch_size") or setting(dataset, "size"), int(inputs(dataset)[0].cardinality())

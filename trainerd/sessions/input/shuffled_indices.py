@@ -90,13 +90,14 @@ def shuffled_indices(
 
 
 def _sound(last: int) -> int:
-    """A greatest index for which the op is a permutation: at 4^8, 4^9 and so on it is none, since a bit is missing."""
+    """Return a greatest index for which the op is a permutation: at 4^8, 4^9 and so on it is none, since a bit is
+    missing."""
     is_unsound = last >= 1 << 16 and last & (last - 1) == 0 and last.bit_length() % 2 == 1
     return last + 1 if is_unsound else last
 
 
 def _mixed(number: tf.Tensor, seed: int) -> tf.Tensor:
-    """A 64-bit hash of each number: the finalizer of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    """Return a 64-bit hash of each number: the finalizer of SplitMix64 (Steele, Lea and Flood, 2014)."""
     mixed = tf.cast(number, tf.uint64) * _constant(0x9E3779B97F4A7C15) + _constant(seed * 0xD1B54A32D192ED03)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(mixed, _constant(shift))) * _constant(factor)

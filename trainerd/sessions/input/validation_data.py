@@ -72,7 +72,7 @@ class ValidationData:
 
 
 def _own_stages(data: tf.data.Dataset, training: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The stages that the training does not read too. The order of the others must stay as it is."""
+    """Return the stages that the training does not read too. The order of the others must stay as it is."""
     read = {id(stage) for stage in stages(training)}
     return list({id(stage): stage for stage in stages(data) if id(stage) not in read}.values())
 
@@ -108,7 +108,7 @@ def _reasons_of(stage: tf.data.Dataset) -> list[str]:
 
 
 def _nodes(graph: Any) -> list[Any]:
-    """The nodes of a graph and of the functions that it calls."""
+    """Return the nodes of a graph and of the functions that it calls."""
     definition = graph.as_graph_def()
     return [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
 

@@ -58,7 +58,7 @@ def _is_newer(path: Path, began: float) -> bool:
 
 
 def _of_datasets() -> set[tuple[str, Path]]:
-    """The kind and the path of each stage that writes files, of all datasets that this process has."""
+    """Return the kind and the path of each stage that writes files, of all datasets that this process has."""
     datasets = [each for each in gc.get_objects() if issubclass(type(each), tf.data.Dataset)]
     found = set()
     for stage in (stage for dataset in datasets for stage in stages(dataset)):

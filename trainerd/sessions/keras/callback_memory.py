@@ -60,12 +60,12 @@ class CallbackMoment:
 
 
 def plain(callback: Any) -> dict[str, Any]:
-    """The attributes of a callback that can be saved: numbers, strings and arrays."""
+    """Return the attributes of a callback that can be saved: numbers, strings and arrays."""
     return {name: value for name, value in vars(callback).items() if name not in _NOT_THEIRS and is_plain(value)}
 
 
 def memory_of(callback: Any) -> dict[str, Any]:
-    """The attributes of a callback to save, without the arguments of Keras's own callbacks.
+    """Return the attributes of a callback to save, without the arguments of Keras's own callbacks.
 
     Arguments are settings, which a person may change between two starts; and Keras derives some attributes from them at
     the first epoch, such as the sign of min_delta.
@@ -80,14 +80,14 @@ def memory_of(callback: Any) -> dict[str, Any]:
 
 
 def _states(callback: Any) -> dict[str, Any]:
-    """The states of attributes that are no plain values: generators of random numbers, variables, objects that give
-    their state."""
+    """Return the states of attributes that are no plain values: generators of random numbers, variables, objects that
+    give their state."""
     found = {name: _state_of(value) for name, value in vars(callback).items() if name not in _NOT_THEIRS}
     return {name: {_STATE: state} for name, state in found.items() if state is not None}
 
 
 def _state_of(value: Any) -> Any:
-    """The state of an object; None if it has none that can be saved."""
+    """Return the state of an object; None if it has none that can be saved."""
     if is_plain(value) or (access := _access(value)) is None:
         return None
     try:
@@ -98,7 +98,7 @@ def _state_of(value: Any) -> Any:
 
 
 def _access(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
-    """The functions that read and set the state of an object; None if it has none."""
+    """Return the functions that read and set the state of an object; None if it has none."""
     if isinstance(value, np.random.Generator):
         value = value.bit_generator
     elif isinstance(value, keras.random.SeedGenerator | tf.random.Generator):
@@ -197,7 +197,7 @@ class Forgotten:
             )
 
     def _attributes(self, callback: Any) -> Iterator[str]:
-        """The attributes that are not saved and may change."""
+        """Yield the attributes that are not saved and may change."""
         kinds = type(callback).__mro__
         of_keras = attributes_set(each for kind in kinds if _is_library(kind) for _, each in functions_of(kind))
         states = _states(callback)
@@ -219,7 +219,7 @@ class Forgotten:
         return {id(each) for each in own_objects(tf.train.Checkpoint(model=self._model))}
 
     def _stays(self, value: Any, callback: Any) -> bool:
-        """Whether a value is saved with the model, is plain, or stays as it was made."""
+        """Return whether a value is saved with the model, is plain, or stays as it was made."""
         if is_plain(value) or isinstance(value, _STAYS) or id(value) in self._saved:
             return True
         if isinstance(value, MethodType):
@@ -241,7 +241,7 @@ def _is_library(kind: type) -> bool:
 
 
 def _own_functions(callback: Any) -> list[FunctionType]:
-    """The functions of a program's own in a callback that run between steps."""
+    """Return the functions of a program's own in a callback that run between steps."""
     of_classes = [each for kind in type(callback).__mro__ if not _is_library(kind) for each in functions_of(kind)]
     given = [(name, function_in(value)) for name, value in vars(callback).items() if callable(value)]
     own = [(name, found) for name, found in given if found is not None and not found.__module__.startswith("keras.")]
@@ -249,7 +249,7 @@ def _own_functions(callback: Any) -> list[FunctionType]:
 
 
 def _remembers(callback: Any) -> bool:
-    """Whether what a callback does depends on what it did before."""
+    """Return whether what a callback does depends on what it did before."""
     if isinstance(callback, _REMEMBERING) or getattr(callback, "save_best_only", False):
         return True
     return bool(_states(callback)) or bool(attributes_set(_own_functions(callback)))
@@ -260,19 +260,20 @@ def _is_state(value: Any) -> bool:
 
 
 def changed_in(begun: Mapping[str, Any], now: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """The attributes that have changed, and those that are `known` to have changed before."""
+    """Return the attributes that have changed, and those that are `known` to have changed before."""
     changed = (name for name, value in now.items() if name not in begun or not _equal(begun[name], value))
     return {name: now[name] for name in sorted({*changed, *known & now.keys()})}
 
 
 def taken(callback: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """A copy of these values: a user's callback may change arrays in place."""
+    """Return a copy of these values: a user's callback may change arrays in place."""
     copied: dict[str, Any] = _copied(values) if type(callback) in KERAS_OWN else copy.deepcopy(values)
     return copied
 
 
 def _copied(value: Any) -> Any:
-    """A copy of the lists and dicts. Arrays are not copied: they are large, and Keras's own callbacks replace them."""
+    """Return a copy of the lists and dicts. Arrays are not copied: they are large, and Keras's own callbacks replace
+    them."""
     if isinstance(value, dict):
         copied = copy.copy(value)  # of the same kind
         for key, part in value.items():
@@ -288,7 +289,7 @@ def _copied(value: Any) -> Any:
 
 
 def as_it_is(present: Any, value: Any) -> Any:
-    """The saved values, as dicts and tuples of the same classes as the present ones."""
+    """Return the saved values, as dicts and tuples of the same classes as the present ones."""
     if isinstance(present, defaultdict) and isinstance(value, dict):
         parts = {key: as_it_is(_default(present, key, part), part) for key, part in value.items()}
         return defaultdict(present.default_factory, parts)
@@ -305,7 +306,7 @@ def as_it_is(present: Any, value: Any) -> Any:
 
 
 def _default(present: Any, key: Any, value: Any) -> Any:
-    """The value that a defaultdict has, or would make, for a key: it shows the class."""
+    """Return the value that a defaultdict has, or would make, for a key: it shows the class."""
     if key in present or not isinstance(value, dict) or present.default_factory is None:
         return present.get(key)
     return present.default_factory()

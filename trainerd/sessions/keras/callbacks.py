@@ -93,7 +93,7 @@ class Callbacks:
             getattr(self._list, name)(*arguments, **options)
 
     def rows(self) -> dict[str, int]:
-        """The number of rows in the files of callbacks that append: those of an earlier training."""
+        """Return the number of rows in the files of callbacks that append: those of an earlier training."""
         loggers = [each for each in self._own if isinstance(each, keras.callbacks.CSVLogger) and each.append]
         return {each.filename: max(0, len(read_rows(each)) - 1) for each in loggers}
 
@@ -145,7 +145,7 @@ class Callbacks:
     # ------------------------------------------------------------------ what they remember
 
     def memory(self) -> list[Any]:
-        """The attributes of each that have changed since training began, and those that were put back then."""
+        """Return the attributes of each that have changed since training began, and those that were put back then."""
         for each, begun in zip(self._own, self._begun, strict=True):
             self._forgotten.look_again(each, begun)
         return [
@@ -207,7 +207,7 @@ def _require_useful(callback: Any) -> None:
 
 
 def _wants_batches(callback: Any) -> bool:
-    """Whether a callback must be called around every batch. Some of Keras's do nothing there."""
+    """Return whether a callback must be called around every batch. Some of Keras's do nothing there."""
     kind = type(callback)
     if kind is keras.callbacks.TensorBoard:
         profiles = vars(callback).get("_should_trace", True)  # not public; where it is gone it is asked at each batch
@@ -219,7 +219,8 @@ def _wants_batches(callback: Any) -> bool:
 
 
 def raised_in(error: BaseException) -> str:
-    """The method and the callback that raised an error, such as "on_epoch_end of the callback Uploads"; "" if none did.
+    """Return the method and the callback that raised an error, such as "on_epoch_end of the callback Uploads"; "" if
+    none did.
 
     Keras calls all callbacks in a loop, and the error does not name the one. An error of `evaluate` lacks the frame of
     that loop.

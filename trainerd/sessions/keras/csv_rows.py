@@ -35,7 +35,7 @@ def keep_rows_before(epoch: int, logger: Any, earlier: int | None) -> None:
 
 
 def read_rows(logger: Any) -> list[list[str]]:
-    """The rows of a CSVLogger's file, the header first; none if there is no file."""
+    """Return the rows of a CSVLogger's file, the header first; none if there is no file."""
     path = Path(logger.filename)
     if not path.exists():
         return []

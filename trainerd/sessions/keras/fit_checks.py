@@ -37,7 +37,7 @@ def require_position(data: FitData, model: Any, params: Mapping[str, Any]) -> No
 
 
 def all_of_the_data(size: int) -> UsageError:
-    """The error for a `steps_per_epoch` that is the data's own length."""
+    """Return the error for a `steps_per_epoch` that is the data's own length."""
     return UsageError(
         f"steps_per_epoch is {size}, which is all of the data: leave it out. With it `fit` cuts the epoch short that "
         "comes after one that was gone on with."
@@ -45,7 +45,7 @@ def all_of_the_data(size: int) -> UsageError:
 
 
 def other_data() -> UsageError:
-    """The error for data that `fit` does not read from `supervise.data`."""
+    """Return the error for data that `fit` does not read from `supervise.data`."""
     return UsageError(
         "fit reads something that is made of supervise.data(...), and not that itself, so its position is not "
         "known. Make all of the dataset first, and what `class_weight` is for too, as sample weights in a `map`; "
@@ -54,7 +54,7 @@ def other_data() -> UsageError:
 
 
 def traced_step(model: Any, batch: Any) -> Any:
-    """A step's trace, which makes all variables: in fit's first step it is too late to restore metrics.
+    """Return a step's trace, which makes all variables: in fit's first step it is too late to restore metrics.
 
     Args:
       model: the compiled Keras model.

@@ -81,7 +81,7 @@ class FitProgress:
 
     @property
     def was_stopping(self) -> bool:
-        """Whether an earlier process has saved that a callback had stopped `fit`."""
+        """True if an earlier process has saved that a callback had stopped `fit`."""
         return self.left is not None and self.left.is_stopping
 
     def count(self, batch: int, steps: int | None, logs: Any) -> None:
@@ -112,7 +112,7 @@ class FitProgress:
         self.is_as_left = False
 
     def read(self) -> Any:
-        """The plain values that a checkpoint holds."""
+        """Return the plain values that a checkpoint holds."""
         assert self._memory is not None
         left = self.left if self.is_as_left else None
         where = {"epoch": self.epoch, "batch": self.batch, "stopped_by": self.stopped_by}
@@ -162,6 +162,6 @@ class EpochReset:
 
 
 def learning_rate_of(optimizer: Any) -> Any:
-    """The value of an optimizer's learning rate; None if it cannot be set."""
+    """Return the value of an optimizer's learning rate; None if it cannot be set."""
     found = getattr(optimizer, "learning_rate", None)
     return found.numpy() if found is not None and hasattr(found, "assign") else None

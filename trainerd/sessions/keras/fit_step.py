@@ -106,7 +106,8 @@ class FitSteps:
 
 
 def _raising(error: Exception) -> Callable[[Any], Any]:
-    """A step that has ended by an error, and is not tried again: what it did before, such as drawing seeds, is done."""
+    """Return a step that has ended by an error, and is not tried again: what it did before, such as drawing seeds, is
+    done."""
 
     def end(iterator: Any) -> Any:
         raise error

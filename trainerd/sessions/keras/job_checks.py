@@ -20,7 +20,7 @@ WITHOUT_END = 2**31 - 1  # epochs: more than any run has, and still an int32
 
 
 def checked(job: KerasJob, *, is_alone: bool = True) -> KerasJob:
-    """The same job, with its callbacks in one list.
+    """Return the same job, with its callbacks in one list.
 
     Args:
       job: what is to be trained.
@@ -51,7 +51,7 @@ def checked(job: KerasJob, *, is_alone: bool = True) -> KerasJob:
 
 
 def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
-    """The data as a dataset, with its number of batches, and that of an epoch.
+    """Return the data as a dataset, with its number of batches, and that of an epoch.
 
     None stands for data without an end, and for a number that is unknown before the data was read once.
 
@@ -81,7 +81,7 @@ def validation_inputs(validation_data: Any) -> Any:
 
 
 def epochs_of(job: KerasJob, epoch_steps: int | None, max_steps: int | None) -> int:
-    """The number of epochs for callbacks, which `fit` always gives them.
+    """Return the number of epochs for callbacks, which `fit` always gives them.
 
     Args:
       job: what is trained.
@@ -133,7 +133,7 @@ def require_trainable(model: Any, name: str = "KerasJob") -> None:
 
 
 def has_strategy(model: Any) -> bool:
-    """Whether a model was made under a strategy of its own, be it of one device: it distributes its data."""
+    """Return whether a model was made under a strategy of its own, be it of one device: it distributes its data."""
     strategy, probe = model.distribute_strategy, tf.data.Dataset.range(1).batch(1)
     return strategy.num_replicas_in_sync > 1 or strategy.experimental_distribute_dataset(probe) is not probe
 
@@ -172,7 +172,7 @@ def _flat(callbacks: Any) -> Sequence[Any]:
 
 
 def _arrays_of(job: KerasJob) -> tuple[Any, int]:
-    """The data as tensors, and their number of examples."""
+    """Return the data as tensors, and their number of examples."""
     if not isinstance(job.data, tuple) or not 1 <= len(job.data) <= 3:
         raise EntryError(
             "KerasJob: data must be a tf.data.Dataset, or a tuple of arrays such as (x, y), and is a "
@@ -198,7 +198,7 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
 
 
 def _without_lists(data: Any) -> Any:
-    """The same structure with tuples in place of lists: tf.data makes one tensor of a list, and Keras does not."""
+    """Return the same structure with tuples in place of lists: tf.data makes one tensor of a list, and Keras does not."""
     if isinstance(data, list | tuple):
         return tuple(map(_without_lists, data))
     if isinstance(data, dict):
@@ -207,7 +207,7 @@ def _without_lists(data: Any) -> Any:
 
 
 def _tensor(array: Any) -> tf.Tensor:
-    """A tensor of an array, with floats in Keras's default dtype, as `fit` makes them."""
+    """Return a tensor of an array, with floats in Keras's default dtype, as `fit` makes them."""
     tensor = tf.convert_to_tensor(array)
     if tensor.shape.rank == 0:
         raise ValueError(f"{array!r} is one value")

@@ -104,7 +104,7 @@ class KerasJobSession(FunctionSession):
 
     @functools.cached_property
     def calls_python(self) -> bool:
-        """Whether a step does. A callback that wants every batch is called around each step."""
+        """True if a step does. A callback that wants every batch is called around each step."""
         return self._callbacks.wants_batches or super().calls_python
 
     @property
@@ -168,7 +168,7 @@ class KerasJobSession(FunctionSession):
 
     @property
     def can_score(self) -> bool:
-        """Whether the job has data to validate with."""
+        """True if the job has data to validate with."""
         return self._keras.validation_data is not None
 
     def score(self) -> dict[str, float]:
@@ -176,7 +176,7 @@ class KerasJobSession(FunctionSession):
         return _numbers(self._validate())
 
     def exportable(self) -> Exportable:
-        """The model, with the data that it is validated and tested with."""
+        """Return the model, with the data that it is validated and tested with."""
         job = self._keras
         validation = None
         if job.validation_data is not None:
@@ -190,7 +190,7 @@ class KerasJobSession(FunctionSession):
         )
 
     def _predict(self) -> dict[str, Any]:
-        """The model's predictions of its test data: a column for each number."""
+        """Return the model's predictions of its test data: a column for each number."""
         found = np.asarray(self._model.predict(self._keras.test_data, verbose=0))
         rows = found.reshape(len(found), -1)
         if rows.shape[1] == 1:
@@ -336,7 +336,7 @@ class KerasJobSession(FunctionSession):
         return {"epoch": float(progress.epoch), **metrics}
 
     def _logs(self) -> dict[str, Any]:
-        """The metrics of the epoch so far, as `fit` gives them to callbacks."""
+        """Return the metrics of the epoch so far, as `fit` gives them to callbacks."""
         if self._agreed is not None:
             return dict(self._agreed)
         of_metrics = as_numbers(flat(self._model.get_metrics_result()))
@@ -344,7 +344,7 @@ class KerasJobSession(FunctionSession):
         return of_metrics if not given or set(of_metrics) == self._names else given
 
     def _given(self) -> dict[str, Any]:
-        """The logs of the last step, which may be from before a pause."""
+        """Return the logs of the last step, which may be from before a pause."""
         return self._row | self._arrays.read() if self._row else self._progress.given
 
     def _is_validated(self) -> bool:
@@ -395,12 +395,12 @@ class KerasJobSession(FunctionSession):
         self._progress.stopped = why
 
     def epoch_logs(self) -> Mapping[str, float]:
-        """The numbers that this worker has measured in the epoch that ends at this boundary."""
+        """Return the numbers that this worker has measured in the epoch that ends at this boundary."""
         logs = self._progress.logs or self._logs()
         return _numbers(logs)
 
     def validation_logs(self) -> Mapping[str, float]:
-        """The metrics of the validation of that epoch, if it has one."""
+        """Return the metrics of the validation of that epoch, if it has one."""
         if not self._is_validated():
             return {}
         return {f"val_{name}": value for name, value in _numbers(self._validate()).items()}
@@ -426,7 +426,7 @@ class KerasJobSession(FunctionSession):
         return {"progress": progress, "callbacks": memory}
 
     def _memory(self) -> Any:
-        """The memory of the callbacks. It is read again after a call only, since it may hold the best weights."""
+        """Return the memory of the callbacks. It is read again after a call only, since it may hold the best weights."""
         if self._remembered is None:
             self._remembered = self._callbacks.memory()
         return self._remembered

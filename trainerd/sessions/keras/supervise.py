@@ -86,7 +86,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         return self._progress.step
 
     def data(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """The same dataset with a position that is saved. Give it to `fit` in place of the other.
+        """Return the same dataset with a position that is saved. Give it to `fit` in place of the other.
 
         Raises:
           UsageError: it is no `tf.data.Dataset`.
@@ -165,7 +165,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._keep_boundary()
 
     def _make_model(self) -> CheckpointModel:
-        """The model to save: the Keras model, the progress of `fit`, and the position of its data."""
+        """Return the model to save: the Keras model, the progress of `fit`, and the position of its data."""
         parts = {"model": self.model, _STATE: PythonValues(self._progress.read, self._progress.write)}
         if self._data is None:
             return CheckpointModel(tf.train.Checkpoint(**parts), self._global_step)
@@ -452,11 +452,11 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._progress.kept.put_back(self._memory)
 
     def _was_left(self, frame: FrameType | None = None) -> bool:
-        """Whether `fit` has ended; see `FitCall.was_left`."""
+        """Return whether `fit` has ended; see `FitCall.was_left`."""
         return self._call is not None and self._call.was_left(frame)
 
     def _is_over(self) -> bool:
-        """Whether no `fit` runs. One that was left by an error is ended."""
+        """Return whether no `fit` runs. One that was left by an error is ended."""
         if self._was_left():
             self._leave(left_by_error())
         return self._managed is None

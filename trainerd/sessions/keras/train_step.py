@@ -12,7 +12,7 @@ from trainerd.checkpoints.contents.keras_variables import identity
 
 
 def step_of(model: Any, arrays: LatestArrays | None = None, names: set[str] | None = None) -> Any:
-    """The model's own step as a function, made as `fit` makes it.
+    """Return the model's own step as a function, made as `fit` makes it.
 
     Args:
       model: the model, compiled.
@@ -38,7 +38,7 @@ def step_of(model: Any, arrays: LatestArrays | None = None, names: set[str] | No
 
 
 def trained_variables(model: Any) -> Any:
-    """The variables that a model's step trains."""
+    """Return the variables that a model's step trains."""
     return id(model.optimizer), [identity(variable) for variable in model.trainable_variables]
 
 

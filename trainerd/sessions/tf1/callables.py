@@ -51,7 +51,7 @@ class Callables:
 
 
 def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
-    """A callable that runs what `session.run(fetches)` would run, and returns what it would return.
+    """Return a callable that runs what `session.run(fetches)` would run, and returns what it would return.
 
     Args:
       session: a `tf.compat.v1.Session`, whose graph does not change any more.
@@ -78,7 +78,7 @@ def prepared(session: Any, fetches: Any) -> Callable[[], Any]:
 
 
 def op_of(session: Any, error: tf.errors.OpError) -> Any:
-    """The operation that raised an error in a session; None if the error names none.
+    """Return the operation that raised an error in a session; None if the error names none.
 
     TensorFlow's callables leave it out; its name is in the message, where `Session.run` finds it too.
     """
@@ -127,7 +127,7 @@ def _plan(graph: Any, fetches: Any, tensors: dict[str, int], operations: dict[st
 
 
 def _taking(place: int, tensor: Any) -> Callable[[Any], Any]:
-    """A function that takes a tensor's value from the list.
+    """Return a function that takes a tensor's value from the list.
 
     An array is copied, as `Session.run` does: it shares the tensor's memory, which may be that of a variable, and would
     change with the next step.
@@ -158,7 +158,8 @@ class Remembered(Generic[Found]):
         self._kept: dict[Any, tuple[Found, Any]] = {}
 
     def get(self, fetches: Any, find: Callable[[Any], Found]) -> Found:
-        """The result of `find` for these fetches. It is called once, unless the content of the fetches is unknown."""
+        """Return the result of `find` for these fetches. It is called once, unless the content of the fetches is
+        unknown."""
         try:
             key = _key(fetches)
         except _UnknownError:
@@ -177,7 +178,7 @@ class _UnknownError(Exception):
 
 
 def _key(fetches: Any) -> Any:
-    """A key that identifies fetches."""
+    """Return a key that identifies fetches."""
     kind = type(fetches)
     if kind in _LEAVES:
         return id(fetches)
@@ -194,7 +195,7 @@ def _key(fetches: Any) -> Any:
 
 
 def _copied(fetches: Any) -> Any:
-    """A copy of the structure, with the same objects."""
+    """Return a copy of the structure, with the same objects."""
     if isinstance(fetches, list | tuple):
         return [_copied(part) for part in fetches]
     if isinstance(fetches, dict):

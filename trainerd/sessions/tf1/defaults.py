@@ -12,37 +12,37 @@ KEYS = tf1.GraphKeys
 
 
 def ready_op() -> Any:
-    """The op that lists uninitialized variables."""
+    """Return the op that lists uninitialized variables."""
     return _first_or(KEYS.READY_OP, tf1.report_uninitialized_variables)
 
 
 def ready_for_local_init_op() -> Any:
-    """The op that names what the local init op still needs; None if the graph has none."""
+    """Return the op that names what the local init op still needs; None if the graph has none."""
     return _first_or(KEYS.READY_FOR_LOCAL_INIT_OP)
 
 
 def init_op() -> Any:
-    """The op that initializes all variables."""
+    """Return the op that initializes all variables."""
     return _first_or(KEYS.INIT_OP, tf1.global_variables_initializer)
 
 
 def local_init_op() -> Any:
-    """The op that initializes tables and local variables."""
+    """Return the op that initializes tables and local variables."""
     return _first_or(KEYS.LOCAL_INIT_OP, lambda: tf.group(tf1.local_variables_initializer(), tf1.tables_initializer()))
 
 
 def saver(make: Callable[[], Any] = tf1.train.Saver) -> Any:
-    """A Saver of all variables; None if there are none."""
+    """Return a Saver of all variables; None if there are none."""
     return _first_or(KEYS.SAVERS, lambda: make() if tf1.global_variables() else None)
 
 
 def summary_op() -> Any:
-    """The op that merges all summaries; None if there are none."""
+    """Return the op that merges all summaries; None if there are none."""
     return _first_or(KEYS.SUMMARY_OP, tf1.summary.merge_all)
 
 
 def global_step() -> Any:
-    """The tensor that counts the steps: an integer named `global_step`; None if there is none."""
+    """Return the tensor that counts the steps: an integer named `global_step`; None if there is none."""
     return _first_or(KEYS.GLOBAL_STEP, _named_global_step)
 
 
@@ -60,7 +60,7 @@ def _named_global_step() -> Any:
 
 
 def _first_or(key: str, make: Callable[[], Any] = lambda: None) -> Any:
-    """The first of a collection; if that is empty, the result of `make`, which is added to it."""
+    """Return the first of a collection; if that is empty, the result of `make`, which is added to it."""
     found = tf1.get_collection(key)
     if len(found) > 1:
         tf1.logging.info("Found %d %s operations. Returning the first one.", len(found), key)

@@ -30,7 +30,7 @@ class Effects:
 
 
 def is_change(op: Any) -> bool:
-    """Whether an operation may change a variable, by its resource or by reference."""
+    """Return whether an operation may change a variable, by its resource or by reference."""
     by_reference = any(argument.is_ref for argument in op.op_def.input_arg)
     return bool(op.op_def.is_stateful or by_reference) and op.type not in READ
 

@@ -28,7 +28,7 @@ _HANGS = (
 
 
 def unsound_iterators(graph: Any) -> dict[str, list[str]]:
-    """The iterators of a TensorFlow 1 graph that TensorFlow saves but cannot resume: their names, by the reason."""
+    """Return the iterators of a TensorFlow 1 graph that TensorFlow saves but cannot resume: their names, by the reason."""
     definition = graph.as_graph_def()
     functions = {function.signature.name: function.node_def for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}
@@ -49,7 +49,7 @@ def unsound_iterators(graph: Any) -> dict[str, list[str]]:
 
 
 def _hangs(node: Any, endless: _Endless) -> bool:
-    """Whether a node draws from datasets that all end, and continues until all have; see `saveable._hangs`."""
+    """Return whether a node draws from datasets that all end, and continues until all have; see `saveable._hangs`."""
     if not node.op.endswith("DirectedInterleaveDataset") or node.attr["stop_on_empty_dataset"].b:
         return False
     choice, *chosen = inputs_of(node)
@@ -69,7 +69,7 @@ class _Endless:
         self._repeating = repeating
 
     def has(self, name: str) -> bool:
-        """Whether a dataset is one of them. If a stage takes only some elements, the stages below decide."""
+        """Return whether a dataset is one of them. If a stage takes only some elements, the stages below decide."""
         node = self._node(name)
         if node is None:  # an argument of a function
             return True
@@ -96,7 +96,7 @@ class _Endless:
         return node is not None and "Dataset" in node.op
 
     def _number(self, name: str, unknown: int) -> int:
-        """The value of a constant, which is one int64."""
+        """Return the value of a constant, which is one int64."""
         node = self._node(name)
         if node is None or node.op != "Const":
             return unknown
@@ -106,7 +106,7 @@ class _Endless:
 
 
 def inputs_of(node: Any) -> list[str]:
-    """The names of a node's inputs."""
+    """Return the names of a node's inputs."""
     return [name for name in node.input if not name.startswith("^")]
 
 
@@ -138,6 +138,6 @@ def _behind(roots: list[Any], nodes: Nodes) -> list[Any]:
 
 
 def _called(node: Any) -> list[str]:
-    """The functions that a node calls."""
+    """Return the functions that a node calls."""
     lists = [each.name for value in node.attr.values() for each in value.list.func]
     return [node.op, *lists, *(value.func.name for value in node.attr.values() if value.HasField("func"))]

@@ -81,7 +81,7 @@ class GraphJobSession(GraphModel):
 
     @property
     def has_evaluation(self) -> bool:  # type: ignore[override]
-        """Whether the job has an `evaluate`."""
+        """True if the job has an `evaluate`."""
         return self._job.evaluate is not None
 
     @property
@@ -146,12 +146,12 @@ class GraphJobSession(GraphModel):
             ) from error
 
     def snapshot(self) -> GraphSnapshot:
-        """The state at this boundary."""
+        """Return the state at this boundary."""
         self._make(None)
         return super().snapshot()
 
     def fingerprint(self) -> dict[str, str]:
-        """A digest of what is saved of the graph, and of the job's source."""
+        """Return a digest of what is saved of the graph, and of the job's source."""
         built = digest_of([self._job.graph], self._fetches)
         return {"job.source": self._source, "job.graph": built, **super().fingerprint()}
 
@@ -163,7 +163,7 @@ class GraphJobSession(GraphModel):
             return {str(name): float(value) for name, value in self._job.evaluate(self._session).items()}
 
     def numbers(self) -> dict[str, float | str]:
-        """The variables that the job names."""
+        """Return the variables that the job names."""
         return {name: float(self.run(variable)) for name, variable in self._job.settable.items()}
 
     def assign(self, name: str, value: float) -> None:
@@ -184,7 +184,7 @@ class GraphJobSession(GraphModel):
 
     @property
     def can_score(self) -> bool:
-        """Whether the job has an `evaluate`."""
+        """True if the job has an `evaluate`."""
         return self.has_evaluation
 
     def load(self, prefix: Path) -> None:
@@ -196,7 +196,7 @@ class GraphJobSession(GraphModel):
         return self.evaluate()
 
     def exportable(self) -> Exportable:
-        """The job's `export`."""
+        """Return the job's `export`."""
         export = self._job.export
         return Exportable(export=None if export is None else lambda folder: export(self._session, folder))
 
@@ -301,5 +301,5 @@ def _require_restorable(graph: Any, saved: Collection[str], local_init_op: Any) 
 
 
 def _coordinator() -> Any:
-    """A coordinator of queue runners, which keeps what they raise."""
+    """Return a coordinator of queue runners, which keeps what they raise."""
     return tf1.train.Coordinator(clean_stop_exception_types=[])

@@ -108,12 +108,12 @@ class GraphModel:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an input was moved that the program may yet initialize."""
+        """True if an input was moved that the program may yet initialize."""
         return bool(self._waiting)
 
     @cached_property
     def calls_python(self) -> bool:
-        """Whether the graph calls Python, or threads fill its queues."""
+        """True if the graph calls Python, or threads fill its queues."""
         graph = self._state.graph
         return calls_python(graph) or bool(graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS))
 
@@ -134,7 +134,7 @@ class GraphModel:
         return tf1.Session.run(self._session, fetches)
 
     def snapshot(self) -> GraphSnapshot:
-        """The state at this boundary."""
+        """Return the state at this boundary."""
         return self._state.take(self._session, self.step, self._made_by, self._at_end)
 
     def restore(self, prefix: Path) -> None:
@@ -169,5 +169,5 @@ class GraphModel:
         return {}
 
     def graph(self) -> Any:
-        """The graph."""
+        """Return the graph."""
         return self._state.graph

@@ -122,7 +122,7 @@ class GraphSessionLink(SessionLink):
 
 
 def _elements(session: Any, fetches: Any) -> list[Any]:
-    """The tensors and operations in a structure of fetches; None for unknown objects."""
+    """Return the tensors and operations in a structure of fetches; None for unknown objects."""
     if isinstance(fetches, list | tuple | Mapping):
         parts = fetches.values() if isinstance(fetches, Mapping) else fetches
         return [element for part in parts for element in _elements(session, part)]
@@ -136,8 +136,8 @@ def _elements(session: Any, fetches: Any) -> list[Any]:
 
 
 def _digest(feeds: Mapping[Any, Any], placeholders: Set[str]) -> str:
-    """A digest of the feeds of a run that initializes an iterator: the same operation may get other data the next
-    time."""
+    """Return a digest of the feeds of a run that initializes an iterator: the same operation may get other data the
+    next time."""
     given = {getattr(key, "name", str(key)).partition(":")[0]: value for key, value in feeds.items()}
     digest = xxhash.xxh3_64()
     for name in sorted(given.keys() & placeholders):

@@ -112,7 +112,7 @@ class GraphState:
         self._writes_meta_graph = is_written
 
     def take(self, session: Any, step: int, made_by: Mapping[str, str], at_end: Set[str]) -> GraphSnapshot:
-        """The state now. Called at a boundary.
+        """Return the state now. Called at a boundary.
 
         Args:
           session: a `tf.compat.v1.Session` of the graph.
@@ -133,7 +133,7 @@ class GraphState:
         return snapshot
 
     def _held(self, session: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """The variables' values: handles that the session keeps, or the values themselves."""
+        """Return the variables' values: handles that the session keeps, or the values themselves."""
         if self._has_store:
             try:
                 handles = [handle.get_raw_handle() for handle in _run(session, self._handles)]
@@ -145,7 +145,7 @@ class GraphState:
         return {}, dict(zip(self._kept, _run(session, self._owned), strict=True))
 
     def _state(self, session: Any, position: _Ops) -> bytes:
-        """An iterator's position; empty if it has none, or none that can be saved, which is logged once."""
+        """Return an iterator's position; empty if it has none, or none that can be saved, which is logged once."""
         if position.name in self._lost:
             return b""
         try:
@@ -162,7 +162,7 @@ class GraphState:
         return state
 
     def positions(self, prefix: Path) -> dict[str, IteratorPosition]:
-        """The iterators' positions in a checkpoint, by their names."""
+        """Return the iterators' positions in a checkpoint, by their names."""
         reader = tf.train.load_checkpoint(str(prefix))
         keys = reader.get_variable_to_shape_map()
         names = [position.name for position in self._positions if POSITION + position.name in keys]
@@ -193,7 +193,7 @@ class GraphState:
         _run(session, makers[0])
 
     def effects(self, fetches: Sequence[Any]) -> Effects:
-        """The effects of running these tensors and operations; a None among them may change any variable."""
+        """Return the effects of running these tensors and operations; a None among them may change any variable."""
         ops = ancestors([fetch for fetch in fetches if fetch is not None])
         uses = [(op, name) for op in ops for name in self.iterators_of(op)]
         return Effects(
@@ -204,7 +204,7 @@ class GraphState:
         )
 
     def iterators_of(self, op: Any) -> list[str]:
-        """The iterators among an operation's inputs."""
+        """Return the iterators among an operation's inputs."""
         known = {position.name for position in self._positions}
         return [source.op.name for source in op.inputs if source.op.name in known]
 
@@ -244,7 +244,7 @@ class GraphState:
 
 
 def meta_graph(graph: Any, saver: Any) -> Any:
-    """A graph as a MetaGraphDef, with what restores it."""
+    """Return a graph as a MetaGraphDef, with what restores it."""
     with graph.as_default():
         return tf1.train.export_meta_graph(graph=graph, saver_def=saver.saver_def if saver is not None else None)
 
@@ -285,12 +285,12 @@ class GraphSnapshot:
 
 
 def _are_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same, bit for bit: a NaN is, too."""
+    """Return whether two values are the same, bit for bit: a NaN is, too."""
     return bool(np.array_equal(one, other) if one.dtype == object else one.tobytes() == other.tobytes())
 
 
 def _saved(graph: Any, saver: Any) -> tuple[list[str], list[str], list[Any]]:
-    """The names, the slices and the tensors of a Saver's SaveV2 ops."""
+    """Return the names, the slices and the tensors of a Saver's SaveV2 ops."""
     definition = saver.saver_def
     if definition is None:  # built when it is first used
         with graph.as_default():
@@ -326,7 +326,7 @@ def _ops_of(op: Any) -> _Ops:
 
 
 def _reason(message: str) -> str:
-    """The message of a session's error, without where the op was made."""
+    """Return the message of a session's error, without where the op was made."""
     found = re.search(r"^Node: .*\n(.*)$", message, re.MULTILINE)
     return found[1] if found else message.splitlines()[0]
 

@@ -77,7 +77,7 @@ class DeferredRestore:
         self._restored_at = runs
 
     def all_matched(self, runs: int) -> bool:
-        """Whether every value has its variable. Once it had, the program may put others in their places.
+        """Return whether every value has its variable. Once it had, the program may put others in their places.
 
         Raises:
           DataError: some have none after a thousand runs: the program is another.
@@ -200,7 +200,7 @@ class DeferredRestore:
 
 
 def _may_differ(key: str) -> bool:
-    """Whether the program may have a variable that the checkpoint has not: metrics restart at an epoch, seeds at
+    """Return whether the program may have a variable that the checkpoint has not: metrics restart at an epoch, seeds at
     the end, and TensorFlow's own checkpoints count no steps."""
     return is_of_metrics(key) or is_of_seeds(key) or key == STEP_KEY
 

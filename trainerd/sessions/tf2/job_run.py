@@ -42,7 +42,7 @@ class JobRun(FunctionRun):
         self._summary_steps = summary_steps
 
     def make_session(self) -> StepSession:
-        """A session, which `take` restores."""
+        """Return a session, which `take` restores."""
         return _JobSteps(self.model)
 
     def take(self, session: Any) -> Any:

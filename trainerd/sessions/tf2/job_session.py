@@ -129,12 +129,12 @@ class FunctionSession:
 
     @property
     def has_evaluation(self) -> bool:
-        """Whether the job has an `evaluate`."""
+        """True if the job has an `evaluate`."""
         return self._job.evaluate is not None
 
     @cached_property
     def calls_python(self) -> bool:
-        """Whether the step or a stage of the dataset does."""
+        """True if the step or a stage of the dataset does."""
         graphs = [self._step.graph, *self._graphs_of_input()]
         return any(map(calls_python, graphs))
 
@@ -180,7 +180,7 @@ class FunctionSession:
         return Steps(before + 1, self._loop.names, self._loop.rows(count), ended)
 
     def snapshot(self) -> TensorSnapshot:
-        """The state at this boundary."""
+        """Return the state at this boundary."""
         return self._snapshotter.take(self.step)
 
     def restore(self, prefix: Path) -> None:
@@ -252,7 +252,7 @@ class FunctionSession:
             raise JobError(message, step=self.step, sound=True) from None
 
     def numbers(self) -> Mapping[str, float | str]:
-        """The learning rates, and the variables that the job names."""
+        """Return the learning rates, and the variables that the job names."""
         return self._numbers.read()
 
     def assign(self, name: str, value: float) -> None:
@@ -273,7 +273,7 @@ class FunctionSession:
 
     @property
     def can_score(self) -> bool:
-        """Whether the job has an `evaluate`."""
+        """True if the job has an `evaluate`."""
         return self.has_evaluation
 
     def changes_since(self, prefix: Path) -> list[str]:
@@ -294,7 +294,7 @@ class FunctionSession:
         return self.evaluate()
 
     def exportable(self) -> Exportable:
-        """The job's `export` and `predict`, and its Keras model."""
+        """Return the job's `export` and `predict`, and its Keras model."""
         models = [part for part in self._job.state.values() if isinstance(part, keras.Model)]
         return Exportable(
             model=models[0] if len(models) == 1 else None,
@@ -304,7 +304,7 @@ class FunctionSession:
         )
 
     def weights(self) -> Mapping[str, Any]:
-        """The values of the trainable variables. On a CPU they share the variables' memory until a step writes."""
+        """Return the values of the trainable variables. On a CPU they share the variables' memory until a step writes."""
         return weights_of(self._job.state)
 
     def write_summaries(self) -> None:
@@ -313,7 +313,7 @@ class FunctionSession:
             self._call_at_boundary(self._job.summaries, "summaries")
 
     def graph(self) -> Any:
-        """The graph of one step."""
+        """Return the graph of one step."""
         return self._step.graph
 
     def end(self, *, finished: bool) -> None:
@@ -327,12 +327,12 @@ class FunctionSession:
 
     @property
     def shares_position(self) -> bool:
-        """Whether all workers read one input, each its part of every batch, so that its position is that of all."""
+        """True if all workers read one input, each its part of every batch, so that its position is that of all."""
         return self._iterator is None or not self._exact_input or is_shared(self._job.dataset)
 
     @property
     def has_own_state(self) -> bool:
-        """Whether each worker has something of its own that a checkpoint must hold."""
+        """True if each worker has something of its own that a checkpoint must hold."""
         return not self.shares_position or bool(self._measured)
 
     def own_state(self) -> bytes:
@@ -341,7 +341,7 @@ class FunctionSession:
         return msgspec.msgpack.encode(OwnState(position, measured(self._measured)))
 
     def with_own_states(self, snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
-        """A snapshot with what other workers have of their own, by rank."""
+        """Return a snapshot with what other workers have of their own, by rank."""
         return with_own_states(snapshot, states)
 
     def restore_own_state(self, prefix: Path, rank: int) -> None:
@@ -360,7 +360,7 @@ class FunctionSession:
         """Nothing: see `stopped`."""
 
     def digests(self) -> dict[str, str]:
-        """A digest of the value of each variable that is trained, by name."""
+        """Return a digest of the value of each variable that is trained, by name."""
         return {name: xxhash.xxh3_64_hexdigest(value.numpy()) for name, value in self.weights().items()}
 
     @property
@@ -382,7 +382,7 @@ class FunctionSession:
     # ------------------------------------------------------------------ building
 
     def _trace(self) -> Any:
-        """The job's step as one concrete function, from a batch to its metrics."""
+        """Return the job's step as one concrete function, from a batch to its metrics."""
         step = self._job.train_step
         if self._engine is not None:
             step = self._engine.replicated(step)
@@ -393,7 +393,7 @@ class FunctionSession:
             return step.get_concrete_function(*batch)
 
     def _make_loop(self, stops_at: Sequence[str]) -> GraphLoop:
-        """The loop over the traced step."""
+        """Return the loop over the traced step."""
         if self._engine is None:
             return GraphLoop(self._step, self._iterator, self._global_step, stops_at=stops_at)
         return ReplicatedLoop(self._engine, self._step, self._iterator, self._global_step, stops_at=stops_at)
@@ -411,7 +411,7 @@ class FunctionSession:
         return tf.train.Checkpoint(**parts)
 
     def _iterators_in_state(self) -> list[Any]:
-        """The iterators of the job's state, beside that of its dataset."""
+        """Return the iterators of the job's state, beside that of its dataset."""
         tracked = tracked_objects(self._checkpoint)
         return [each for each in tracked if isinstance(each, tf.data.Iterator) and each is not self._iterator]
 
@@ -439,7 +439,7 @@ class FunctionSession:
         return None
 
     def _graphs_of_input(self) -> list[Any]:
-        """The graphs of the functions of the dataset's stages."""
+        """Return the graphs of the functions of the dataset's stages."""
         if self._iterator is None:
             return []
         return [graph for stage in pipeline.stages(self._job.dataset) for graph in pipeline.graphs_of(stage)]
@@ -447,7 +447,7 @@ class FunctionSession:
     # ------------------------------------------------------------------ failing
 
     def _failure(self, error: BaseException) -> JobError:
-        """The error for a step that failed. Where its batch did not come, the state is still that of a boundary."""
+        """Return the error for a step that failed. Where its batch did not come, the state is still that of a boundary."""
         done = self.step
         sound = self._loop.is_between_steps()
         what = "the dataset failed to give the batch of" if sound else "the job failed in"
@@ -462,7 +462,7 @@ class FunctionSession:
 
 
 def examples_of(dataset: Any, count: int) -> list[Any]:
-    """The inputs of so many batches of a dataset whose elements are inputs, or tuples that begin with them."""
+    """Return the inputs of so many batches of a dataset whose elements are inputs, or tuples that begin with them."""
     if dataset is None:
         return []
     return [element[0] if isinstance(element, tuple) else element for element in dataset.take(count)]

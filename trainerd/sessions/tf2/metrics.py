@@ -12,7 +12,7 @@ LOSS = "loss"  # what a step's one number is named, and what is looked at for Na
 
 
 def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
-    """The names of a step's metrics, and a type that holds them all.
+    """Return the names of a step's metrics, and a type that holds them all.
 
     Args:
       outputs: what the step returned when it was traced: a dict of scalars, one scalar, or None.
@@ -40,7 +40,7 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
 
 
 def as_row(outputs: Any, names: tuple[str, ...], dtype: tf.DType) -> tf.Tensor:
-    """A step's metrics as a tensor of `row_shape`."""
+    """Return a step's metrics as a tensor of `row_shape`."""
     metrics = as_dict(outputs)
     values = [tf.cast(metrics[name], dtype) for name in names]
     return values[0] if len(values) == 1 else tf.stack(values)
@@ -52,7 +52,7 @@ def row_shape(names: tuple[str, ...]) -> list[int]:
 
 
 def as_dict(outputs: Any) -> dict[str, Any]:
-    """A step's metrics by name.
+    """Return a step's metrics by name.
 
     Raises:
       EntryError: the step returned something else.

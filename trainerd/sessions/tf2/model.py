@@ -84,11 +84,11 @@ class CheckpointModel:
 
     @property
     def has_all_variables(self) -> bool:
-        """Whether all that was restored has its variables; see `all_matched`."""
+        """True if all that was restored has its variables; see `all_matched`."""
         return self.all_matched()
 
     def all_matched(self) -> bool:
-        """Whether all that was restored has its variables; see `DeferredRestore.all_matched`."""
+        """Return whether all that was restored has its variables; see `DeferredRestore.all_matched`."""
         return self._restored.all_matched(self.runs)
 
     def require_whole(self) -> None:
@@ -112,7 +112,7 @@ class CheckpointModel:
         self._restored.forget_metrics()
 
     def snapshot(self) -> TensorSnapshot:
-        """The state at this boundary."""
+        """Return the state at this boundary."""
         return self._reader().take(self.step)
 
     def restore(self, prefix: Path) -> None:
@@ -185,7 +185,7 @@ class CheckpointModel:
         return {}
 
     def weights(self) -> Mapping[str, Any]:
-        """The values of the trainable variables, by their names."""
+        """Return the values of the trainable variables, by their names."""
         return weights_of(self._tracked.parts())
 
     def write_summaries(self) -> None:

@@ -49,7 +49,7 @@ class Numbers:
 
 
 def _optimizers(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The optimizers of a state, with the name of the part that they are in."""
+    """Yield the optimizers of a state, with the name of the part that they are in."""
     for name, part in state.items():
         found = part if isinstance(part, keras.optimizers.Optimizer) else getattr(part, "optimizer", None)
         if isinstance(found, keras.optimizers.Optimizer):

@@ -150,7 +150,7 @@ class StepRun(FunctionRun):
         super().__init__(rundir, model, KeepSettings(), loop, host)
 
     def make_session(self, master: str = "", config: Any = None, max_wait_secs: float = 0) -> StepSession:
-        """A session, which `take` restores. Its arguments are for graphs."""
+        """Return a session, which `take` restores. Its arguments are for graphs."""
         tf.summary.experimental.set_step(self.global_step)
         return StepSession(self.model, self.global_step, counts=self._counts)
 

@@ -206,7 +206,7 @@ def as_numpy(result: Any) -> Any:
 
 
 def as_steps(step: int, result: Any) -> Steps:
-    """The metrics of one step, if it returned any."""
+    """Return the metrics of one step, if it returned any."""
     found = result if isinstance(result, Mapping) else {"loss": result}
     metrics = {str(name): float(value) for name, value in found.items() if _is_number(value)}
     return Steps(step, tuple(metrics), np.array([list(metrics.values())], dtype=np.float64))
@@ -217,7 +217,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _like(structure: Any, steps: Steps) -> Any:
-    """The metrics of the last step, in the structure and with the types in which the function returned them."""
+    """Return the metrics of the last step, in the structure and with the types in which the function returned them."""
     specs, last = as_dict(structure), steps.last()
     values = {name: spec.dtype.as_numpy_dtype(last[name]) for name, spec in specs.items()}
     if structure is None:

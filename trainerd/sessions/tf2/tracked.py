@@ -42,5 +42,5 @@ class Tracked:
         return [*variables_among(tracked_objects(self.checkpoint)), *self.beside().values()]
 
     def iterators(self) -> list[tf.data.Iterator]:
-        """The iterators that the checkpoint tracks."""
+        """Return the iterators that the checkpoint tracks."""
         return [each for each in tracked_objects(self.checkpoint) if isinstance(each, tf.data.Iterator)]

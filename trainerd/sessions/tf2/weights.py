@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def weights_of(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the trainable variables. On a CPU they share the variables' memory until a step writes.
+    """Return the values of the trainable variables. On a CPU they share the variables' memory until a step writes.
 
     Args:
       parts: variables, and objects with `trainable_variables`, by name.

@@ -86,12 +86,12 @@ class GraphLoop:
         self._run = self._make()
 
     def rows(self, count: int) -> NDArray[np.float64]:
-        """The metrics of the first so many steps of the last run, float64, shape [count, metrics]."""
+        """Return the metrics of the first so many steps of the last run, float64, shape [count, metrics]."""
         rows: NDArray[np.float64] = self._rows.value()[:count].numpy().astype(np.float64)
         return rows.reshape(count, len(self.names))
 
     def is_between_steps(self) -> bool:
-        """Whether no step was cut short; where that is not known, it may have been."""
+        """Return whether no step was cut short; where that is not known, it may have been."""
         return self._iterator is not None and int(self._entered.numpy()) == int(self._global_step.numpy())
 
     def enter(self) -> None:
@@ -99,12 +99,12 @@ class GraphLoop:
         self._entered.assign(self._global_step)
 
     def _checked(self, outputs: Any) -> list[tf.Tensor]:
-        """The metrics that are to be looked at after every step."""
+        """Return the metrics that are to be looked at after every step."""
         found = [value for name, value in as_dict(outputs).items() if name in self._stops_at]
         return [value for value in found if value.dtype.is_floating]
 
     def _make(self) -> Callable[[], Any]:
-        """The loop: runs until it has done as many steps as the limit says, or a metric is no number.
+        """Return the loop: runs until it has done as many steps as the limit says, or a metric is no number.
 
         Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
         and the limit are one variable, and the count of steps is all that goes from one iteration to the next.
@@ -148,7 +148,7 @@ class GraphLoop:
 
 
 def _with_output(traced: Any, iterator: Any) -> Any:
-    """A step without metrics, with an output all the same: for what comes after it to wait for."""
+    """Return a step without metrics, with an output all the same: for what comes after it to wait for."""
 
     def step_to_done(*batch: Any) -> tf.Tensor:
         traced(*batch)

@@ -124,7 +124,7 @@ class _Heard(logging.Handler):
 
 
 def _without(url: str, said: Any) -> str:
-    """A text without the parts of a URL."""
+    """Return a text without the parts of a URL."""
     parts = re.split(r"[/:@?&=#]+", url.partition("://")[2])
     parts += [urllib.parse.unquote(part) for part in parts]  # a service may say what it was given
     for part in sorted(parts, key=len, reverse=True):

@@ -56,7 +56,7 @@ class Notes:
             self.begun_at = float(database.execute("SELECT at FROM begun").fetchone()[0])
 
     def lines_read(self, run: str) -> list[str]:
-        """The last lines that were read of a run's events; empty if none ever was."""
+        """Return the last lines that were read of a run's events; empty if none ever was."""
         with self._at_once() as database:
             found = database.execute("SELECT lines FROM read WHERE run = ?", (run,)).fetchone()
         return list(json.loads(found[0])) if found is not None else []
@@ -96,7 +96,7 @@ class Notes:
             database.execute(f"DELETE FROM {table} WHERE rowid <= ({newest})")
 
     def is_known(self, key: str) -> bool:
-        """Whether the notice of this key was queued before."""
+        """Return whether the notice of this key was queued before."""
         with self._at_once() as database:
             return database.execute("SELECT 1 FROM told WHERE key = ?", (key,)).fetchone() is not None
 
@@ -105,12 +105,12 @@ class Notes:
         return database.execute("INSERT OR IGNORE INTO told VALUES (?, ?)", row).rowcount == 1
 
     def waiting(self) -> dict[str, int]:
-        """How many notices wait, by channel."""
+        """Return how many notices wait, by channel."""
         with self._at_once() as database:
             return dict(database.execute("SELECT channel, COUNT(*) FROM queue GROUP BY channel").fetchall())
 
     def first(self, channel: str) -> tuple[int, Notice] | None:
-        """The oldest notice that waits for a channel, with its number; None if none does."""
+        """Return the oldest notice that waits for a channel, with its number; None if none does."""
         query = "SELECT id, notice FROM queue WHERE channel = ? ORDER BY id LIMIT 1"
         with self._at_once() as database:
             found = database.execute(query, (channel,)).fetchone()

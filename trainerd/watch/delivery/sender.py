@@ -59,7 +59,7 @@ def _give_up(number: int, frame: object) -> None:
 
 
 def _url(config: Path, name: str) -> str:
-    """The URL of a channel.
+    """Return the URL of a channel.
 
     Raises:
       ConfigError: the config cannot be read, or no longer has it.

@@ -171,7 +171,7 @@ def _refused(error: HTTPException) -> Response:
 
 
 def _login(status: int) -> Response:
-    """The form for the token."""
+    """Return the form for the token."""
     made = document("login.html")
     headers = {"Content-Security-Policy": made.policy, "WWW-Authenticate": "Bearer"}
     return Response(made.html, status, mimetype="text/html", headers=headers)

@@ -22,7 +22,8 @@ _EXACT = 1 << 53  # up to here JavaScript's numbers are exact
 
 
 def harmless(value: Any) -> Any:
-    """The same as JSON's types, with short texts that can be shown, and without numbers that JSON or a page has not."""
+    """Return the same as JSON's types, with short texts that can be shown, and without numbers that JSON or a page has
+    not."""
     if isinstance(value, str):
         return printable(value[:_LONGEST])
     if isinstance(value, bool) or value is None:
@@ -37,7 +38,7 @@ def harmless(value: Any) -> Any:
 
 
 def path_of(name: str) -> str:
-    """The path of a run's own addresses."""
+    """Return the path of a run's own addresses."""
     return "run/" + urllib.parse.quote(name.encode(errors="replace"), safe="")
 
 

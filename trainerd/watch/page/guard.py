@@ -64,7 +64,7 @@ class RequestGuard:
             raise Unauthorized("show the token: Authorization: Bearer …, or by the form of the page.")
 
     def is_token(self, given: str) -> bool:
-        """Whether it is the token."""
+        """Return whether it is the token."""
         return self._token is not None and _is_equal(given, self._token)
 
     def cookie(self) -> str:
@@ -90,7 +90,7 @@ def _is_same_site(request: Request) -> bool:
 
 
 def _split(url: str) -> urllib.parse.SplitResult:
-    """The parts of a URL that anybody may have sent; all empty if it is none."""
+    """Return the parts of a URL that anybody may have sent; all empty if it is none."""
     try:
         return urllib.parse.urlsplit(url)
     except ValueError:

@@ -53,12 +53,12 @@ class ListenAddress:
 
     @property
     def is_of_this_machine_only(self) -> bool:
-        """Whether nobody on another machine can reach it."""
+        """True if nobody on another machine can reach it."""
         return self.path is not None or is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an IP address is that of this machine for itself."""
+    """Return whether a name or an IP address is that of this machine for itself."""
     if host.lower() == "localhost":
         return True
     try:
@@ -68,7 +68,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bound(address: ListenAddress) -> socket.socket:
-    """A socket that is bound to an address, and does not listen yet.
+    """Return a socket that is bound to an address, and does not listen yet.
 
     Raises:
       ConfigError: it is in use, or cannot be had.

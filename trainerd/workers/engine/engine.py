@@ -94,7 +94,7 @@ class Engine:
                 self.totals.append(variable._value)
 
     def replicated(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """A step as all workers do it together, each with its own batch."""
+        """Return a step as all workers do it together, each with its own batch."""
 
         def replicated_step(*batch: Any) -> Any:
             return self.strategy.run(step, args=batch)
@@ -102,7 +102,7 @@ class Engine:
         return replicated_step
 
     def sum(self, number: tf.Tensor) -> tf.Tensor:
-        """The sum of a number over all workers, in the graph. All must ask for it at the same time."""
+        """Return the sum of a number over all workers, in the graph. All must ask for it at the same time."""
 
         def summed() -> Any:
             own = tf.identity(number)  # on this worker's device, by which the strategy knows where to
@@ -111,7 +111,7 @@ class Engine:
         return self.strategy.run(summed)
 
     def caused(self, error: BaseException) -> bool:
-        """Whether an error of a step may be that of another worker."""
+        """Return whether an error of a step may be that of another worker."""
         return isinstance(error, _CAUSED)
 
 

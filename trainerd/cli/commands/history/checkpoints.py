@@ -50,7 +50,7 @@ def command(config_path: Path | None, logdir: Path | None, as_json: bool) -> Non
 
 
 def table(entries: Sequence[TimelineEntry], room: int | None) -> str:
-    """The entries as a table, with as many metrics as fit.
+    """Return the entries as a table, with as many metrics as fit.
 
     Args:
       entries: the checkpoints, one at least.

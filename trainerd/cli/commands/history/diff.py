@@ -95,7 +95,7 @@ class Checkpoint:
 
 
 def _pairs(one: Side, other: Side) -> Iterator[tuple[Checkpoint, Checkpoint]]:
-    """The checkpoints to compare.
+    """Yield the checkpoints to compare.
 
     Raises:
       UsageError: there are none.

@@ -80,7 +80,7 @@ def command(
 
 
 def _chosen(rundir: RunDirectory, steps: tuple[int, ...], *, every: bool, minima: bool, since: int | None) -> list[int]:
-    """The steps of the checkpoints that are to be evaluated, oldest first.
+    """Return the steps of the checkpoints that are to be evaluated, oldest first.
 
     Raises:
       UsageError: one that is named does not exist.
@@ -106,7 +106,7 @@ def _is_chosen(
 
 
 def _batches(rundir: RunDirectory, chosen: Callable[[], list[int]], follow: bool) -> Iterator[list[int]]:
-    """The steps to evaluate, and those that appear later."""
+    """Yield the steps to evaluate, and those that appear later."""
     seen = set[tuple[int, int]]()  # each step with its manifest: a run that goes back comes to the same step again
     while True:
         is_over = read_holder(rundir) is None

@@ -86,7 +86,7 @@ def _how_to_train(rundir: RunDirectory, config_path: Path | None, logdir: Path |
 
 
 def _config_of(folder: Path, changes: dict[str, str], config_path: Path | None) -> tuple[Path, str]:
-    """The path and the text of the config of a fork.
+    """Return the path and the text of the config of a fork.
 
     Raises:
       ConfigError: a change makes it wrong.

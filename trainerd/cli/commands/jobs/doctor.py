@@ -68,7 +68,7 @@ def _rehearsed(facts: Facts, python: Path | None) -> Iterator[Finding]:
 
 
 def table(findings: Sequence[Finding]) -> str:
-    """The findings for a person: a line each, the cure in a second one, and a verdict."""
+    """Return the findings for a person: a line each, the cure in a second one, and a verdict."""
     kinds, subjects = (max(map(len, column)) for column in zip(*((f.kind, f.subject) for f in findings), strict=True))
     lines = []
     for each in findings:

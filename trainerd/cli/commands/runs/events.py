@@ -81,7 +81,7 @@ def _earlier(events: Sequence[Event]) -> str:
 
 
 def table(events: Sequence[Event]) -> str:
-    """The events as a table; one at least."""
+    """Return the events as a table; one at least."""
     return "\n".join(lines([_row(event) for event in events], left={0, 1, 3}))
 
 

@@ -43,7 +43,7 @@ def command(watch: bool, as_json: bool) -> None:
 
 
 def table(runs: Sequence[Run], room: int | None, now: float) -> str:
-    """The runs as a table.
+    """Return the runs as a table.
 
     Args:
       runs: all of them.
@@ -60,7 +60,7 @@ def table(runs: Sequence[Run], room: int | None, now: float) -> str:
 
 
 def _with_troubles_below(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """The table for a narrow terminal: the last column is below each row."""
+    """Yield the table for a narrow terminal: the last column is below each row."""
     for row, line in zip(rows, lines([row[:-1] for row in rows], _LEFT), strict=True):
         yield line
         if row[-1] and row is not rows[0]:
@@ -85,7 +85,7 @@ def _row(run: Run, now: float) -> tuple[str, ...]:
 
 
 def _loss(state: State) -> float | None:
-    """The loss, or else the first metric that there is."""
+    """Return the loss, or else the first metric that there is."""
     return state.metrics.get("loss", next(iter(state.metrics.values()), None))
 
 

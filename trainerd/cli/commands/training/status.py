@@ -54,7 +54,7 @@ def command(config_path: Path | None, logdir: Path | None, watch: bool, as_json:
 
 
 def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, bool]:
-    """The state of a run, and whether a process trains it; `how_to_start` says what would train it.
+    """Return the state of a run, and whether a process trains it; `how_to_start` says what would train it.
 
     Raises:
       NotRunningError: nothing has ever been trained there.
@@ -94,7 +94,7 @@ def look(rundir: RunDirectory, how_to_start: Callable[[], str]) -> tuple[State, 
 
 
 def _here(state: State, rundir: RunDirectory) -> State:
-    """The state with the paths of this run directory, which may have been moved or copied since."""
+    """Return the state with the paths of this run directory, which may have been moved or copied since."""
     last = state.last_checkpoint
     if last is not None and str(PurePath(last.path).parent) == state.logdir:  # that of a worker is in the chief's
         last = replace(last, path=str(rundir.path / PurePath(last.path).name))
@@ -120,7 +120,7 @@ def _with_full_disk(state: State, rundir: RunDirectory) -> State:
 
 
 def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
-    """A state for a person, and the last events."""
+    """Return a state for a person, and the last events."""
     rows = [("phase", describe(state, running))]
     of = f" of {state.end:,}" if state.end else ""
     rows.append(("step", f"{state.step:,}{of}"))
@@ -162,7 +162,7 @@ def text(state: State, running: bool, events: Sequence[Event] = ()) -> str:
 
 
 def _last_events(rundir: RunDirectory) -> list[Event]:
-    """The last events. Without them the state is shown all the same: `trainerd events` says what is wrong."""
+    """Return the last events. Without them the state is shown all the same: `trainerd events` says what is wrong."""
     try:
         return run_events.notable(run_events.read(rundir))[-_EVENTS:]
     except StorageError:
@@ -176,7 +176,7 @@ def _line(event: Event) -> str:
 
 
 def describe(state: State, running: bool) -> str:
-    """The phase, and what to know of the process."""
+    """Return the phase, and what to know of the process."""
     if running:
         where = f" on {printable(state.host)}" if state.is_elsewhere(time.time()) else ""
         return f"{state.phase} (pid {state.pid}{where})"

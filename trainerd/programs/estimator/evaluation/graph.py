@@ -133,7 +133,7 @@ class EvaluationGraphs:
         self._kept: EvaluationGraph | None = None
 
     def of(self, blueprint: Blueprint, input_fn: Callable[..., Any], *, hooks: bool, is_new: bool) -> EvaluationGraph:
-        """The graph of an evaluation. With hooks, which may add to it, it is always a new one.
+        """Return the graph of an evaluation. With hooks, which may add to it, it is always a new one.
 
         Args:
           blueprint: the model.
@@ -178,7 +178,7 @@ def _run(run: Callable[[Any], Any], update: Any, steps: int | None, is_over: Cal
 
 
 def _metric_ops(spec: EstimatorSpec) -> tuple[Any, dict[str, Any]]:
-    """The op that takes a batch into account, and the metrics by name."""
+    """Return the op that takes a batch into account, and the metrics by name."""
     metrics = dict(spec.eval_metric_ops)
     if LOSS in metrics:
         raise ValueError(_TAKEN.format(LOSS))

@@ -21,7 +21,8 @@ _REMEMBERS = ("random", "shuffle", "sample", "pyfunc", "generator", "oneshot", "
 
 
 def can_be_kept(graph: Any, fetches: Sequence[Any]) -> bool:
-    """Whether nothing that an evaluation runs remembers it, but variables and iterators, which are initialized anew.
+    """Return whether nothing that an evaluation runs remembers it, but variables and iterators, which are initialized
+    anew.
 
     Args:
       graph: the graph.
@@ -55,7 +56,7 @@ class KeptSession:
         self._resting: threading.Thread | None = None
 
     def of(self, checkpoint_path: str) -> Any:
-        """The session, with a checkpoint restored, and everything else as at the beginning."""
+        """Return the session, with a checkpoint restored, and everything else as at the beginning."""
         if self._session is None:
             self._anew = [*_iterator_initializers(tf1.get_default_graph()), tf1.local_variables_initializer()]
             creator = ChiefSessionCreator(self._scaffold, self._master, self._config)

@@ -91,7 +91,7 @@ class RegressionOutput(ExportOutput):
 
 
 def outputs_of(given: Mapping[str, Any] | None, predictions: Any) -> dict[str, ExportOutput]:
-    """The outputs of an EstimatorSpec, one of them under the key that is served by default.
+    """Return the outputs of an EstimatorSpec, one of them under the key that is served by default.
 
     Raises:
       TypeError: they are no dict, or no outputs.
@@ -118,7 +118,7 @@ def outputs_of(given: Mapping[str, Any] | None, predictions: Any) -> dict[str, E
 def signatures(
     outputs: Mapping[str, ExportOutput], receivers: Mapping[str, Any], alternatives: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The signatures of an exported model, by name.
+    """Return the signatures of an exported model, by name.
 
     Args:
       outputs: what it gives.
@@ -142,7 +142,7 @@ def signatures(
 
 
 def _as_predict(output: ExportOutput) -> PredictOutput:
-    """The same numbers for a predict signature, which takes any input."""
+    """Return the same numbers for a predict signature, which takes any input."""
     if isinstance(output, RegressionOutput):
         return PredictOutput({"outputs": output.value})
     assert isinstance(output, ClassificationOutput)
@@ -151,7 +151,7 @@ def _as_predict(output: ExportOutput) -> PredictOutput:
 
 
 def _examples(receivers: Mapping[str, Any]) -> Any | None:
-    """The only input, if it has strings."""
+    """Return the only input, if it has strings."""
     if len(receivers) != 1:
         return None
     (examples,) = receivers.values()

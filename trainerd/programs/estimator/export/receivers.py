@@ -57,7 +57,7 @@ class TensorServingInputReceiver(_Fields):
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """A serving input function that is fed with serialized `tf.train.Example`s.
+    """Return a serving input function that is fed with serialized `tf.train.Example`s.
 
     Args:
       feature_spec: name to `tf.io.FixedLenFeature`, `VarLenFeature` and the like.
@@ -74,7 +74,7 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """A serving input function that is fed with the features themselves.
+    """Return a serving input function that is fed with the features themselves.
 
     Args:
       features: name to a tensor of the shape and type of a batch of them.

@@ -114,7 +114,8 @@ def _add_extras(folder: Path, extras: Mapping[str, str]) -> None:
 
 
 def checkpoint_of_export(folder: Path) -> dict[str, Any]:
-    """The step of the checkpoint that an export was made of, and the checksum of its index; empty if it has none."""
+    """Return the step of the checkpoint that an export was made of, and the checksum of its index; empty if it has
+    none."""
     try:
         found = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         return {"step": found["step"], "index": found["index"]}
@@ -123,7 +124,7 @@ def checkpoint_of_export(folder: Path) -> dict[str, Any]:
 
 
 def identity_of(prefix: str) -> dict[str, Any]:
-    """The same of a checkpoint: another one of its step, such as one of an earlier line, has another index."""
+    """Return the same of a checkpoint: another one of its step, such as one of an earlier line, has another index."""
     step = prefix.rpartition("-")[2]
     index = Path(f"{prefix}.index")
     return {
@@ -133,7 +134,7 @@ def identity_of(prefix: str) -> dict[str, Any]:
 
 
 def exports_in(base: Path) -> list[Path]:
-    """The exports below a folder, the oldest first."""
+    """Return the exports below a folder, the oldest first."""
     if not base.is_dir():
         return []
     return sorted(path for path in base.iterdir() if len(path.name) == _DIGITS and path.name.isdigit())

@@ -50,7 +50,7 @@ class JobEstimator(BaseEstimator):
     # ------------------------------------------------------------------ what it is made of
 
     def _job_on(self, input_fn: Any) -> Job:
-        """The job on the training input of an input function."""
+        """Return the job on the training input of an input function."""
         if input_fn is None:
             return self._job
         return replace(self._job, dataset=self._dataset(input_fn, ModeKeys.TRAIN))

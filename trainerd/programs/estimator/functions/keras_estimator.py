@@ -44,7 +44,7 @@ class KerasEstimator(JobEstimator):
         super().__init__(Job(self._step(), state={"model": keras_model}), model_dir, config)
 
     def _step(self) -> Callable[[Any], Any]:
-        """The model's own step. Its metrics are those of this step alone."""
+        """Return the model's own step. Its metrics are those of this step alone."""
         step = step_of(self._model)
 
         def train_step(data: Any) -> Any:
@@ -109,7 +109,7 @@ class KerasEstimator(JobEstimator):
                     yield {name: value[number] for name, value in found.items()}
 
     def _outputs(self, inputs: Any) -> dict[str, Any]:
-        """The model's outputs of one batch, by name."""
+        """Return the model's outputs of one batch, by name."""
         given = self._model.predict_on_batch(inputs)
         if isinstance(given, Mapping):
             return dict(given)

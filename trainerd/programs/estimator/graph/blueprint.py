@@ -57,7 +57,7 @@ class Blueprint:
 
 
 def with_default_initializers(scaffold: Any) -> Any:
-    """A scaffold whose own local_init_op does not keep tables, iterators and metrics from being initialized.
+    """Return a scaffold whose own local_init_op does not keep tables, iterators and metrics from being initialized.
 
     Called when all of them are made.
     """

@@ -21,7 +21,7 @@ tf1 = tf.compat.v1
 def graph_job(
     blueprint: Blueprint, train_input_fn: Callable[..., Any], eval_input_fn: Any, eval_steps: int | None
 ) -> GraphJob:
-    """The training as a job. Hooks are not part of it.
+    """Return the training as a job. Hooks are not part of it.
 
     Args:
       blueprint: the model.

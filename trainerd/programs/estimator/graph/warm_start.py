@@ -25,7 +25,7 @@ class WarmStartSettings(NamedTuple):
 
 
 def as_settings(given: Any) -> WarmStartSettings | None:
-    """The settings that an Estimator was given: settings, or the path of a checkpoint or a SavedModel.
+    """Return the settings that an Estimator was given: settings, or the path of a checkpoint or a SavedModel.
 
     Raises:
       ValueError: it is something else.

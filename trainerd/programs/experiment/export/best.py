@@ -66,7 +66,7 @@ def _path_for(folder: Path) -> Path:
 
 
 def loss_is_smaller(best: Mapping[str, Any], current: Mapping[str, Any], names: tuple[str, str]) -> bool:
-    """Whether the loss of the second is smaller.
+    """Return whether the loss of the second is smaller.
 
     Args:
       best, current: the metrics.

@@ -72,7 +72,7 @@ class _SavedModelExporter(Exporter):
         return self._name
 
     def _write(self, estimator: Any, export_path: str, checkpoint_path: str) -> Any:
-        """The export of this checkpoint, which may be there already."""
+        """Return the export of this checkpoint, which may be there already."""
         found = export_of(export_path, checkpoint_path)
         if found is None:
             found = estimator.export_saved_model(
@@ -197,7 +197,7 @@ class BestExporter(_SavedModelExporter):
 
 
 def export_of(base: str | bytes, checkpoint_path: str | None) -> bytes | None:
-    """The export of a checkpoint that is there already; None if there is none."""
+    """Return the export of a checkpoint that is there already; None if there is none."""
     wanted = identity_of(os.fsdecode(checkpoint_path)) if checkpoint_path else {}
     if wanted.get("step") is None:
         return None

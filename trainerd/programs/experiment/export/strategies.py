@@ -66,7 +66,7 @@ def make_export_strategy(
     exports_to_keep: int | None = 5,
     strip_default_attrs: bool | None = None,
 ) -> ExportStrategy:
-    """A strategy that exports each checkpoint as a SavedModel.
+    """Return a strategy that exports each checkpoint as a SavedModel.
 
     Args:
       serving_input_fn: returns a ServingInputReceiver; None for a Keras model or a `trainerd.Job`.
@@ -146,7 +146,7 @@ def make_best_model_export_strategy(
     default_output_alternative_key: str | None = None,
     strip_default_attrs: bool | None = None,
 ) -> ExportStrategy:
-    """A strategy that exports a checkpoint that is better than all before it.
+    """Return a strategy that exports a checkpoint that is better than all before it.
 
     What is best is kept beside the folder of its exports, in `export/NAME.json`.
 
@@ -187,7 +187,7 @@ def extend_export_strategy(
     post_export_fn: Callable[[Any, Any], Any],
     post_export_name: str | None = None,
 ) -> ExportStrategy:
-    """A strategy that makes something else of what another one exports.
+    """Return a strategy that makes something else of what another one exports.
 
     Args:
       base_export_strategy: the other one; its exports are not kept.
