@@ -255,7 +255,8 @@ class CheckpointStore:
         write_atomic(self._rundir.checkpoint_state, StateFile(named, tuple(listed)).to_bytes(self._rundir.basename))
 
     def _programs_own(self) -> set[int]:
-        """Return the steps that a program saved with a Saver of its own, which has listed them, and will delete them."""
+        """Return the steps that a program saved with a Saver of its own, which has listed them, and will delete
+        them."""
         run = self._rundir
         listed = [run.step_of(name) for name in checkpoint_state.listed(run.checkpoint_state)]
         there = [step for step in listed if step is not None and safe_paths.exists(run.index(step))]

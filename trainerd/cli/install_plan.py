@@ -152,7 +152,8 @@ def require_reachable_python(command: str = "install --system", extra: str = "")
 
 
 def python_paths() -> list[Path]:
-    """Return the paths that this trainerd needs to run: the interpreter, its real path, its libraries, and the package."""
+    """Return the paths that this trainerd needs to run: the interpreter, its real path, its libraries, and the
+    package."""
     executable = Path(sys.executable)
     package = Path(trainerd.__file__).parent
     found = [executable, executable.resolve(), Path(sys.prefix), Path(sys.base_prefix), package, package.resolve()]

@@ -33,7 +33,8 @@ def stderr_to(path: Path) -> Iterator[None]:
 
 
 def beside_redirection(stream: TextIO) -> TextIO:
-    """Return a stream to where this one writes now, which `stderr_to` does not redirect; the same one if it is no file."""
+    """Return a stream to where this one writes now, which `stderr_to` does not redirect; the same one if it is no
+    file."""
     try:
         return os.fdopen(os.dup(stream.fileno()), "w", encoding=stream.encoding, errors="backslashreplace")
     except (AttributeError, OSError, ValueError):  # what replaces standard error may have no descriptor

@@ -66,7 +66,8 @@ def stopping(
 
 
 def lingering(service: SystemdService, user: str, folder: Path) -> Iterator[Finding]:
-    """Yield whether a user's own unit runs on after the user logs out; `folder` has a file for each user that lingers."""
+    """Yield whether a user's own unit runs on after the user logs out; `folder` has a file for each user that
+    lingers."""
     if not (folder / user).exists():
         yield problem(
             SUBJECT,

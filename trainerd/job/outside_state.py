@@ -179,7 +179,8 @@ def _on_model(names: list[str], path: list[str]) -> Iterator[str]:
 
 
 def _places(node: ast.AST) -> Iterator[list[str]]:
-    """Yield the places that code changes, each as its root and the path from there. The root of `type(self)` is `self`."""
+    """Yield the places that code changes, each as its root and the path from there. The root of `type(self)` is
+    `self`."""
     for each in ast.walk(node):
         if isinstance(each, ast.Assign | ast.Delete):
             targets: list[ast.expr] = each.targets

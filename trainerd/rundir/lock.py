@@ -194,7 +194,8 @@ def is_there(rundir: RunDirectory) -> bool:
 
 
 def moved_to(rundir: RunDirectory) -> Path | None:
-    """Return the path to which somebody has moved the run directory that this process holds; None if it was not moved."""
+    """Return the path to which somebody has moved the run directory that this process holds; None if it was not
+    moved."""
     held = _held_of(rundir)
     found = held.find_folder() if held is not None else None
     return found if found not in (None, rundir.path) else None

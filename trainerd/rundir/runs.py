@@ -148,7 +148,8 @@ def readable_paths() -> list[Path]:
 
 
 def _of_services() -> list[Path]:
-    """Return the run directories of the machine's own services. systemd has them be links into a folder that is root's."""
+    """Return the run directories of the machine's own services. systemd has them be links into a folder that is
+    root's."""
     found = [machine.MACHINE.state / NAME, *machine.MACHINE.state.glob(f"{NAME}-*")]
     runs = [path for path in found if path.name != WATCHER and _is_there(path)]
     return [path.resolve() if _may(os.R_OK, path) else path for path in runs]

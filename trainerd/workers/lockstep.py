@@ -203,7 +203,8 @@ class ChiefSession:
         self._is_compiled = self._is_compiled or count > 0
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        """Return the end of an epoch: callbacks get the same metrics on all workers: means, and the chief's validation."""
+        """Return the end of an epoch: callbacks get the same metrics on all workers: means, and the chief's
+        validation."""
         others = [said["logs"] for said in self._chief.call("logs").values()]
         logs = {**means([self._session.epoch_logs(), *others]), **self._session.validation_logs()}
         self._session.agree_on(logs)

@@ -258,7 +258,8 @@ def _elements(part: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _is_of_keras(state: Any) -> bool:
-    """Return whether it is a model or a layer: no class of them, no list of TensorFlow's, no module with such a name."""
+    """Return whether it is a model or a layer: no class of them, no list of TensorFlow's, no module with such a
+    name."""
     if isinstance(state, list | tuple | Mapping | type):
         return False
     return isinstance(getattr(state, "weights", None), list | tuple) and hasattr(state, "variables")

@@ -80,7 +80,8 @@ class Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     stops_at: str | None = None
 
     def due_at(self, step: int) -> float | None:
-        """Return the global step of the next run that it wants, after this step; None for whenever there is a boundary."""
+        """Return the global step of the next run that it wants, after this step; None for whenever there is a
+        boundary."""
         return None
 
 

@@ -226,7 +226,8 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         return self._has_reported_end
 
     def _is_over(self) -> bool:
-        """Return whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a preemption's."""
+        """Return whether a hook or a thread wants to stop. A thread's error ends the loop, unless it is a
+        preemption's."""
         try:
             self._coord.raise_requested_exception()
         except PREEMPTION as error:

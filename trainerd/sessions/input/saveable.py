@@ -20,7 +20,8 @@ _OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is no part of a pos
 
 
 def has_position(prefix: Path) -> bool:
-    """Return whether a checkpoint holds a dataset's position; True if it cannot be read: its restore reports the error."""
+    """Return whether a checkpoint holds a dataset's position; True if it cannot be read: its restore reports the
+    error."""
     try:
         return any(name.startswith("iterator/") for name, _ in tf.train.list_variables(str(prefix)))
     except tf.errors.OpError:

@@ -198,7 +198,8 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
 
 
 def _without_lists(data: Any) -> Any:
-    """Return the same structure with tuples in place of lists: tf.data makes one tensor of a list, and Keras does not."""
+    """Return the same structure with tuples in place of lists: tf.data makes one tensor of a list, and Keras does
+    not."""
     if isinstance(data, list | tuple):
         return tuple(map(_without_lists, data))
     if isinstance(data, dict):

@@ -426,7 +426,8 @@ class KerasJobSession(FunctionSession):
         return {"progress": progress, "callbacks": memory}
 
     def _memory(self) -> Any:
-        """Return the memory of the callbacks. It is read again after a call only, since it may hold the best weights."""
+        """Return the memory of the callbacks. It is read again after a call only, since it may hold the best
+        weights."""
         if self._remembered is None:
             self._remembered = self._callbacks.memory()
         return self._remembered

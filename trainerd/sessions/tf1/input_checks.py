@@ -28,7 +28,8 @@ _HANGS = (
 
 
 def unsound_iterators(graph: Any) -> dict[str, list[str]]:
-    """Return the iterators of a TensorFlow 1 graph that TensorFlow saves but cannot resume: their names, by the reason."""
+    """Return the iterators of a TensorFlow 1 graph that TensorFlow saves but cannot resume: their names, by the
+    reason."""
     definition = graph.as_graph_def()
     functions = {function.signature.name: function.node_def for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}

@@ -304,7 +304,8 @@ class FunctionSession:
         )
 
     def weights(self) -> Mapping[str, Any]:
-        """Return the values of the trainable variables. On a CPU they share the variables' memory until a step writes."""
+        """Return the values of the trainable variables. On a CPU they share the variables' memory until a step
+        writes."""
         return weights_of(self._job.state)
 
     def write_summaries(self) -> None:
