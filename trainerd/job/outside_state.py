@@ -209,7 +209,7 @@ def _changed_by(call: ast.Call) -> Iterator[list[str]]:
 
 
 def _path(node: ast.AST) -> list[str]:
-    """Return the root and the path of an expression such as `self.model.layers[0].rate`; empty if it has another form."""
+    """Return the root and the path of an expression such as `self.model.layers[0].rate`; empty for another form."""
     if isinstance(node, ast.Name):
         return [node.id]
     if isinstance(node, ast.Attribute):

@@ -448,7 +448,7 @@ class FunctionSession:
     # ------------------------------------------------------------------ failing
 
     def _failure(self, error: BaseException) -> JobError:
-        """Return the error for a step that failed. Where its batch did not come, the state is still that of a boundary."""
+        """Return the error for a step that failed. If its batch did not come, the state is still that of a boundary."""
         done = self.step
         sound = self._loop.is_between_steps()
         what = "the dataset failed to give the batch of" if sound else "the job failed in"
