@@ -65,7 +65,7 @@ def end(process: Any, tasks: Tasks) -> int:
 @pytest.mark.parametrize(
     "tasks", [(how, {"ps": 1, "worker": 2}) for how in ("monitored", "supervisor")], indirect=True, ids=str
 )
-def test_a_cluster_trains_is_paused_by_its_chief_and_goes_on(tasks: Tasks) -> None:
+def test_a_cluster_trains_is_paused_by_its_chief_and_resumes(tasks: Tasks) -> None:
     rundir = RunDirectory(tasks.folder / "run")
     tasks.start("ps", 0)
     chief, worker = tasks.start("worker", 0, last=10**7), tasks.start("worker", 1, last=10**7)

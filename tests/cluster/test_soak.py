@@ -54,14 +54,14 @@ def wait_for_phases(worker: Trainer, phases: set[Phase]) -> None:
 
 def end(cluster: Cluster) -> list[int]:
     """Wait until all have ended. One that waits for another that has ended is told to end."""
-    told = list[Trainer]()
+    reported = list[Trainer]()
 
     def have_ended() -> bool:
         waiting = [worker for worker in cluster.workers if worker.is_alive()]
         if len(waiting) < len(cluster.workers):
             for worker in waiting:
-                if worker.state.phase in (Phase.GATHERING, Phase.STARTING) and worker not in told:
-                    told.append(worker)
+                if worker.state.phase in (Phase.GATHERING, Phase.STARTING) and worker not in reported:
+                    reported.append(worker)
                     worker.signal(signal.SIGTERM)
         return not waiting
 

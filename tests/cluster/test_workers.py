@@ -179,7 +179,7 @@ def test_a_stop_while_the_others_are_awaited_is_served_at_once(cluster: Cluster,
         ("assigns", [70, 70], r"the workers have drifted apart by step 1: weight on worker 1"),
     ],
 )
-def test_what_goes_wrong_on_one_is_told_on_all(cluster: Cluster, entry: str, codes: list[int], said: str) -> None:
+def test_what_goes_wrong_on_one_is_reported_on_all(cluster: Cluster, entry: str, codes: list[int], said: str) -> None:
     cluster.configure(entry, 2)
     cluster.start(2)
     assert cluster.end() == codes, cluster.text

@@ -26,7 +26,7 @@ def kept_runs() -> list[Any]:
 
 
 @pytest.mark.parametrize("kept", kept_runs())
-def test_an_old_run_goes_on(tmp_path: Path, kept: Path) -> None:
+def test_an_old_run_resumes(tmp_path: Path, kept: Path) -> None:
     kind, rundir = kept.name, RunDirectory(tmp_path / "run")
     prepare(tmp_path, kind)
     shutil.copytree(kept, rundir.path, ignore=shutil.ignore_patterns("ends.json"))

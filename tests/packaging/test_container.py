@@ -50,8 +50,8 @@ def train_and_stop(image: Image, volume: Volume, log: Path, *, after: int) -> in
 
 @on_the_first
 def test_a_container_trains_saves_when_it_is_stopped_and_resumes(image: Image, tmp_path: Path) -> None:
-    told = {key: image.config[key] for key in ("User", "WorkingDir", "StopSignal", "Entrypoint")}
-    assert told == {
+    reported = {key: image.config[key] for key in ("User", "WorkingDir", "StopSignal", "Entrypoint")}
+    assert reported == {
         "User": f"{USER}:{USER}",
         "WorkingDir": "/job",
         "StopSignal": "SIGTERM",

@@ -30,8 +30,8 @@ def test_a_run_is_made_looked_at_and_resumed(root: Root) -> None:
     state = json.loads(trainerd(root, "status", "--json"))
     assert (state["phase"], state["step"], state["running"]) == ("finished", 150, False)
     assert root.inside(f"{HOME}/runs/digits/model.ckpt-150.index").exists()
-    told = [(event["kind"], event["step"]) for event in events(root)]
-    happened = [each for each in told if each[0] not in ("evaluation", "best")]  # by the clock
+    reported = [(event["kind"], event["step"]) for event in events(root)]
+    happened = [each for each in reported if each[0] not in ("evaluation", "best")]  # by the clock
     assert happened == [("start", None), ("finish", 100), ("start", None), ("resume", 100), ("finish", 150)]
 
 

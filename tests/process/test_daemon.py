@@ -166,7 +166,7 @@ def test_a_start_that_fails_says_why_with_its_code(project: Path, rundir: RunDir
     assert "Finished" in (text := trainerd(project, "start")) or "finished: max_steps = 10" in text
 
 
-def test_a_daemon_that_fails_later_tells_who_asks(project: Path, rundir: RunDirectory) -> None:
+def test_a_daemon_that_fails_later_reports_to_who_asks(project: Path, rundir: RunDirectory) -> None:
     write_config(project, entry="jobs:slow_step")
     trainerd(project, "start")
     with subprocess.Popen([*COMMAND, "pause", "--wait"], cwd=project, stderr=subprocess.PIPE, text=True) as pause:
@@ -263,7 +263,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(wait_for(reap, "the end"))
 
 
-def test_on_a_terminal_figures_are_live_and_ctrl_c_saves(project: Path, rundir: RunDirectory) -> None:
+def test_on_a_terminal_metrics_are_live_and_ctrl_c_saves(project: Path, rundir: RunDirectory) -> None:
     write_config(project, more="max_steps = 1000000000\n")
     terminal = Terminal(project, "run")
     text = terminal.until(r"steps/s[\s\S]*left")

@@ -116,7 +116,7 @@ def test_a_job_of_the_documentation_can_be_trained(
 @pytest.mark.parametrize(
     ("file", "files"), every(2, [p[1:] for p in PROGRAMS]), ids=["-".join(p[:2]) for p in PROGRAMS]
 )
-def test_a_program_of_the_documentation_runs_and_goes_on(
+def test_a_program_of_the_documentation_runs_and_resumes(
     forkserver: Forkserver, tmp_path: Path, file: str, files: dict[str, str]
 ) -> None:
     for name, text in files.items():

@@ -141,7 +141,7 @@ def test_an_evaluator_follows_a_trainer_that_is_killed(start: Start, programs: P
 
 
 @pytest.mark.long
-def test_a_program_of_its_own_ends_with_0_when_it_is_paused_and_goes_on(programs: Path) -> None:
+def test_a_program_of_its_own_ends_with_0_when_it_is_paused_and_resumes(programs: Path) -> None:
     command = [sys.executable, "estimators.py", "census", "own"]
     environment = {"PATH": "", "SECS_OF_A_STEP": "0.02", "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["XDG_STATE_HOME"] = os.environ["XDG_STATE_HOME"]
@@ -172,7 +172,7 @@ def test_a_program_of_its_own_ends_with_0_when_it_is_paused_and_goes_on(programs
         ("without_input", "", 70, "It returned None"),
     ],
 )
-def test_what_is_wrong_is_told(start: Start, programs: Path, entry: str, more: str, code: int, said: str) -> None:
+def test_what_is_wrong_is_reported(start: Start, programs: Path, entry: str, more: str, code: int, said: str) -> None:
     write_config(programs, entry=f"estimators:{entry}", more=more)
     run = start("run")
     assert run.end() == code, run.text

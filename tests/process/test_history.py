@@ -172,7 +172,7 @@ def test_old_points_are_evaluated_and_the_best_is_released(start: Start, project
     ("command", "says"),
     [("evaluate", "def evaluate():"), ("export out", "def export(directory):"), ("predict -o x.csv", "def predict():")],
 )
-def test_a_job_without_it_is_told_what_to_add(start: Start, project: Path, command: str, says: str) -> None:
+def test_a_job_without_it_is_shown_what_to_add(start: Start, project: Path, command: str, says: str) -> None:
     write_config(project, entry="jobs:counter", more="max_steps = 10\n")
     assert start("run").end() == 0
     asked = start(*command.split())

@@ -41,7 +41,7 @@ def test_a_program_ends_at_max_steps_to_the_step(start: Start, project: Path, en
 
 
 @pytest.mark.parametrize("entry", PROGRAMS)
-def test_a_program_is_paused_saved_and_goes_on(start: Start, project: Path, entry: str) -> None:
+def test_a_program_is_paused_saved_and_resumes(start: Start, project: Path, entry: str) -> None:
     write_config(project, entry=entry, more="[checkpoint]\nsave_model_secs = 0\n")
     last = 0
     for how in ("signal", "file", "kill"):
@@ -173,7 +173,7 @@ def test_a_program_cannot_be_tried(start: Start, project: Path) -> None:
     assert check.end() == 69 and "is a function that takes the Supervisor" in check.text
 
 
-def test_a_keras_model_is_trained_paused_and_trained_on(start: Start, project: Path) -> None:
+def test_a_keras_model_is_trained_paused_and_trained_further(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:keras_model")
     run = start("run")
     run.until_training(20)
@@ -183,8 +183,8 @@ def test_a_keras_model_is_trained_paused_and_trained_on(start: Start, project: P
     run = start("run")
     assert run.end() == 0, run.text
     assert "epochs = 30 are done" in run.text and saved(run.rundir)[0] == 210
-    told = [int(n) for n in re.findall(r"epoch (\d+) ended at step", run.text)]
-    assert told and told[0] == paused // 7 + 1 and told == sorted(told)
+    reported = [int(n) for n in re.findall(r"epoch (\d+) ended at step", run.text)]
+    assert reported and reported[0] == paused // 7 + 1 and reported == sorted(reported)
     state = read_state(run.rundir.state)
     assert state is not None and state.metrics["epoch"] == 30 and "val_loss" in state.metrics
     rows = list(csv.DictReader((project / "epochs.csv").read_text().splitlines()))

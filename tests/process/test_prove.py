@@ -64,7 +64,7 @@ def test_a_model_is_interrupted_in_a_validation_and_past_an_epoch(start: Start, 
     ],
 )
 @pytest.mark.long
-def test_a_job_that_is_not_is_told_where(start: Start, project: Path, entry: str, parts: list[str]) -> None:
+def test_prove_says_where_a_job_differs(start: Start, project: Path, entry: str, parts: list[str]) -> None:
     write_config(project, entry=entry)
     prove = start("prove", "--steps", "40", "--interruptions", "1")
     assert prove.end(120) == 70
@@ -73,7 +73,7 @@ def test_a_job_that_is_not_is_told_where(start: Start, project: Path, entry: str
 
 
 @pytest.mark.long
-def test_a_dataset_that_begins_anew_is_found(start: Start, project: Path) -> None:
+def test_a_dataset_that_restarts_is_found(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:exact", more='input_position = "restart"\n')
     prove = start("prove", "--steps", "40", "--interruptions", "1")
     assert prove.end(120) == 70 and "another batch" in prove.text, prove.text

@@ -34,7 +34,7 @@ def test_it_trains_to_its_end_and_says_what_is_next(start: Start, project: Path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_pauses_and_the_next_run_goes_on_at_the_next_step(start: Start, project: Path, number: int) -> None:
+def test_a_signal_pauses_and_the_next_run_resumes_at_the_next_step(start: Start, project: Path, number: int) -> None:
     write_config(project)
     first = start("run")
     first.until_training(step=1000)
@@ -49,7 +49,7 @@ def test_a_signal_pauses_and_the_next_run_goes_on_at_the_next_step(start: Start,
     assert manifest.read(first.rundir.manifest(step + 10)).metrics["p"] == 2.0 * (step + 10)
 
 
-def test_sigusr1_saves_and_training_goes_on(start: Start, project: Path) -> None:
+def test_sigusr1_saves_and_training_continues(start: Start, project: Path) -> None:
     write_config(project)
     run = start("run")
     run.until_training()
@@ -61,7 +61,7 @@ def test_sigusr1_saves_and_training_goes_on(start: Start, project: Path) -> None
     assert run.pause() == 0
 
 
-def test_a_job_that_handles_signals_itself_is_told_and_paused_all_the_same(start: Start, project: Path) -> None:
+def test_a_job_that_handles_signals_itself_is_reported_and_paused_all_the_same(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:deaf", more="[checkpoint]\nsave_model_secs = 0\n")
     run = start("run")
     run.until_training(step=5)
@@ -84,7 +84,7 @@ def test_the_files_do_what_the_signals_do(start: Start, project: Path) -> None:
     assert len(saved(run.rundir)) == 2
 
 
-def test_a_pause_file_from_before_the_start_is_removed_and_told(start: Start, project: Path) -> None:
+def test_a_pause_file_from_before_the_start_is_removed_and_reported(start: Start, project: Path) -> None:
     write_config(project)
     (project / "run").mkdir()
     (project / "run" / "pause").touch()

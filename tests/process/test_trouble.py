@@ -236,7 +236,7 @@ def test_damaged_checkpoints_are_never_started_over(start: Start, project: Path)
     assert data.exists()
 
 
-def test_a_model_that_changed_is_told_from_damage(start: Start, project: Path) -> None:
+def test_a_model_that_changed_is_no_damage(start: Start, project: Path) -> None:
     write_config(project, more="max_steps = 10\n")
     assert start("run").end() == 0
     write_config(project, entry="jobs:exact", more="max_steps = 20\n")
@@ -301,7 +301,7 @@ def test_a_run_whose_directory_is_moved_in_flight_ends_and_resumes_there(start: 
     assert again.end() == 0 and saved(moved), again.text
 
 
-def test_a_run_directory_that_is_removed_in_flight_is_told_of(start: Start, project: Path) -> None:
+def test_a_run_directory_that_is_removed_in_flight_is_reported(start: Start, project: Path) -> None:
     write_config(project, entry="jobs:exact")
     run = start("run")
     run.until_training(step=10)

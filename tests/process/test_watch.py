@@ -89,7 +89,7 @@ def is_watching(state_home: Path) -> bool:
     return (state_home / "trainerd" / "watch" / "lock").exists()
 
 
-def test_a_dead_trainer_is_told_of_within_seconds_and_no_secret_is_shown(
+def test_a_dead_trainer_is_reported_within_seconds_and_no_secret_is_shown(
     watch: Watch, endpoint: Endpoint, tmp_path: Path, state_home: Path
 ) -> None:
     watcher = watch(write_settings(tmp_path / "watch.toml", f"json://{endpoint.address}"))
@@ -124,7 +124,7 @@ def _children(watcher: Watcher) -> list[list[str]]:
         return []
 
 
-def test_each_event_is_told_once_in_order_though_watcher_and_endpoint_fail(
+def test_each_event_is_reported_once_in_order_though_watcher_and_endpoint_fail(
     watch: Watch, endpoint: Endpoint, tmp_path: Path, state_home: Path
 ) -> None:
     settings = write_settings(tmp_path / "watch.toml", f"json://{endpoint.address}")

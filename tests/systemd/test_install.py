@@ -57,7 +57,7 @@ def test_installing_twice_changes_nothing(machine: Machine) -> None:
     assert f"{UNITS}/trainerd.service is as it should be already" in one.install()
 
 
-def test_a_user_without_rights_is_told_what_to_do(machine: Machine) -> None:
+def test_a_user_without_rights_is_shown_what_to_do(machine: Machine) -> None:
     """Exit code 64, one line, no traceback."""
     done = machine.run("setpriv", "--reuid=65534", "--clear-groups", TRAINERD, "install", "--system", check=False)
     assert done.returncode == 64

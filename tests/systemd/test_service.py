@@ -18,7 +18,7 @@ def plain(machine: Machine) -> Service:
     return Service(machine)
 
 
-def test_start_look_stop_and_go_on(plain: Service) -> None:
+def test_start_look_stop_and_resume(plain: Service) -> None:
     """What the README promises, in its order."""
     machine = plain.machine
     plain.configure(more="[log]\nprogress_secs = 1\n")
@@ -88,7 +88,7 @@ def test_the_journal_has_levels_and_fields(service: NewService) -> None:
     assert "Thread" in stacks["MESSAGE"]
 
 
-def test_usr1_saves_and_training_goes_on(service: NewService) -> None:
+def test_usr1_saves_and_training_continues(service: NewService) -> None:
     """Both ways to send it."""
     one = service()
     one.systemctl("start")
@@ -152,7 +152,7 @@ def test_two_runs_at_once_and_one_that_finishes(service: NewService, machine: Ma
     digits.remove()
 
 
-def test_a_reboot_goes_on_where_it_was(service: NewService, machine: Machine) -> None:
+def test_a_reboot_resumes_where_it_was(service: NewService, machine: Machine) -> None:
     """What is enabled saves when the machine goes down and goes on when it is up."""
     one = service()
     one.systemctl("enable", "--now")

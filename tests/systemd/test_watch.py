@@ -81,7 +81,7 @@ def test_the_sandbox_of_the_watcher_is_tight(watcher: Machine) -> None:
     watcher.run("systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSURE}", unit)
 
 
-def test_the_watcher_tells_of_a_service_and_can_only_ask_it(watcher: Machine, service: NewService) -> None:
+def test_the_watcher_reports_a_service_and_can_only_ask_it(watcher: Machine, service: NewService) -> None:
     one = service()
     one.adjust(RestartSec="1s")
     one.systemctl("start")

@@ -73,7 +73,7 @@ def test_every_structure_is_given_back(session: Any) -> None:
             assert same(prepared.run(fetch), session.run(fetch)), fetch
 
 
-def test_a_list_that_is_made_anew_is_known_and_one_that_has_changed_is_another(session: Any) -> None:
+def test_a_list_that_is_remade_is_known_and_one_that_has_changed_is_not(session: Any) -> None:
     a, b = tf.constant(1), tf.constant(2)
     seen = list[Any]()
     prepared = callables(session, seen)
@@ -160,7 +160,7 @@ def test_a_closed_session_says_so(session: Any) -> None:
         prepared.run(a)
 
 
-def test_containers_that_are_made_anew_are_not_taken_for_one_another(session: Any) -> None:
+def test_containers_that_are_remade_are_not_taken_for_one_another(session: Any) -> None:
     constants = [tf.constant(number) for number in range(50)]
     prepared = callables(session)
     for _ in range(3):

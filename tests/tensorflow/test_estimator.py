@@ -54,7 +54,7 @@ def test_training_evaluation_prediction_and_export(tmp_path: Path) -> None:
         estimator.export_saved_model(tmp_path, serving_input, assets_extra={"words.txt": str(tmp_path / "none")})
 
 
-def test_it_goes_on_exactly(tmp_path: Path) -> None:
+def test_it_resumes_exactly(tmp_path: Path) -> None:
     make(tmp_path / "whole").train(endless, max_steps=47)
     for last in (13, 30, 47):
         make(tmp_path / "parts").train(endless, max_steps=last)
@@ -273,7 +273,7 @@ def test_evaluations_are_the_same_whichever_came_before(tmp_path: Path) -> None:
         assert found[0] == found[1] == found[2] == make(tmp_path).evaluate(input_fn, steps=2)
 
 
-def test_another_input_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_input_restarts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     estimator = make(tmp_path)
     estimator.train(endless, steps=15)
     estimator.train(lambda: whole().map(lambda x, y: (x, y)).repeat().prefetch(1), steps=5)

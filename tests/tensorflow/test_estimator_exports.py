@@ -195,7 +195,7 @@ def test_wrong_specs(wrong: dict[str, Any], error: type[Exception], match: str) 
 # ---------------------------------------------------------------------- strategies
 
 
-def test_strategies_that_parse_and_that_go_on(tmp_path: Path) -> None:
+def test_strategies_that_parse_and_that_resume(tmp_path: Path) -> None:
     estimator = make(tmp_path / "run")
     estimator.train(endless, max_steps=10)
     column = tf1.feature_column.numeric_column("x", shape=(1,))

@@ -101,7 +101,7 @@ def test_void_points_are_gone_at_once_though_nothing_took_their_place(tmp_path: 
     assert curves["val"] == [(90, 0.0)]
 
 
-def test_the_curves_go_back_with_a_run_that_goes_on_in_the_same_process(tmp_path: Path) -> None:
+def test_the_curves_go_back_with_a_run_that_resumes_in_the_same_process(tmp_path: Path) -> None:
     logdir = tmp_path / "run"
     writer = write(
         logdir, 0, {"loss": dict.fromkeys(range(7, 200, 7), 0.0), "val_loss": {90: 0.0, 150: 0.0}}, close=False
@@ -228,7 +228,7 @@ def storage_errors(writer: Writer, session: StandIn, rounds: int = 3) -> int:
     return failed
 
 
-def test_a_run_directory_that_was_removed_is_a_storage_error_and_the_curves_go_on_when_it_is_back(
+def test_a_run_directory_that_was_removed_is_a_storage_error_and_the_curves_continue_when_it_is_back(
     tmp_path: Path,
 ) -> None:
     logdir, clock, session = tmp_path / "run", Clock(), StandIn(5)
@@ -287,7 +287,7 @@ print("passed")
 """
 
 
-def test_a_full_disk_is_a_storage_error_and_the_curves_go_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_storage_error_and_the_curves_continue_when_there_is_room(tmp_path: Path) -> None:
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     command = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -360,7 +360,7 @@ def test_the_jobs_own_error_in_its_summaries_is_not_taken_for_the_disks(tmp_path
     writer.close()
 
 
-def test_while_the_disk_hangs_nothing_piles_up_and_the_loop_goes_on(
+def test_while_the_disk_hangs_nothing_piles_up_and_the_loop_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, disk, flush = StandIn(5), threading.Event(), EventFile.flush
@@ -411,7 +411,7 @@ def test_a_disk_that_hangs_at_the_end_does_not_keep_the_process(
     disk.set()
 
 
-def test_the_background_keeps_the_first_error_raises_it_once_and_goes_on() -> None:
+def test_the_background_keeps_the_first_error_raises_it_once_and_continues() -> None:
     done: list[int] = []
 
     def fail(text: str) -> None:

@@ -86,7 +86,7 @@ def test_names_order_and_defaults_are_those_of_tensorflow() -> None:
     ]
 
 
-def test_what_is_given_is_told_and_nothing_is_called(tmp_path: Path) -> None:
+def test_what_is_given_is_reported_and_nothing_is_called(tmp_path: Path) -> None:
     estimator = Fitted(tmp_path)
     made = experiment(estimator, eval_metrics="metrics", train_steps=7, eval_steps=3)
     assert (made.estimator, made.eval_metrics, made.train_steps, made.eval_steps) == (estimator, "metrics", 7, 3)
@@ -251,7 +251,7 @@ def continuing(estimator: Any, **more: Any) -> trainerd.Experiment:
 
 
 @pytest.mark.parametrize("secs", [0, 1, 2])
-def test_continuous_eval_goes_on_in_a_rhythm(tmp_path: Path, kind: type[Any], clock: list[float], secs: int) -> None:
+def test_continuous_eval_continues_in_a_rhythm(tmp_path: Path, kind: type[Any], clock: list[float], secs: int) -> None:
     made = continuing(kind(tmp_path), continuous_eval_throttle_secs=secs)
     with pytest.raises(StopIteration):
         made.continuous_eval(evaluate_checkpoint_only_once=False)

@@ -61,7 +61,7 @@ def test_an_order_of_our_own_says_all_that_a_position_depends_on() -> None:
     assert len({made(), made(size=14), made(seed=14), made(batch_size=3)}) == 4
 
 
-def test_how_much_the_sources_have_is_told_and_moves_no_position() -> None:
+def test_how_much_the_sources_have_is_reported_and_moves_no_position() -> None:
     def made(count: int) -> dict[str, str]:
         return fingerprint([tf.data.Dataset.from_tensor_slices(tf.zeros([count])).repeat().batch(2)])
 
@@ -70,7 +70,7 @@ def test_how_much_the_sources_have_is_told_and_moves_no_position() -> None:
     assert content.name == "input.content" and content.moves_order and not content.moves_position
 
 
-def test_what_the_data_is_and_which_seeds_it_has_is_told() -> None:
+def test_what_the_data_is_and_which_seeds_it_has_is_reported() -> None:
     def made(*parts: Any, seed: int = 3) -> dict[str, str]:
         return fingerprint([tf.data.Dataset.from_tensor_slices(parts).shuffle(10, seed=seed).batch(2)])
 
@@ -116,7 +116,7 @@ def session(batch_size: int = 4, units: int = 3) -> FunctionSession:
     return FunctionSession(trainerd.Job(lambda batch: None, dataset=dataset, state={"v": variable}))
 
 
-def test_a_fingerprint_is_the_same_for_the_same_job_and_tells_what_differs() -> None:
+def test_a_fingerprint_is_the_same_for_the_same_job_and_reports_what_differs() -> None:
     assert session().fingerprint() == session().fingerprint()
     [batch, *_] = found = differences(session().fingerprint(), session(batch_size=5).fingerprint())
     assert batch.moves_position or any(each.moves_position for each in found)
@@ -125,7 +125,7 @@ def test_a_fingerprint_is_the_same_for_the_same_job_and_tells_what_differs() -> 
     assert state.name == "job.state" and not state.moves_position
 
 
-def test_another_optimizer_of_as_many_variables_is_told_apart() -> None:
+def test_another_optimizer_of_as_many_variables_is_distinguished() -> None:
     def optimized(optimizer: Any) -> FunctionSession:
         weight = tf.Variable(1.0)
         step = tf.function(lambda: optimizer.apply([weight * 2.0], [weight]))
@@ -136,7 +136,7 @@ def test_another_optimizer_of_as_many_variables_is_told_apart() -> None:
     assert str(kind) == "job.optimizer.o: SGD → RMSprop" and kind.is_of_optimizer
 
 
-def test_optimizers_are_told_apart_by_where_they_stand() -> None:
+def test_optimizers_are_distinguished_by_where_they_stand() -> None:
     class Holder(tf.Module):  # type: ignore[misc]
         def __init__(self, *names: str) -> None:
             super().__init__()
@@ -156,7 +156,7 @@ def test_optimizers_are_told_apart_by_where_they_stand() -> None:
     assert optimizer_kinds({"m": Listed(wrapped)}) == {"job.optimizer.m/opts/0": "LossScaleOptimizer(AdamW)"}
 
 
-def test_an_optimizer_does_not_take_over_what_is_another_ones(tmp_path: Path) -> None:
+def test_an_optimizer_does_not_take_over_the_state_of_another(tmp_path: Path) -> None:
     def program(optimizer: Any) -> None:
         weight = tf.Variable(1.0)
         checkpoint = tf.train.Checkpoint(weight=weight, optimizer=optimizer)
@@ -184,7 +184,7 @@ def step_of(draw: Callable[[], Any]) -> Callable[..., Any]:
         (tf.function(lambda: tf.random.shuffle([1.0, 2.0])), "RandomShuffle"),
     ],
 )
-def test_random_ops_that_lose_their_place_are_told_of(
+def test_random_ops_that_lose_their_place_are_reported(
     caplog: pytest.LogCaptureFixture, draw: Callable[[], Any], kind: str
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -59,7 +59,7 @@ def test_paused_in_mid_epoch_it_ends_where_it_would_have(tmp_path: Path, stops: 
 
 
 @pytest.mark.parametrize("stops", every(2, [[2], [4, 3, 1]]))
-def test_epochs_of_so_many_steps_go_on_too(tmp_path: Path, stops: list[int]) -> None:
+def test_epochs_of_so_many_steps_resume_too(tmp_path: Path, stops: list[int]) -> None:
     whole = fit(tmp_path / "whole", data=endless, steps=4)
     for stop in stops:
         with pytest.raises(trainerd.keras.Paused):
@@ -106,7 +106,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert [step for step, _ in saved(tmp_path)] == [12]
 
 
-def test_a_training_that_a_callback_ended_stays_ended_until_the_callback_is_another(tmp_path: Path) -> None:
+def test_a_training_that_a_callback_ended_stays_ended_until_the_callback_has_changed(tmp_path: Path) -> None:
     fit(tmp_path, patience=1, epochs=9)
     ended = saved(tmp_path)[0][0]
     assert ended < 9 * 6
@@ -116,7 +116,7 @@ def test_a_training_that_a_callback_ended_stays_ended_until_the_callback_is_anot
     assert saved(tmp_path)[0][0] > ended
 
 
-def test_without_its_data_the_epoch_begins_anew(tmp_path: Path) -> None:
+def test_without_its_data_the_epoch_restarts(tmp_path: Path) -> None:
     with pytest.raises(trainerd.keras.Paused):
         fit(tmp_path, At(9, terminate), keeps_data=False)
     epochs: list[int] = []
@@ -182,7 +182,7 @@ def test_a_pause_file_pauses_and_is_consumed(tmp_path: Path, monkeypatch: pytest
     assert saved(tmp_path)[0] == (3, "pause") and not (tmp_path / "pause").exists()
 
 
-def test_sigusr1_saves_and_fit_goes_on(tmp_path: Path) -> None:
+def test_sigusr1_saves_and_fit_continues(tmp_path: Path) -> None:
     wait = At(8, lambda: None, lambda: bool(saved(tmp_path)))
     fit(tmp_path, At(4, lambda: send_signal(signal.SIGUSR1)), wait, epochs=3)
     assert [reason for _, reason in saved(tmp_path)] == ["finish", "request"] and saved(tmp_path)[1][0] == 4
@@ -248,7 +248,7 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
-def test_an_order_that_cannot_be_told_is_said(
+def test_an_order_that_cannot_be_known_is_reported(
     tmp_path: Path, is_cached: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = shuffled().unbatch().shuffle(60)
@@ -256,7 +256,7 @@ def test_an_order_that_cannot_be_told_is_said(
     assert ("next epochs may have another order" in caplog.text) == is_cached
 
 
-def test_a_step_that_cannot_be_traced_is_told_of(tmp_path: Path) -> None:
+def test_a_step_that_cannot_be_traced_is_reported(tmp_path: Path) -> None:
     class Eager(keras.Sequential):  # type: ignore[misc]
         def train_step(self, data: Any) -> Any:
             logs = super().train_step(data)
@@ -289,14 +289,14 @@ def test_a_fit_that_trains_nothing_says_so(tmp_path: Path, caplog: pytest.LogCap
         assert supervise.step == 9
     with trainerd.keras.Supervise(str(tmp_path)) as supervise:
         model().fit(supervise.data(dataset), epochs=3, verbose=0, shuffle=False, callbacks=[supervise])
-    told = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "end"]
-    assert told == [
+    reported = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "end"]
+    assert reported == [
         "fit trains nothing: the run is at epoch 2, and fit trains until epoch 1",
         "fit trains nothing: the run is at epoch 3, and fit trains until epoch 3",
     ]
 
 
-def test_metrics_of_an_epoch_that_begins_anew_do_too(tmp_path: Path) -> None:
+def test_metrics_of_an_epoch_that_restarts_do_too(tmp_path: Path) -> None:
     def losses(folder: Path, epochs: int) -> Any:
         model = a_model()
         model.compile(keras.optimizers.SGD(0.0), "mse")

@@ -153,9 +153,9 @@ def test_callbacks_that_supervise_was_not_given_are_named(tmp_path: Path, caplog
     with trainerd.keras.Supervise(str(tmp_path), callbacks=[counts]) as supervise:
         callbacks = [*remember, *others, counts, supervise]
         a_model().fit(supervise.data(shuffled()), epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
-    told = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
-    assert [each.split()[2] for each in told] == [type(each).__name__ for each in remember]
-    assert all("given to fit and not to Supervise" in each for each in told)
+    reported = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
+    assert [each.split()[2] for each in reported] == [type(each).__name__ for each in remember]
+    assert all("given to fit and not to Supervise" in each for each in reported)
 
 
 class Resets(keras.callbacks.Callback):  # type: ignore[misc]
@@ -167,7 +167,7 @@ class Resets(keras.callbacks.Callback):  # type: ignore[misc]
             variable.assign(variable * 0.9)
 
 
-def test_what_a_callback_resets_is_put_back_in_an_epoch_that_goes_on(tmp_path: Path) -> None:
+def test_what_a_callback_resets_is_put_back_in_an_epoch_that_resumes(tmp_path: Path) -> None:
     x = np.random.default_rng(3).normal(size=(24, 5, 2)).astype(np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((x, x[:, 0, :1])).batch(4)
 

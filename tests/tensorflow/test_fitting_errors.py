@@ -39,7 +39,7 @@ def test_an_error_is_raised_and_the_last_step_saved(tmp_path: Path) -> None:
     assert_same(fit(tmp_path), fit(tmp_path / "whole"))
 
 
-def test_an_error_of_a_step_is_told_and_not_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_a_step_is_reported_and_not_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def broken(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         width = tf.where(tf.reduce_any(x[:, 0] == X[20, 0]), 5, 4)
         return tf.ensure_shape(tf.reshape(x, [10, width]), [10, 4]), y
@@ -150,7 +150,7 @@ def test_an_epochs_beginning_that_fails_before_any_step_is_done_again(tmp_path: 
     assert float(train().optimizer.learning_rate.numpy()) == pytest.approx(0.0025)
 
 
-def test_a_step_that_a_callback_makes_anew_is_kept(tmp_path: Path) -> None:
+def test_a_step_that_a_callback_remakes_is_kept(tmp_path: Path) -> None:
     model, made = a_model(), list[Any]()
 
     def make(epoch: int, logs: Any) -> None:

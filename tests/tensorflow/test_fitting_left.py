@@ -64,7 +64,7 @@ def test_a_fit_within_another_one_is_refused_its_run_directory(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("is_within", [True, False])
-def test_a_fit_that_is_tried_again_goes_on_where_it_failed(tmp_path: Path, is_within: bool) -> None:
+def test_a_fit_that_is_tried_again_resumes_where_it_failed(tmp_path: Path, is_within: bool) -> None:
     """In one `with` statement, or in none: the error was caught, and nobody told of it."""
 
     def train(name: str, *fails: Any) -> keras.Model:
@@ -102,7 +102,7 @@ def test_another_fit_of_a_model_is_not_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "batches"), [("best", 9), ("averages", 15), ("plain", 12)])
-def test_a_loop_over_fit_goes_on_in_the_midst_of_a_later_one(tmp_path: Path, kind: str, batches: int) -> None:
+def test_a_loop_over_fit_continues_in_the_midst_of_a_later_one(tmp_path: Path, kind: str, batches: int) -> None:
     """Those before it train nothing, though Keras ends each: with the best weights, or averaged ones."""
 
     def train(name: str, *fails: Any) -> keras.Model:
@@ -300,7 +300,7 @@ def test_a_fit_that_failed_on_another_thread_hangs_nobody(tmp_path: Path, then: 
         assert saved(tmp_path)[-1] == (8, "failure")
 
 
-def test_a_fit_on_thread_after_thread_goes_on(tmp_path: Path) -> None:
+def test_a_fit_on_thread_after_thread_resumes(tmp_path: Path) -> None:
     """Of which one may have the identity of another that has ended."""
     model, supervise = a_model(), trainerd.keras.Supervise(str(tmp_path))
     data = supervise.data(reshuffled())
@@ -316,7 +316,7 @@ def test_a_fit_on_thread_after_thread_goes_on(tmp_path: Path) -> None:
     assert supervise.step == 12 and [step for step, _ in saved(tmp_path)] == [12, 5, 2]
 
 
-def test_a_run_begun_anew_begins_its_epoch_whole(tmp_path: Path) -> None:
+def test_a_run_restarted_begins_its_epoch_whole(tmp_path: Path) -> None:
     """After one that had gone on in mid-epoch, with the same Supervise."""
     supervise, model = trainerd.keras.Supervise(str(tmp_path / "run")), a_model()
     data = supervise.data(reshuffled())

@@ -65,7 +65,7 @@ def test_it_is_gone_on_from(tmp_path: Path, start: Start, name: str) -> None:
 @every_session
 @pytest.mark.parametrize("name", ["model.ckpt", "mine"])
 @pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
-def test_where_it_cannot_be_read_nothing_begins_anew(tmp_path: Path, start: Start, name: str, part: str) -> None:
+def test_where_it_cannot_be_read_nothing_restarts(tmp_path: Path, start: Start, name: str, part: str) -> None:
     saved_by_tensorflow(tmp_path, 7, name=name)
     damaged = tmp_path / f"{name}-7.{part}"
     damaged.write_bytes(damaged.read_bytes()[:-20])
@@ -74,7 +74,7 @@ def test_where_it_cannot_be_read_nothing_begins_anew(tmp_path: Path, start: Star
 
 
 @every_session
-def test_where_nothing_names_it_nothing_begins_anew_over_it(tmp_path: Path, start: Start) -> None:
+def test_where_nothing_names_it_nothing_restarts_over_it(tmp_path: Path, start: Start) -> None:
     saved_by_tensorflow(tmp_path, 7, name="mine")
     (tmp_path / "checkpoint").unlink()
     with pytest.raises(DataError, match="mine-7"):
@@ -84,7 +84,7 @@ def test_where_nothing_names_it_nothing_begins_anew_over_it(tmp_path: Path, star
     assert start(tmp_path) == 0
 
 
-def test_a_run_under_another_basename_is_not_begun_anew(tmp_path: Path) -> None:
+def test_a_run_under_another_basename_is_not_restarted(tmp_path: Path) -> None:
     def begin(name: str) -> int:
         found = counter()
         run = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path), checkpoint_basename=name)
@@ -213,7 +213,9 @@ def test_a_hook_keeps_as_many_as_its_saver_says_however_the_folder_is_named(
                     session.run(found.train_op)
 
 
-def test_a_checkpoint_file_that_names_what_is_gone_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_file_that_names_what_is_gone_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for warnings in (0, 1):
         (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-5"\n' * warnings)
         found = counter()

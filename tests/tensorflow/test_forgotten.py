@@ -88,7 +88,7 @@ def test_a_choice_among_datasets_that_end_is_refused_where_it_would_wait_for_eve
         assert supervised(tmp_path / str(number), each.batch(2)) == [2, 2]
 
 
-def test_another_input_behind_a_saved_position_is_refused_unless_told_otherwise(tmp_path: Path) -> None:
+def test_another_input_behind_a_saved_position_is_refused_unless_accepted(tmp_path: Path) -> None:
     options = tf.data.Options()
     options.autotune.enabled = False  # which prefetches: on a busy machine several batches of the old size are held
     dataset = tf.data.Dataset.range(1000).with_options(options)
@@ -101,7 +101,7 @@ def test_another_input_behind_a_saved_position_is_refused_unless_told_otherwise(
     assert supervised(tmp_path, dataset.batch(7))[-1] == 7
 
 
-def test_another_program_is_refused_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_program_is_refused_unless_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run_as(file: str | None) -> list[int]:
         with monkeypatch.context() as changed:
             changed.setattr(sys.modules["__main__"], "__file__", file, raising=False)
@@ -135,7 +135,7 @@ def test_a_program_may_begin_to_keep_its_input_and_leave_it_out_again(tmp_path: 
     assert [run(True), run(True), run(False), run(False)] == [[0, 5], [10, 15], [0, 5], [0, 5]]
 
 
-def test_random_ops_whose_place_is_lost_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_random_ops_whose_place_is_lost_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     value = tf.Variable(0.0)
     sv = trainerd.Supervisor(checkpoint=tf.train.Checkpoint(value=value), logdir=str(tmp_path))
     with sv.managed_session() as session:
@@ -181,7 +181,7 @@ def forgetful(kind: str) -> trainerd.Job:
 
 
 @pytest.mark.parametrize("kind", ["plain", "function", "loop", "read", "table", "in a table", "kept table"])
-def test_a_variable_that_the_step_changes_and_no_checkpoint_holds_is_told(
+def test_a_variable_that_the_step_changes_and_no_checkpoint_holds_is_reported(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     FunctionSession(forgetful(kind))
@@ -195,7 +195,7 @@ def test_a_variable_that_the_step_changes_and_no_checkpoint_holds_is_told(
             FunctionSession(forgetful(kind), repeats=True)
 
 
-def test_a_whole_job_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_whole_job_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     model = keras.Sequential([keras.layers.Dropout(0.3, seed=5), keras.layers.Dense(1)])
     optimizer = keras.optimizers.Adam()
     generator = tf.random.Generator.from_seed(1)
@@ -254,7 +254,7 @@ def test_a_csv_dataset_is_refused_since_its_position_leaves_rows_out(
             assert "whose saved position leaves rows out" in caplog.text
 
 
-def test_a_queue_that_a_step_changes_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_that_a_step_changes_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     queue, total = tf.queue.FIFOQueue(20, [tf.float32], shapes=[[]]), tf.Variable(0.0)
 
     def step() -> tf.Tensor:
@@ -268,7 +268,7 @@ def test_a_queue_that_a_step_changes_is_told_of(caplog: pytest.LogCaptureFixture
         FunctionSession(job, repeats=True)
 
 
-def test_python_in_a_step_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_python_in_a_step_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     def step() -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(lambda: np.float32(1.0), [], tf.float32), [])
 
@@ -276,7 +276,7 @@ def test_python_in_a_step_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     assert "the step calls Python" in caplog.text
 
 
-def test_what_a_program_changes_and_does_not_save_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_program_changes_and_does_not_save_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kept, mean = tf.Variable(0.0), keras.metrics.Mean(name="lost")
 
     def step() -> tf.Tensor:
@@ -286,5 +286,9 @@ def test_what_a_program_changes_and_does_not_save_is_told_of(tmp_path: Path, cap
     with trainerd.Supervisor(checkpoint=tf.train.Checkpoint(kept=kept), logdir=str(tmp_path)).managed_session() as run:
         run.run(step)
         run.run(step, steps=3)
-    told = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "forgotten"]
-    assert len(told) == 1 and "what is not in the checkpoint: lost/count (" in told[0] and ", lost/total (" in told[0]
+    reported = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "forgotten"]
+    assert (
+        len(reported) == 1
+        and "what is not in the checkpoint: lost/count (" in reported[0]
+        and ", lost/total (" in reported[0]
+    )

@@ -214,13 +214,13 @@ def _listener_error(estimator: Any) -> None:
         (_listener_error, ValueError, "There should be a CheckpointSaverHook"),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path: Path, do: Callable[[Any], Any], kind: type[Exception], said: str) -> None:
+def test_what_is_wrong_is_reported(tmp_path: Path, do: Callable[[Any], Any], kind: type[Exception], said: str) -> None:
     estimator = trainerd.KerasEstimator(model(), config=settings(tmp_path, None))
     with pytest.raises(kind, match=said):
         do(estimator)
 
 
-def test_what_is_wrong_with_a_model_or_a_job_is_told(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_model_or_a_job_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="KerasEstimator: the model is not compiled"):
         trainerd.KerasEstimator(keras.Sequential([keras.layers.Dense(1)]))
     with pytest.raises(ValueError, match="must be a keras"):

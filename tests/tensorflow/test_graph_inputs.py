@@ -24,7 +24,7 @@ tf1 = tf.compat.v1
 
 
 @pytest.mark.parametrize("kind", ["one-shot", "local init op", "by the program"])
-def test_an_input_goes_on_in_mid_epoch(tmp_path: Path, kind: str) -> None:
+def test_an_input_resumes_in_mid_epoch(tmp_path: Path, kind: str) -> None:
     def batches(logdir: Path, counts: list[int]) -> list[int]:
         seen = []
         for count in counts:
@@ -40,7 +40,7 @@ def test_an_input_goes_on_in_mid_epoch(tmp_path: Path, kind: str) -> None:
     assert batches(tmp_path / "parts", [1, 99, 150, 50]) == whole
 
 
-def test_an_epoch_that_the_program_begins_later_begins_anew(tmp_path: Path) -> None:
+def test_an_epoch_that_the_program_begins_later_restarts(tmp_path: Path) -> None:
     """The first initialization after a resume is the one that the run was in."""
     graph, fetch, _, init = shuffled("by the program")
     with supervised(graph, tmp_path).managed_session() as sess:
@@ -54,7 +54,7 @@ def test_an_epoch_that_the_program_begins_later_begins_anew(tmp_path: Path) -> N
         assert int(sess.run(fetch)) == first[0]
 
 
-def test_an_iterator_of_two_datasets_goes_on_in_the_one_that_it_was_in(tmp_path: Path) -> None:
+def test_an_iterator_of_two_datasets_resumes_in_the_one_that_it_was_in(tmp_path: Path) -> None:
     """A run that was paused in the middle of a validation trains on training data when it is started again."""
 
     def build() -> tuple[Any, ...]:
@@ -83,7 +83,7 @@ def test_an_iterator_of_two_datasets_goes_on_in_the_one_that_it_was_in(tmp_path:
     assert max(seen) < 100
 
 
-def test_an_input_that_cannot_be_saved_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_input_that_cannot_be_saved_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     graph = tf1.Graph()
     with graph.as_default():
         dataset = tf.data.Dataset.from_generator(lambda: iter(range(100)), tf.int64)
@@ -337,7 +337,7 @@ def test_sessions_of_one_supervisor_that_end_with_their_input_are_each_others_ne
 
 
 @pytest.mark.parametrize("one_shot", [True, False])
-def test_an_input_beside_one_of_csv_files_goes_on(tmp_path: Path, one_shot: bool) -> None:
+def test_an_input_beside_one_of_csv_files_resumes(tmp_path: Path, one_shot: bool) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("".join(f"{number}\n" for number in range(10)))
 
@@ -429,7 +429,7 @@ DRAWN: dict[str, tuple[bool, Callable[[], tf.data.Dataset]]] = {
 
 
 @pytest.mark.parametrize(("kind", "one_shot"), every(3, itertools.product(DRAWN, [True, False])))
-def test_an_input_that_would_wait_for_ever_is_told_and_begins_anew(
+def test_an_input_that_would_wait_for_ever_is_reported_and_restarts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, one_shot: bool, kind: str
 ) -> None:
     is_told, drawn = DRAWN[kind]
@@ -444,14 +444,14 @@ def test_an_input_that_would_wait_for_ever_is_told_and_begins_anew(
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_it_is_refused_where_a_graph_is_told(kind: str) -> None:
-    is_told, drawn = DRAWN[kind]
-    with pytest.raises(EntryError, match="wait for ever") if is_told else contextlib.nullcontext():
+def test_an_iterator_that_would_wait_for_ever_is_refused(kind: str) -> None:
+    is_refused, drawn = DRAWN[kind]
+    with pytest.raises(EntryError, match="wait for ever") if is_refused else contextlib.nullcontext():
         require_saveable(iter(drawn()), "leave it")
 
 
-def test_an_input_that_was_read_before_it_is_begun_begins_anew(tmp_path: Path) -> None:
-    """An epoch of it was gone on with: without steps, as an evaluation is."""
+def test_an_input_that_was_read_before_it_is_begun_restarts(tmp_path: Path) -> None:
+    """Its epoch continues without steps, as an evaluation does."""
     for first in ([], [4, 5]):
         found = Counted(ten)
         with found.graph.as_default():

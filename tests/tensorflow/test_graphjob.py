@@ -238,7 +238,7 @@ def test_random_ops_that_initialize_variables_are_not(caplog: pytest.LogCaptureF
     assert "RandomUniform" not in caplog.text
 
 
-def test_random_ops_that_lose_their_place_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_random_ops_that_lose_their_place_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     def dropping() -> trainerd.GraphJob:
         graph = tf1.Graph()
         with graph.as_default():
@@ -254,7 +254,7 @@ def test_random_ops_that_lose_their_place_are_told(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("changes", [False, True])
-def test_an_evaluation_that_changes_the_graphs_variables_is_told_of(
+def test_an_evaluation_that_changes_the_graphs_variables_is_reported(
     caplog: pytest.LogCaptureFixture, changes: bool
 ) -> None:
     job = graph_job()

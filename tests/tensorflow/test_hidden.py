@@ -79,7 +79,7 @@ def trained(logdir: Path, wrap: Wrap, steps: int) -> list[float]:
 
 
 @wraps
-def test_seeds_go_on_wherever_the_model_is_and_whenever_it_is_built(tmp_path: Path, wrap: Wrap) -> None:
+def test_seeds_resume_wherever_the_model_is_and_whenever_it_is_built(tmp_path: Path, wrap: Wrap) -> None:
     whole = trained(tmp_path / "whole", wrap, 6)
     parts = trained(tmp_path / "parts", wrap, 3) + trained(tmp_path / "parts", wrap, 3)
     assert parts == whole and len(set(whole)) == 6
@@ -146,12 +146,17 @@ def in_fit(logdir: Path, steps: int) -> list[float]:
     """The data is without an end, so that an epoch may be any number of steps."""
     model, losses = Listed(), list[float]()
     model.compile()
-    told = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(float(logs["loss"])))
+    reported = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(float(logs["loss"])))
     with trainerd.keras.Supervise(str(logdir)) as supervise:
         data = supervise.data(tf.data.Dataset.from_tensors(X).repeat())
         done = len(list(logdir.glob("*.index"))) * 3
         model.fit(
-            data, epochs=(done + steps) // 3, steps_per_epoch=3, verbose=0, shuffle=False, callbacks=[told, supervise]
+            data,
+            epochs=(done + steps) // 3,
+            steps_per_epoch=3,
+            verbose=0,
+            shuffle=False,
+            callbacks=[reported, supervise],
         )
     return losses
 
@@ -171,7 +176,7 @@ def in_a_job(logdir: Path, steps: int) -> list[float]:
 
 
 @pytest.mark.parametrize("train", every(2, [in_a_session, in_a_job, in_fit]))
-def test_what_is_in_a_list_of_a_model_goes_on(tmp_path: Path, train: Callable[[Path, int], list[float]]) -> None:
+def test_what_is_in_a_list_of_a_model_resumes(tmp_path: Path, train: Callable[[Path, int], list[float]]) -> None:
     """Keras has lists and dicts of its own there, into which `tf.train.Checkpoint` does not look."""
     whole = train(tmp_path / "whole", 6)
     parts = train(tmp_path / "parts", 3) + train(tmp_path / "parts", 3)
@@ -183,7 +188,7 @@ class Counting(keras.metrics.Metric):  # type: ignore[misc]
         super().__init__(name="counting")
         self.counts = {"all": tf.Variable(0.0)}
 
-    def update_state(self, *told: Any, **more: Any) -> None:
+    def update_state(self, *reported: Any, **more: Any) -> None:
         self.counts["all"].assign_add(1.0)
 
     def result(self) -> Any:
@@ -270,7 +275,7 @@ def test_checkpoint_without_a_loss_s_variable_is_restored_with_a_warning(
     assert "loss/.INNER/count" in record.getMessage()
 
 
-def test_what_is_in_a_list_goes_on_in_a_fit_whose_data_begins_anew(
+def test_what_is_in_a_list_resumes_in_a_fit_whose_data_restarts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither its metrics nor its optimizer are built when the checkpoint is read."""
@@ -320,7 +325,7 @@ def test_metrics_of_a_compiled_model_within_a_model_may_be_others(tmp_path: Path
     assert supervise.step == 6
 
 
-def test_what_is_in_a_dict_is_told_apart_by_its_keys(tmp_path: Path) -> None:
+def test_what_is_in_a_dict_is_distinguished_by_its_keys(tmp_path: Path) -> None:
     def run(model: Heads) -> list[float]:
         with trainerd.Supervisor(
             checkpoint=tf.train.Checkpoint(model=model), logdir=str(tmp_path)
@@ -449,7 +454,7 @@ def counted(state: Callable[[Any, Any, Any], dict[str, Any]]) -> FunctionSession
         lambda mean, seeds, total: {"parts": [mean, {"seeds": seeds}]},
     ],
 )
-def test_a_metric_and_a_seed_generator_of_the_state_go_on(
+def test_a_metric_and_a_seed_generator_of_the_state_resume(
     tmp_path: Path, state: Callable[[Any, Any, Any], dict[str, Any]]
 ) -> None:
     whole, first, second = counted(state), counted(state), counted(state)

@@ -230,7 +230,7 @@ def test_logging_tensor_by_the_clock_and_with_a_formatter(logged: pytest.LogCapt
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_checkpoint_saver_tells_its_listeners(tmp_path: Path, at_once: bool) -> None:
+def test_checkpoint_saver_calls_its_listeners(tmp_path: Path, at_once: bool) -> None:
     class Listener(hooks.CheckpointSaverListener):  # type: ignore[misc]
         def __init__(self) -> None:
             self.seen: list[Any] = []
@@ -264,8 +264,8 @@ def test_checkpoint_saver_tells_its_listeners(tmp_path: Path, at_once: bool) -> 
     assert all(step == now and p == 2.0 * step for _, step, now, p in befores)
     afters = [entry[1] for entry in listener.seen if entry[0] == "after"]
     assert afters[-1] == last >= 300
-    told = [entry[:2] for entry in listener.seen[1:-1]]
-    assert told == [(what, step) for _, step, *_ in befores for what in ("before", "after")], "each by its own"
+    reported = [entry[:2] for entry in listener.seen[1:-1]]
+    assert reported == [(what, step) for _, step, *_ in befores for what in ("before", "after")], "each by its own"
 
 
 def test_end_finds_the_last_checkpoint(tmp_path: Path) -> None:
@@ -456,7 +456,7 @@ def stop_in_its_course(count: Count) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_signal_pauses_it_and_it_goes_on(tmp_path: Path) -> None:
+def test_a_signal_pauses_it_and_it_resumes(tmp_path: Path) -> None:
     for _ in range(2):
         count = Count()
         threading.Thread(target=stop_in_its_course, args=(count,)).start()

@@ -82,7 +82,7 @@ def test_a_summary_has_the_kind_of_value_that_no_dashboard_shows() -> None:
     assert VOID in Summary.Value.DESCRIPTOR.oneofs_by_name["value"].fields[1].containing_type.fields_by_name
 
 
-def test_tensorboard_leaves_tensorflow_alone_when_told_to() -> None:
+def test_tensorboard_leaves_tensorflow_alone_on_request() -> None:
     """trainerd/cli/commands/training/tensorboard.py tells it so.
 
     Where this fails, all works as before, after some seconds and noise.
@@ -250,7 +250,7 @@ def test_fit_begins_at_the_epoch_that_a_callback_sets() -> None:
     )
 
 
-def test_a_dataset_tells_its_inputs_and_settings() -> None:
+def test_a_dataset_reports_its_inputs_and_settings() -> None:
     """trainerd/sessions/input/pipeline.py describes a dataset's stages with them."""
     dataset = tf.data.Dataset.range(10).shuffle(5).batch(4).shard(2, 1)
     assert hasattr(dataset, "_inputs"), (
@@ -277,7 +277,7 @@ def test_the_entries_of_a_checkpoints_index_can_be_made(tmp_path: Path) -> None:
     assert set(sstable.read((tmp_path / "a.index").read_bytes())) == {b"", b"x"}
 
 
-def test_an_iterator_tells_its_dataset() -> None:
+def test_an_iterator_reports_its_dataset() -> None:
     dataset = tf.data.Dataset.range(10).shuffle(5)
     assert describe(dataset_of(iter(dataset))) == describe(dataset), (
         "a tf.data.Iterator keeps its dataset elsewhere: trainerd/sessions/input/pipeline.py looks for it there. Look "
@@ -285,7 +285,7 @@ def test_an_iterator_tells_its_dataset() -> None:
     )
 
 
-def test_an_iterator_tells_where_it_is() -> None:
+def test_an_iterator_reports_where_it_is() -> None:
     """trainerd/sessions/input/iterator_state.py reads it from what an iterator saves."""
     options = tf.data.Options()
     options.autotune.enabled = False  # it reads ahead, as far as it gets

@@ -107,7 +107,7 @@ class OneLoss(Guided):
 
 
 @pytest.mark.parametrize("kind", [Guided, TwoLosses, OneLoss])
-def test_what_a_step_of_the_models_own_gives_is_what_callbacks_are_told(kind: Any) -> None:
+def test_what_a_step_of_the_models_own_gives_is_passed_to_callbacks(kind: Any) -> None:
     def model() -> keras.Model:
         keras.utils.set_random_seed(7)
         made = kind([keras.layers.Dense(1)])
@@ -165,7 +165,7 @@ class Notes(keras.callbacks.Callback):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("kind", "batches"), every(6, itertools.product([WithArrays, Guided, WithDict], [False, True]))
 )
-def test_arrays_that_a_step_gives_callbacks_are_told(tmp_path: Path, kind: Any, batches: bool) -> None:
+def test_callbacks_get_the_arrays_that_a_step_gives(tmp_path: Path, kind: Any, batches: bool) -> None:
     def model() -> keras.Model:
         keras.utils.set_random_seed(7)
         made = kind([keras.layers.Dense(1)])
@@ -260,7 +260,7 @@ def test_interrupted_in_mid_epoch_it_ends_where_fit_ends(tmp_path: Path, stops: 
         pytest.param(reshuffled, 4, [6, 12], marks=pytest.mark.long),
     ],
 )
-def test_the_data_goes_on_where_it_was(
+def test_the_data_resumes_where_it_was(
     tmp_path: Path, data: Callable[[], tf.data.Dataset], steps: int | None, stops: list[int]
 ) -> None:
     made: list[Any] = []
@@ -345,7 +345,7 @@ class Draws(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_objects_with_a_state_go_on_where_they_were(
+def test_objects_with_a_state_resume_where_they_were(
     tmp_path: Path, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also where the end of an epoch failed, and is done again."""
@@ -394,7 +394,7 @@ def test_rows_of_an_earlier_training_are_kept(tmp_path: Path, kind: Any) -> None
 
 
 @pytest.mark.parametrize("earlier", every(3, [5, 0, None]))
-def test_rows_of_an_epoch_that_is_trained_again_are_told_from_those_of_an_earlier_training(
+def test_rows_of_an_epoch_that_is_trained_again_are_distinguished_from_those_of_an_earlier_training(
     tmp_path: Path, earlier: int | None
 ) -> None:
     path = tmp_path / "log.csv"

@@ -37,7 +37,7 @@ from trainerd.sessions.keras.job_session import KerasJobSession
 pytestmark = pytest.mark.long
 
 
-def test_the_end_of_an_epoch_gives_its_figures() -> None:
+def test_the_end_of_an_epoch_gives_its_metrics() -> None:
     model = a_model()
     session = opened(trainerd.KerasJob(model, shuffled(), (X, Y), validation_freq=2))
     first = session.run_until(100)
@@ -49,7 +49,7 @@ def test_the_end_of_an_epoch_gives_its_figures() -> None:
     assert figures["epoch"] == 2 and figures["val_mae"] == pytest.approx(model.evaluate(X, Y, verbose=0)[1])
 
 
-def test_other_callbacks_make_a_stopped_training_go_on(tmp_path: Path) -> None:
+def test_other_callbacks_make_a_stopped_training_continue(tmp_path: Path) -> None:
     def make(patience: int) -> trainerd.KerasJob:
         stop = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=100.0)
         return trainerd.KerasJob(a_model(), shuffled(), callbacks=[stop], epochs=8)
@@ -65,7 +65,7 @@ def test_other_callbacks_make_a_stopped_training_go_on(tmp_path: Path) -> None:
     assert patient.step == 36
 
 
-def test_metrics_in_progress_go_on(tmp_path: Path) -> None:
+def test_metrics_in_progress_resume(tmp_path: Path) -> None:
     whole, parts = opened(trainerd.KerasJob(a_model(), shuffled())), opened(trainerd.KerasJob(a_model(), shuffled()))
     expected = whole.run_until(5).last()
     parts.run_until(3)
@@ -326,15 +326,17 @@ class Collects(keras.callbacks.Callback):  # type: ignore[misc]
             found[epoch] = found.get(epoch, 0) + 1
 
 
-def test_collections_are_remembered_and_what_cannot_be_is_told(
+def test_collections_are_remembered_and_what_cannot_be_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Collects()], epochs=5))
     train(first, 25)
     for _ in range(2):
         first.snapshot().write(tmp_path / "model.ckpt-25", lambda size: None)
-    [told] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
-    assert "the callback Collects keeps what no checkpoint holds" in told and ": lost (of the type object)" in told
+    [reported] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
+    assert (
+        "the callback Collects keeps what no checkpoint holds" in reported and ": lost (of the type object)" in reported
+    )
     collects = Collects()
     second = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[collects], epochs=5))
     second.restore(tmp_path / "model.ckpt-25")
@@ -376,12 +378,12 @@ class Forgets(keras.callbacks.Callback):  # type: ignore[misc]
 def test_what_a_callback_forgets_is_named_before_the_first_step(caplog: pytest.LogCaptureFixture) -> None:
     session = opened(trainerd.KerasJob(a_model(), shuffled(), callbacks=[Forgets(), Marks()]))
     session.run_until(1)
-    [told] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
-    assert "the callback Forgets" in told
+    [reported] = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "callbacks"]
+    assert "the callback Forgets" in reported
     for words in ("cycle (of", "notes (of", "rate (of", "steps on the class", "number on the class", "seen on the mo"):
-        assert words in told
+        assert words in reported
     for words in ("memory", "settings", "layer", "later"):
-        assert words not in told
+        assert words not in reported
     train(session, 7)
     session.snapshot()
     assert "later (of the type Generator)" in caplog.text
@@ -433,12 +435,12 @@ class Tells(keras.Sequential):  # type: ignore[misc]
 
 
 def test_logs_that_cannot_be_saved_keep_no_checkpoint_from_being_restored(tmp_path: Path) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def job() -> trainerd.KerasJob:
         model = Tells([keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-        tells = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: told.append(dict(logs)))
+        tells = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: reported.append(dict(logs)))
         return trainerd.KerasJob(model, unknown(), (X, Y), callbacks=[tells], epochs=3)
 
     for stop in (6, 12):  # the next run finds the end of the data
@@ -450,23 +452,27 @@ def test_logs_that_cannot_be_saved_keep_no_checkpoint_from_being_restored(tmp_pa
     last = opened(job())
     last.restore(tmp_path / "model.ckpt-12")
     train(last)
-    assert [int(each["mine"]) for each in told] == [6, 12, 18] and [each["both"][0] for each in told] == [6, 12, 18]
-    assert all(each["val_words"].tolist() == [b"a", b"b"] and each["val_complex"] == 1 + 2j for each in told)
+    assert [int(each["mine"]) for each in reported] == [6, 12, 18] and [each["both"][0] for each in reported] == [
+        6,
+        12,
+        18,
+    ]
+    assert all(each["val_words"].tolist() == [b"a", b"b"] and each["val_complex"] == 1 + 2j for each in reported)
 
 
-def test_the_end_of_data_that_nobody_foresees_is_told_after_a_pause_too(tmp_path: Path) -> None:
+def test_the_end_of_data_that_nobody_foresees_is_reported_after_a_pause_too(tmp_path: Path) -> None:
     """With steps an epoch beside it; and each batch that comes is begun, after one that did not come."""
-    told: list[Any] = []
+    reported: list[Any] = []
     marks = Marks(batches=True)
 
     def job() -> trainerd.KerasJob:
         model = Tells([keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-        tells = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: told.append(int(logs["mine"])))
+        tells = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: reported.append(int(logs["mine"])))
         return trainerd.KerasJob(model, unknown(), callbacks=[tells, marks], steps_per_epoch=4, epochs=4)
 
     in_parts(job, [6], tmp_path)
-    assert told == [4, 6, 10, 12]
+    assert reported == [4, 6, 10, 12]
     begun, ended = ([each for each in marks.seen if each.startswith(word)] for word in ("batch", "end"))
     assert [each.split()[1] for each in ended] == ["0", "1", "2", "3", "0", "1"] * 2
     assert [each.split()[1] for each in begun] == [*"012301", "2", *"0123", "0", "1", "2"]
@@ -522,7 +528,7 @@ def test_a_callback_that_fails_is_named(tmp_path: Path, method: str) -> None:
     assert again.step == 12
 
 
-def test_no_data_at_all_is_told() -> None:
+def test_no_data_at_all_is_reported() -> None:
     session = opened(trainerd.KerasJob(a_model(), unknown().take(0)))
     with pytest.raises(JobError, match="no batch at all"):
         train(session)

@@ -112,7 +112,7 @@ def test_a_step_is_saved_while_a_session_trains_and_in_no_other_stage(
 
 
 @pytest.mark.parametrize("stage", [RunStage.BEGUN, RunStage.TRAINING, RunStage.BETWEEN])
-def test_a_pause_is_heard_in_every_stage_and_a_save_waits_for_a_session(
+def test_a_pause_is_received_in_every_stage_and_a_save_waits_for_a_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: RunStage
 ) -> None:
     walk = Walk(tmp_path, monkeypatch)

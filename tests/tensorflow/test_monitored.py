@@ -27,7 +27,7 @@ STEPS = tf1.train.StopAtStepHook
 # ---------------------------------------------------------------------- the tutorials' loop
 
 
-def test_it_trains_saves_and_goes_on(tmp_path: Path) -> None:
+def test_it_trains_saves_and_resumes(tmp_path: Path) -> None:
     train_monitored(tmp_path, 250)
     assert saved(tmp_path) == [(250, "finish"), (0, "start")] and value(tmp_path) == 500.0
     train_monitored(tmp_path, 300)
@@ -115,9 +115,9 @@ def test_a_global_step_that_nothing_counts_is_warned_of(tmp_path: Path, caplog: 
                     session.run(forgot)
     finally:
         logger.propagate = False
-    told = [record for record in caplog.records if record.getMessage().startswith("It seems that global step")]
-    assert len({id(record) for record in told}) == 5  # another test may have had each handed on twice
-    assert "Current value (could be stable): 0 vs previous value: 0." in told[0].getMessage()
+    reported = [record for record in caplog.records if record.getMessage().startswith("It seems that global step")]
+    assert len({id(record) for record in reported}) == 5  # another test may have had each handed on twice
+    assert "Current value (could be stable): 0 vs previous value: 0." in reported[0].getMessage()
 
 
 def test_without_a_checkpoint_dir_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,7 +494,7 @@ class _NeverReady:
         raise tf.errors.DeadlineExceededError(None, None, f"not ready after {max_wait_secs}")
 
 
-def test_a_worker_that_waits_for_its_chief_hears_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_waits_for_its_chief_receives_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     with tf.Graph().as_default():
         tf.compat.v1.train.get_or_create_global_step()
         creator = trainerd.WorkerSessionCreator(max_wait_secs=60)

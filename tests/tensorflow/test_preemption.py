@@ -43,7 +43,7 @@ def test_run_step_fn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
-def test_a_preempted_session_is_made_anew_from_the_newest_checkpoint(tmp_path: Path, error: Any) -> None:
+def test_a_preempted_session_is_remade_from_the_newest_checkpoint(tmp_path: Path, error: Any) -> None:
     class Preempt(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         def __init__(self) -> None:
             self.created = self.runs = 0
@@ -71,7 +71,7 @@ def test_a_preempted_session_is_made_anew_from_the_newest_checkpoint(tmp_path: P
 
 
 @pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
-def test_a_session_that_was_made_anew_is_saved_though_the_one_before_is_collected(tmp_path: Path, error: Any) -> None:
+def test_a_session_that_was_remade_is_saved_though_the_one_before_is_collected(tmp_path: Path, error: Any) -> None:
     class Preempt(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         runs = 0
 
@@ -128,7 +128,7 @@ def test_a_preemption_that_a_thread_reports_is_found_by_should_stop(tmp_path: Pa
     assert saved(tmp_path)[0][1] == "finish"
 
 
-def test_a_preemption_while_hooks_are_told_of_a_session(tmp_path: Path) -> None:
+def test_a_preemption_while_hooks_get_a_session(tmp_path: Path) -> None:
     found, hook = counter(), Told(fails=2)
     with found.graph.as_default(), trainerd.MonitoredSession(hooks=[hook]) as session:
         session.run(found.train_op)
@@ -138,7 +138,7 @@ def test_a_preemption_while_hooks_are_told_of_a_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [trainerd.MonitoredSession, trainerd.SingularMonitoredSession])
-def test_a_thread_that_fails_lets_the_run_under_way_go_on_and_is_raised_at_the_end(make: Any) -> None:
+def test_a_thread_that_fails_lets_the_run_under_way_continue_and_is_raised_at_the_end(make: Any) -> None:
     found, hook = counter(), Told()
     with found.graph.as_default(), pytest.raises(ZeroDivisionError, match="in a thread"), make(hooks=[hook]) as session:
         hook.report(ZeroDivisionError("in a thread"))

@@ -105,7 +105,7 @@ def test_a_kill_comes_before_the_run_is_over(tmp_path: Path, ends_at: int | None
 
 
 @pytest.mark.usefixtures("kills")
-def test_a_kill_in_an_evaluation_comes_before_anybody_has_its_figures(tmp_path: Path) -> None:
+def test_a_kill_in_an_evaluation_comes_before_anybody_has_its_metrics(tmp_path: Path) -> None:
     evaluated: list[int] = []
 
     def figures(step: int) -> dict[str, float]:

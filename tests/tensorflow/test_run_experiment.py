@@ -117,7 +117,7 @@ def test_one_task_alone_trains_and_evaluates(cluster: dict[str, list[str]]) -> N
         (json.dumps({"cluster": MASTERED, "task": {"type": "evaluator", "index": 0}}), "`evaluator` is not supported"),
     ],
 )
-def test_a_wrong_tf_config_is_told(monkeypatch: pytest.MonkeyPatch, text: str, match: str) -> None:
+def test_a_wrong_tf_config_is_reported(monkeypatch: pytest.MonkeyPatch, text: str, match: str) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(ValueError, match=match):
         RunConfig()

@@ -115,7 +115,7 @@ def test_a_snapshot_is_of_its_boundary_though_it_is_written_later(make: Callable
     assert np.array_equal(second.run_until(60).rows, expected)
 
 
-def test_what_does_not_fit_is_told(make: Callable[[], Session], tmp_path: Path) -> None:
+def test_what_does_not_fit_is_reported(make: Callable[[], Session], tmp_path: Path) -> None:
     session = make()
     with pytest.raises(DataError, match="does not fit the job"):
         session.restore(tmp_path / "nothing-1")
@@ -309,7 +309,7 @@ def test_a_table_that_writes_in_place_is_saved_as_it_was_then(tmp_path: Path) ->
     assert table.lookup(one) == 1 and table.lookup(two) == -1
 
 
-def test_the_end_of_the_data_is_told_with_the_last_rows() -> None:
+def test_the_end_of_the_data_is_reported_with_the_last_rows() -> None:
     session = FunctionSession(trainerd.Job(lambda x: {"x": x}, dataset=tf.data.Dataset.range(5), state={}))
     bound(session)
     steps = session.run_until(100)

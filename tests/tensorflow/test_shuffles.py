@@ -164,7 +164,7 @@ def test_without_that_they_would_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", every(3, range(1, 9)))
-def test_a_job_goes_on_in_the_same_order(tmp_path: Path, stop: int) -> None:
+def test_a_job_resumes_in_the_same_order(tmp_path: Path, stop: int) -> None:
     def session() -> FunctionSession:
         total = tf.Variable(0, dtype=tf.int64)
 
@@ -210,14 +210,14 @@ def test_many_epochs_are_as_many_seeds() -> None:
         (lambda: shuffled(reshuffle_each_iteration=False).batch(5).repeat(2).repeat(), False),
     ],
 )
-def test_what_cannot_be_told_is_said(
+def test_what_cannot_be_known_is_reported(
     dataset: Callable[[], tf.data.Dataset], is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     warn_of_lost_order(dataset())
     assert ("next epochs may have another order" in caplog.text) == is_told
 
 
-def test_random_numbers_that_are_others_in_each_epoch_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_random_numbers_that_are_others_in_each_epoch_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     warn_of_lost_order(Dataset.zip((shuffled(), Dataset.random(seed=4))).repeat())
     assert not caplog.text
     warn_of_lost_order(Dataset.zip((shuffled(), Dataset.random(seed=4, rerandomize_each_iteration=True))).repeat())
@@ -236,7 +236,7 @@ def test_random_numbers_that_are_others_in_each_epoch_are_told_of(caplog: pytest
         (lambda: Dataset.range(9).batch(3).repeat(), None),
     ],
 )
-def test_a_shuffle_without_a_seed_is_told_of(
+def test_a_shuffle_without_a_seed_is_reported(
     dataset: Callable[[], tf.data.Dataset], level: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):

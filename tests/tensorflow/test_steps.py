@@ -46,7 +46,7 @@ def weights(found: Program) -> list[Any]:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_it_saves_when_it_ends_and_goes_on(tmp_path: Path, at_once: bool) -> None:
+def test_it_saves_when_it_ends_and_resumes(tmp_path: Path, at_once: bool) -> None:
     first = Count()
     last = run(first.supervised(tmp_path), first.step, 250, at_once=at_once)
     assert last["p"] == 500.0 and last["p"].dtype == np.float32 and isinstance(last["loss"], np.float32)
@@ -185,7 +185,7 @@ def test_a_checkpoint_is_one_of_tensorflow(tmp_path: Path) -> None:
         assert np.array_equal(mine.numpy(), theirs.numpy())
 
 
-def test_it_goes_on_from_a_checkpoint_of_tensorflows(tmp_path: Path) -> None:
+def test_it_resumes_from_a_checkpoint_of_tensorflows(tmp_path: Path) -> None:
     first = Count()
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(p=first.p), str(tmp_path), max_to_keep=2)
     first.p.assign(8.0)
@@ -310,7 +310,7 @@ def test_a_signal_stops_the_loop_and_the_step_is_saved(tmp_path: Path, number: i
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_sigusr1_saves_and_the_loop_goes_on(tmp_path: Path, at_once: bool) -> None:
+def test_sigusr1_saves_and_the_loop_continues(tmp_path: Path, at_once: bool) -> None:
     count = Count()
     sv = count.supervised(tmp_path)
     threads = [
@@ -479,7 +479,7 @@ def test_the_order_of_later_epochs_is_that_of_a_run_in_one(tmp_path: Path, secs_
 
 
 @pytest.mark.parametrize("within", [True, False])
-def test_an_order_that_cannot_be_told_is_said_once(
+def test_an_order_that_cannot_be_known_is_reported_once(
     tmp_path: Path, within: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     total = tf.Variable(0, dtype=tf.int64)

@@ -79,7 +79,7 @@ def managing(kind: Any) -> Callable[[Counter], Any]:
 
 
 @pytest.mark.parametrize("kind", [OfOld, Alone])
-def test_a_session_manager_is_told_where_to_look(tmp_path: Path, kind: Any) -> None:
+def test_a_session_manager_is_given_where_to_look(tmp_path: Path, kind: Any) -> None:
     assert [train(tmp_path, 10, manager=managing(kind)) for _ in range(3)] == [0, 10, 20]
     (tmp_path / "checkpoint").unlink()  # it is named anew for who looks there
     assert train(tmp_path, 5, manager=managing(kind)) == 30
@@ -167,13 +167,13 @@ def test_a_step_that_is_saved_once_more_by_a_saver_is_gone_on_with(tmp_path: Pat
         with sv.managed_session() as session:
             assert session.run(found.global_step) == 12
             sv.saver.save(session, str(tmp_path / "model.ckpt"), global_step=12)
-    told = json.loads((tmp_path / "model.ckpt-12.json").read_text())
+    reported = json.loads((tmp_path / "model.ckpt-12.json").read_text())
     assert train(tmp_path, 1) == 12
     assert not (tmp_path / "quarantine").exists()
     if between is trainerd.Supervisor:  # that knows the graph; the values are those that the manifest tells of
         again = json.loads((tmp_path / "model.ckpt-12.json").read_text())
         assert [again[name] for name in ("reason", "at", "fingerprint")] == [
-            told[name] for name in ("reason", "at", "fingerprint")
+            reported[name] for name in ("reason", "at", "fingerprint")
         ]
 
 

@@ -41,7 +41,7 @@ tf1 = tf.compat.v1
 # ---------------------------------------------------------------------- the scenarios of the seeds
 
 
-def test_the_very_simple_scenario_saves_when_it_ends_and_goes_on(tmp_path: Path) -> None:
+def test_the_very_simple_scenario_saves_when_it_ends_and_resumes(tmp_path: Path) -> None:
     train_supervised(tmp_path, 250)
     assert saved(tmp_path)[0] == (250, "finish")
     assert state(tmp_path).phase is Phase.FINISHED
@@ -168,7 +168,7 @@ def test_a_custom_saver_says_what_is_saved_and_how_much_is_kept(tmp_path: Path) 
     assert [step for step, _ in saved(tmp_path)] == [4, 3]
 
 
-def test_an_edited_checkpoint_file_is_where_it_goes_on(tmp_path: Path) -> None:
+def test_an_edited_checkpoint_file_is_where_it_resumes(tmp_path: Path) -> None:
     for _ in range(3):
         train_supervised(tmp_path, 10)
     lines = (tmp_path / "checkpoint").read_text().splitlines()
@@ -331,7 +331,7 @@ def test_a_step_that_does_not_end_keeps_no_process_from_ending(tmp_path: Path) -
     assert done.returncode == 0 and "another thread is in the middle of a step" in done.stderr, done.stderr
 
 
-def test_sigusr1_saves_and_training_goes_on(tmp_path: Path) -> None:
+def test_sigusr1_saves_and_training_continues(tmp_path: Path) -> None:
     found = counter()
     sv = supervised(found.graph, tmp_path, save_model_secs=0)
     with sv.managed_session() as sess:
@@ -362,7 +362,7 @@ def test_what_is_due_is_done_while_the_loop_waits(tmp_path: Path) -> None:
     assert saved(tmp_path) == [(1, "request")]
 
 
-def test_wait_for_stop_hears_a_signal(tmp_path: Path) -> None:
+def test_wait_for_stop_receives_a_signal(tmp_path: Path) -> None:
     found = counter()
     sv = supervised(found.graph, tmp_path)
     with sv.managed_session():
@@ -397,7 +397,7 @@ EXITS = [
 
 @pytest.mark.parametrize(("exits", "phase", "code", "said"), EXITS, ids=repr)
 @pytest.mark.parametrize("kind", ["run", "monitored"])
-def test_an_exit_is_told_for_what_it_is(
+def test_an_exit_is_reported_for_what_it_is(
     tmp_path: Path, kind: str, exits: BaseException, phase: Phase, code: int | None, said: str | None
 ) -> None:
     found = counter()
@@ -456,7 +456,7 @@ def test_summaries_that_need_the_input_do_not_keep_the_end_from_being_saved(tmp_
     assert saved(tmp_path)[0] == (6, "finish")  # the first summary took a batch too
 
 
-def test_a_signal_while_the_session_is_made_is_heard(tmp_path: Path) -> None:
+def test_a_signal_while_the_session_is_made_is_received(tmp_path: Path) -> None:
     """It takes long to restore a large model."""
     found = counter()
 

@@ -164,7 +164,7 @@ def test_ops_of_the_collections_are_taken(tmp_path: Path) -> None:
     assert sv.summary_op is mine and sv.ready_op is ready
 
 
-def test_init_ops_are_fed_and_what_is_left_uninitialized_is_told() -> None:
+def test_init_ops_are_fed_and_what_is_left_uninitialized_is_reported() -> None:
     graph = tf1.Graph()
     with graph.as_default():
         fed = tf1.placeholder(tf.float32, [])
@@ -243,7 +243,7 @@ def test_a_summary_may_read_what_fills_later(tmp_path: Path, starts_them: str) -
 # ---------------------------------------------------------------------- TensorFlow's own beside ours
 
 
-def test_tensorflows_own_programs_go_on_from_our_checkpoints_and_we_from_theirs(tmp_path: Path) -> None:
+def test_tensorflows_own_programs_resume_from_our_checkpoints_and_we_from_theirs(tmp_path: Path) -> None:
     train_supervised(tmp_path, 10)
     found = counter()
     with found.graph.as_default():
@@ -539,7 +539,7 @@ def test_a_session_whose_folder_was_removed_makes_way(
     assert saved(folder)[0][0] == 3 and state(folder).phase is Phase.FINISHED
 
 
-def test_a_session_within_another_one_of_its_run_directory_is_told_which_one_is_in_its_way(tmp_path: Path) -> None:
+def test_a_session_within_another_one_of_its_run_directory_is_shown_which_one_is_in_its_way(tmp_path: Path) -> None:
     found = counter()
     sv = trainerd.Supervisor(graph=found.graph, logdir=str(tmp_path))
     with sv.managed_session() as session:

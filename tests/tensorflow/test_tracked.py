@@ -142,7 +142,7 @@ def test_what_has_a_state_and_takes_the_place_of_another_is_refused_too(
         run(True)
 
 
-def test_an_iterator_may_be_made_anew_for_each_epoch(tmp_path: Path) -> None:
+def test_an_iterator_may_be_remade_for_each_epoch(tmp_path: Path) -> None:
     """Also right after a restore at an epoch's end, and while an optimizer is not built yet."""
 
     def run(steps: int) -> list[float]:

@@ -34,7 +34,7 @@ def graph_of(step: Step) -> Any:
     return tf.function(run).get_concrete_function().graph
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def reported(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name.startswith("trainerd")]
 
 
@@ -131,7 +131,7 @@ def test_what_a_step_loses_is_named_with_its_line(name: str, caplog: pytest.LogC
     step, words = lost_steps()[name]
     graph = graph_of(step)
     require_saved(graph, [KEPT], refuse=False)
-    [text] = told(caplog)
+    [text] = reported(caplog)
     assert words in text and f"{HERE}:" in text and "kept (" not in text
     with pytest.raises(EntryError, match="deterministic = true"):
         require_saved(graph, [KEPT], refuse=True)
@@ -199,7 +199,7 @@ def harmless_steps() -> dict[str, tuple[Step, list[Any]]]:
 def test_what_loses_nothing_is_not_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
     step, held = harmless_steps()[name]
     require_saved(graph_of(step), [KEPT, *held], refuse=True)
-    assert not told(caplog)
+    assert not reported(caplog)
 
 
 def test_ordinary_models_lose_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -232,7 +232,7 @@ def test_ordinary_models_lose_nothing(caplog: pytest.LogCaptureFixture) -> None:
     state = {"model": model, "optimizer": optimizer, "metrics": [mean, area]}
     data = tf.data.Dataset.from_tensors(np.ones([4, 8, 8, 1], np.float32)).repeat()
     FunctionSession(trainerd.Job(step, dataset=data, state=state), repeats=True)
-    assert not told(caplog)
+    assert not reported(caplog)
 
 
 # ---------------------------------------------------------------------- graphs of TensorFlow 1
@@ -295,12 +295,12 @@ def read(weight: Any) -> Any:
 def test_what_a_graph_loses_is_named(build: Any, words: str, caplog: pytest.LogCaptureFixture) -> None:
     GraphJobSession(graph_job(build, saves_all=build is not beside))
     if words:
-        [text] = told(caplog)
+        [text] = reported(caplog)
         assert words in text and f"{HERE}:" in text and "weight (" not in text
         with pytest.raises(EntryError, match="deterministic = true"):
             GraphJobSession(graph_job(build, saves_all=build is not beside), repeats=True)
     else:
-        assert not told(caplog)
+        assert not reported(caplog)
 
 
 # ---------------------------------------------------------------------- evaluations
@@ -341,16 +341,16 @@ def test_an_evaluation_that_changes_what_the_step_reads_is_named(
     session = FunctionSession(job_with(kind), repeats=True)
     list(measured(session, refuse=False))
     if not words:
-        assert not told(caplog)
+        assert not reported(caplog)
         return
-    assert [each.split(".")[0] for each in told(caplog)] == [
+    assert [each.split(".")[0] for each in reported(caplog)] == [
         f"{what} changed what the step reads and no checkpoint holds: {words}" for what in (SUMMARIES, EVALUATION)
     ]
     with pytest.raises(JobError, match="deterministic = true"):
         list(measured(session, refuse=True))
 
 
-def test_an_iterator_in_the_state_goes_on_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+def test_an_iterator_in_the_state_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     def session() -> tuple[FunctionSession, tf.Variable]:
         total, iterator = tf.Variable(0.0), iter(RANGE.shuffle(9, seed=1).batch(2).repeat().prefetch(1))
 

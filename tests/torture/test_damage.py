@@ -269,7 +269,7 @@ def test_hostile_files_touch_nothing_outside_and_hang_nothing(tmp_path: Path, pl
     assert 60 in rundir.steps()
 
 
-def test_a_run_goes_on_among_ten_thousand_entries_and_a_folder_named_checkpoint(start: Start, project: Path) -> None:
+def test_a_run_resumes_among_ten_thousand_entries_and_a_folder_named_checkpoint(start: Start, project: Path) -> None:
     write_config(project, more="max_steps = 10\n")
     assert start("run").end() == 0
     run = RunDirectory(project / "run")

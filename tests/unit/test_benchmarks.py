@@ -97,7 +97,7 @@ def test_bench_json_holds_every_figure_and_its_verdict() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 1000])
-def test_the_loss_tells_the_step(steps: int) -> None:
+def test_the_loss_reports_the_step(steps: int) -> None:
     w = 0.0
     for _ in range(steps):
         loss = (w - TARGET) ** 2

@@ -42,7 +42,7 @@ def test_one_measurement_that_is_off_counts_half() -> None:
     assert saved(cadence, at=30.0, seconds=1.1, steps=8) == pytest.approx(20.0)
 
 
-def test_a_save_that_failed_tells_nothing() -> None:
+def test_a_save_that_failed_reports_nothing() -> None:
     cadence = Cadence(0.01, ScheduleMark(0, 0.0))
     assert saved(cadence, at=10.0, seconds=1.0, steps=5) == pytest.approx(50.0)
     for at in (61.0, 62.0, 63.0):

@@ -178,7 +178,7 @@ def test_a_hand_edited_state_file_goes_back(rundir: RunDirectory) -> None:
 
 @pytest.mark.parametrize("named", ["model.ckpt-10", "./model.ckpt-10", "{folder}/model.ckpt-10"])
 @pytest.mark.parametrize("lists_itself", [False, True])
-def test_a_state_file_that_a_person_wrote_anew_goes_back(
+def test_a_state_file_that_a_person_rewrote_goes_back(
     rundir: RunDirectory, tmp_path: Path, named: str, lists_itself: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(rundir, 10, 20, 30)

@@ -313,7 +313,7 @@ def test_a_file_is_no_run_directory(cli: Cli, command: str) -> None:
     assert code == 64 and "'--logdir': Directory 'file' is a file" in text
 
 
-def test_who_asks_for_a_save_where_nothing_trains_is_told_what_starts_it(cli: Cli) -> None:
+def test_who_asks_for_a_save_where_nothing_trains_is_shown_what_starts_it(cli: Cli) -> None:
     Path("elsewhere").mkdir()
     Path("elsewhere/trainerd.log").touch()
     code, text = cli("save", "--logdir", "elsewhere")
@@ -388,7 +388,7 @@ def test_where_the_job_ended_it_no_option_is_named_to_train_for_longer() -> None
 
 
 @pytest.mark.parametrize(("max_steps", "option"), [(None, "--forever"), (5000, "--max-steps 5000")])
-def test_what_is_past_the_configs_end_goes_on_only_when_told_so(max_steps: int | None, option: str) -> None:
+def test_what_is_past_the_configs_end_resumes_only_if_asked(max_steps: int | None, option: str) -> None:
     config, state = Config(entry="a:b", logdir="r", max_steps=1000), replace(STATE, max_steps=max_steps)
     text = "\n".join(summary(Outcome(Phase.PAUSED, "why"), state, config, None, None))
     assert f"run {option}" in text and f"start {option}" in text
@@ -462,7 +462,7 @@ def test_a_checkpoint_is_pinned_and_unpinned(cli: Cli, rundir: RunDirectory) -> 
 
 
 @pytest.mark.parametrize(("reason", "phase"), [("finish", "finished"), ("schedule", "paused")])
-def test_without_a_state_the_newest_checkpoint_tells(cli: Cli, rundir: RunDirectory, reason: str, phase: str) -> None:
+def test_without_a_state_the_newest_checkpoint_reports(cli: Cli, rundir: RunDirectory, reason: str, phase: str) -> None:
     session = FakeSession()
     session.run_until(7)
     CheckpointStore(rundir).publish(session.snapshot(), About(reason))
@@ -481,7 +481,7 @@ def test_a_damaged_checkpoint_and_none_at_all_are_not_pinned(cli: Cli, rundir: R
     assert code == 64 and "is damaged" in text and not rundir.pinned()
 
 
-def test_many_checkpoints_are_told_in_a_line_that_can_be_read(cli: Cli, rundir: RunDirectory) -> None:
+def test_many_checkpoints_are_reported_in_a_line_that_can_be_read(cli: Cli, rundir: RunDirectory) -> None:
     for step in range(100):
         rundir.manifest(step).write_text("{}")
     assert "80 and 80 older ones." in cli("pin", "1000", "--logdir", str(rundir.path))[1]

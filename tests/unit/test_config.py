@@ -41,7 +41,7 @@ def test_paths_start_at_the_configs_folder(tmp_path: Path, monkeypatch: pytest.M
     assert c.folder == tmp_path
 
 
-def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
     lines = mistakes(
         tmp_path,
         'entri = "a:b"\nlogdir = 3\nmax_steps = 0\nsave_model_secs = 1\n'
@@ -97,7 +97,7 @@ def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes) -> None:
         parse.load(path)
 
 
-def test_a_wrong_target_and_a_wrong_logdir_are_told_with_the_rest(tmp_path: Path) -> None:
+def test_a_wrong_target_and_a_wrong_logdir_are_reported_with_the_rest(tmp_path: Path) -> None:
     text = "\n".join(mistakes(tmp_path, 'entry = "a:b"\nlogdir = "x*"\ntarget = "loss < 1"\nmax_stepz = 1\n'))
     assert "has 3 mistakes" in text and "x* has *" in text and "target: expected" in text and "max_stepz" in text
 

@@ -71,7 +71,7 @@ def test_a_second_sigterm_exits_now(clock: FakeTime) -> None:
     assert exits == [signal.SIGINT]
 
 
-def test_a_stop_that_is_heard_twice_is_one_stop(clock: FakeTime) -> None:
+def test_a_stop_that_is_received_twice_is_one_stop(clock: FakeTime) -> None:
     """As from timeout(1), which signals the process and then its group."""
     flag, exits = Flag(), list[int]()
     thread = SignalThread(flag, exit_now=exits.append, monotonic=clock)
@@ -81,7 +81,7 @@ def test_a_stop_that_is_heard_twice_is_one_stop(clock: FakeTime) -> None:
     assert flag.take() == {Request.PAUSE} and exits == []
 
 
-def test_a_stop_that_is_heard_twice_is_one_stop_though_the_first_takes_its_time(clock: FakeTime) -> None:
+def test_a_stop_that_is_received_twice_is_one_stop_though_the_first_takes_its_time(clock: FakeTime) -> None:
     """Raising the flag and a line in the log may take longer than half a second."""
     flag, exits = Flag(), list[int]()
     flag.bind(lambda raised: clock.sleep(60.0))
@@ -100,7 +100,7 @@ def test_a_hangup_of_a_closed_terminal_pauses_and_does_not_count_as_a_sigterm() 
     assert flag.take() == {Request.PAUSE} and exits == []
 
 
-def test_an_error_in_what_one_signal_does_leaves_the_next_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_what_one_signal_does_leaves_the_next_received(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> str:
         raise FileNotFoundError("no usable temporary directory")
 
@@ -127,7 +127,7 @@ def test_a_forked_child_keeps_neither_signals_nor_lock(rundir: RunDirectory) -> 
             pass
 
 
-def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has_open() -> None:
+def test_a_signal_is_received_by_the_daemon_and_by_every_session_that_a_program_has_open() -> None:
     daemon, beside, within = DaemonFlag(), Flag(), Flag()
     daemon.reach_sessions()
     before = [signal.getsignal(n) for n in HANDLED]
@@ -155,7 +155,7 @@ def test_a_signal_is_heard_by_the_daemon_and_by_every_session_that_a_program_has
     assert not take_pause()
 
 
-def test_a_session_that_is_opened_in_another_after_a_pause_is_told_too() -> None:
+def test_a_session_that_is_opened_in_another_after_a_pause_is_notified_too() -> None:
     outer, inner, after = Flag(), Flag(), Flag()
     with session_listens(outer):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -179,7 +179,7 @@ def test_a_pause_of_the_daemon_is_its_programs_whoever_asked() -> None:
         assert take_pause() and not take_pause()
 
 
-def test_signals_are_heard_until_the_last_session_has_ended_whichever_that_is() -> None:
+def test_signals_are_received_until_the_last_session_has_ended_whichever_that_is() -> None:
     before = [signal.getsignal(n) for n in HANDLED]
     first, second = Flag(), Flag()
     one, other = contextlib.ExitStack(), contextlib.ExitStack()
@@ -193,7 +193,7 @@ def test_signals_are_heard_until_the_last_session_has_ended_whichever_that_is() 
     assert take_pause()
 
 
-def test_a_session_of_another_thread_hears_what_is_heard_already() -> None:
+def test_a_session_of_another_thread_receives_what_is_received_already() -> None:
     main, alone, beside = Flag(), Flag(), Flag()
     heard: list[bool] = []
 
@@ -247,7 +247,7 @@ def test_a_job_that_sets_handlers_is_paused_all_the_same(caplog: pytest.LogCaptu
     assert caplog.text.count("the job has handlers of its own for SIGTERM, which") == 1
 
 
-def test_after_a_pause_that_a_person_goes_on_from_a_signal_is_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_pause_that_a_person_resumes_from_a_signal_is_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainerd.loop.signals.handlers.SAME_STOP_SECS", 0.0)
     open_still, next_one = Flag(), Flag()
     with session_listens(open_still):
@@ -260,7 +260,7 @@ def test_after_a_pause_that_a_person_goes_on_from_a_signal_is_the_first_again(mo
     assert take_pause()
 
 
-def test_what_a_job_opens_hears_no_signal_and_is_not_kept_from_being_opened() -> None:
+def test_what_a_job_opens_receives_no_signal_and_is_not_kept_from_being_opened() -> None:
     daemon, evaluation = DaemonFlag(), Flag()
     with daemon_listens(daemon):
         with session_listens(evaluation):
@@ -426,13 +426,13 @@ def test_life_signs_come_with_steps_and_end_with_them() -> None:
     assert 1 <= heard.said.count("WATCHDOG") <= 3
 
 
-def test_a_hang_is_told_once_before_systemd_ends_the_process() -> None:
-    told: list[float] = []
-    dog = Watchdog(Heard(), 20.0, WatchdogConfig(), now=0.0, save_progress=lambda: None, hung=told.append)
+def test_a_hang_is_reported_once_before_systemd_ends_the_process() -> None:
+    reported: list[float] = []
+    dog = Watchdog(Heard(), 20.0, WatchdogConfig(), now=0.0, save_progress=lambda: None, hung=reported.append)
     for now in range(100):
         dog.observe(State(phase=Phase.TRAINING, step=min(now, 30) + (now >= 70)), now)
         dog.beat(now)
-    assert len(told) == 2 and all(18 <= each < 20 for each in told)
+    assert len(reported) == 2 and all(18 <= each < 20 for each in reported)
 
 
 def test_boundaries_without_a_step_are_no_progress() -> None:

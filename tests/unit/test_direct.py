@@ -78,7 +78,7 @@ def test_a_disk_that_takes_a_part_is_given_the_rest(tmp_path: Path, monkeypatch:
     assert (tmp_path / "a").read_bytes() == content
 
 
-def test_errors_of_the_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_disk_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int, parts: list[memoryview]) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 

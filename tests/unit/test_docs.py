@@ -353,7 +353,7 @@ def test_pages_have_one_title_and_lines_that_end(path: Path) -> None:
 # ---------------------------------------------------------------------- what ships
 
 
-def test_the_configs_that_ship_have_valid_keys_those_in_remarks_too() -> None:
+def test_the_configs_that_ship_have_valid_keys_those_in_comments_too() -> None:
     for path in (ROOT / "trainerd" / "examples").rglob("*.toml"):
         text = read(path)
         parse.parse(tomllib.loads(text))

@@ -96,7 +96,7 @@ def test_how_many_checkpoints_are_to_come(config: CheckpointConfig, there: int, 
     assert disk.checkpoints_to_come(config, there, pinned) == to_come
 
 
-def test_checkpoints_that_are_kept_for_good_fill_a_disk() -> None:
+def test_checkpoints_that_are_kept_permanently_fill_a_disk() -> None:
     hourly = replace(KEPT, keep_every_hours=12.0)
     found = only(disk.filling(hourly, 4 * GIB, GIB), FindingKind.WARNING)
     assert "full after 2 d 0 h of training" in found.said
@@ -268,7 +268,7 @@ def test_permissions_of_files(rundir: RunDirectory) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
-def test_a_file_of_another_user_in_a_closed_folder_is_told(rundir: RunDirectory) -> None:
+def test_a_file_of_another_user_in_a_closed_folder_is_reported(rundir: RunDirectory) -> None:
     rundir.state.touch()
     os.chown(rundir.state, 4321, 4321)
     found = only(permissions.of_files(rundir.path, User(0, frozenset([0])), []), FindingKind.PROBLEM)
@@ -485,7 +485,7 @@ def test_a_damaged_checkpoint_is_named_and_left_where_it_is(rundir: RunDirectory
     assert sorted(rundir.steps()) == [5, 6] and not rundir.quarantine.exists()
 
 
-def test_what_is_in_quarantine_is_told(rundir: RunDirectory) -> None:
+def test_what_is_in_quarantine_is_reported(rundir: RunDirectory) -> None:
     assert not list(checkpoints.quarantined(rundir))
     rundir.quarantine.mkdir()
     (rundir.quarantine / "model.ckpt-5.json").touch()
@@ -573,7 +573,7 @@ def test_a_run_that_has_not_begun_has_what_can_be_said(cli: Cli, tmp_path: Path)
     ],
     ids=["10 MB", "deep", "control characters", "no UTF-8"],
 )
-def test_a_state_that_says_anything_is_told(run: RunDirectory, cli: Cli, content: bytes) -> None:
+def test_a_state_that_says_anything_is_reported(run: RunDirectory, cli: Cli, content: bytes) -> None:
     run.state.write_bytes(content)
     (run.path / f"link{HOSTILE}").symlink_to("/etc/passwd")
     code, text = cli("doctor", "--logdir", str(run.path))
@@ -581,7 +581,7 @@ def test_a_state_that_says_anything_is_told(run: RunDirectory, cli: Cli, content
     assert printable(text) == text
 
 
-def test_figures_that_nobody_can_have_measured_are_not_believed(run: RunDirectory, cli: Cli) -> None:
+def test_metrics_that_nobody_can_have_measured_are_not_believed(run: RunDirectory, cli: Cli) -> None:
     said = json.loads(run.state.read_text())
     said |= {"steps_per_sec": -1e308, "memory_bytes": -(10**15), "at": 1e300}
     said["last_checkpoint"] |= {"seconds": 1e308, "bytes": -1, "path": HOSTILE}

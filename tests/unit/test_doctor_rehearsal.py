@@ -120,7 +120,7 @@ def only(findings: Iterable[Finding]) -> Finding:
     return found
 
 
-def test_what_cannot_be_rehearsed_is_told(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_rehearsed_is_reported(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no checkpoint yet" in only(rehearse(replace(facts, newest=None), HERE)).said
     cluster = replace(facts.config, cluster=ClusterConfig(workers=("a:1", "b:2")))
     assert "several workers" in only(rehearse(replace(facts, config=cluster), HERE)).said
@@ -128,7 +128,9 @@ def test_what_cannot_be_rehearsed_is_told(facts: Facts, monkeypatch: pytest.Monk
     assert "TMPDIR" in only(rehearse(facts, HERE)).cure
 
 
-def test_the_error_of_a_python_that_cannot_go_on(facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_python_that_cannot_resume(
+    facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = program(tmp_path / "broken", "echo first; echo No module named trainerd >&2; exit 3")
     monkeypatch.setattr(sys, "executable", str(broken))
     found = only(rehearse(facts, HERE))

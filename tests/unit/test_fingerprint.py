@@ -89,7 +89,7 @@ def test_a_manifest_has_the_fingerprint_and_the_time_trained(rundir: RunDirector
     assert 0 < first.trained_secs < second.trained_secs
 
 
-def test_a_change_is_shown_and_the_run_goes_on(rundir: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_is_shown_and_the_run_resumes(rundir: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
     run(rundir, BEFORE, 10).train()
     with caplog.at_level(logging.INFO):
         run(rundir, OTHER_SOURCE, 20).train()
@@ -111,7 +111,7 @@ def test_a_dataset_that_changed_under_its_position_is_refused_unless_that_is_acc
     assert rundir.steps() == [30, 20, 10]
 
 
-def test_a_program_is_not_told_of_options_and_keys_that_it_does_not_have(rundir: RunDirectory) -> None:
+def test_a_program_is_not_shown_options_and_keys_that_it_does_not_have(rundir: RunDirectory) -> None:
     run(rundir, BEFORE, 10).train()
     program = run(rundir, OTHER_BATCH, 20)
     program.services.config = replace(program.services.config, entry="train.py")
@@ -158,7 +158,7 @@ def test_accepting_is_of_one_start_and_not_of_the_file() -> None:
         ({"job.graph": "2", "software.tensorflow": "3"}, False),
     ],
 )
-def test_a_job_that_builds_something_else_from_the_same_source_is_told(
+def test_a_job_that_builds_something_else_from_the_same_source_is_reported(
     rundir: RunDirectory, caplog: pytest.LogCaptureFixture, now: dict[str, str], is_told: bool
 ) -> None:
     before = {"job.source": "job.py 1", "job.graph": "1", "software.tensorflow": "2"}

@@ -264,7 +264,7 @@ def test_a_step_that_may_only_be_long_is_waited_for(rundir: RunDirectory, calls_
     assert one.train().phase is Phase.PAUSED and not one.outcomes
 
 
-def test_a_loop_that_was_told_to_end_is_abandoned_once_it_stands_still(rundir: RunDirectory) -> None:
+def test_a_loop_that_was_asked_to_end_is_abandoned_once_it_stands_still(rundir: RunDirectory) -> None:
     """A user's own loop may go on for a while: it is not cut off as long as steps come."""
     one = Guarded(rundir, {"watchdog": {"pause_secs": 60}})
     for _ in range(4):
@@ -303,7 +303,7 @@ def test_states_are_held_as_often_as_their_cost_allows(rundir: RunDirectory) -> 
     assert 5 <= len(held) <= 8 and held[0] == 1
 
 
-def test_what_changes_the_state_is_told_of_once(rundir: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_changes_the_state_is_reported_once(rundir: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
     one = Guarded(rundir)
 
     def change(step: int) -> None:
@@ -312,8 +312,8 @@ def test_what_changes_the_state_is_told_of_once(rundir: RunDirectory, caplog: py
 
     one.meanwhile = change
     one.train()
-    told = [record.message for record in caplog.records if getattr(record, "event", "") == "changes-state"]
-    assert len(told) == 1 and "the evaluation changed the state: the variable 'value'" in told[0]
+    reported = [record.message for record in caplog.records if getattr(record, "event", "") == "changes-state"]
+    assert len(reported) == 1 and "the evaluation changed the state: the variable 'value'" in reported[0]
 
 
 def test_what_changes_the_state_is_refused_where_runs_are_to_repeat(rundir: RunDirectory) -> None:

@@ -197,21 +197,21 @@ def test_a_name_writes_the_template(machine: Machine, capsys: pytest.CaptureFixt
     assert "systemctl enable --now trainerd@my-run" in capsys.readouterr().out
 
 
-def test_systemd_is_told_where_it_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemd_is_given_where_it_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")
     machine.running.mkdir()
-    told: list[list[str]] = []
+    reported: list[list[str]] = []
 
     def record(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-        told.append(command)
+        reported.append(command)
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", record)
     assert run("--system") == 0
-    assert told == [["systemctl", "daemon-reload"]]
+    assert reported == [["systemctl", "daemon-reload"]]
 
 
-def test_where_systemd_cannot_be_told_it_says_what_to_type(
+def test_where_systemd_cannot_be_reached_it_says_what_to_type(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_config(machine.configs / "trainerd.toml", machine.state / "trainerd")

@@ -30,7 +30,7 @@ def kept(folder: Path, name: str, codes: str) -> Kept:
 
 
 def test_what_lost_another_worker_or_was_killed_is_started_again(tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     now = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -38,9 +38,9 @@ def test_what_lost_another_worker_or_was_killed_is_started_again(tmp_path: Path)
         os.sched_yield()
 
     one = kept(tmp_path, "one", "[76, -9, 0]")
-    assert keep_alive([one], report=told.append, timer=lambda: now[0], sleep=sleep) == 0
+    assert keep_alive([one], report=reported.append, timer=lambda: now[0], sleep=sleep) == 0
     assert (tmp_path / "one").read_text() == "xxx" and one.starts == 3
-    assert told == [
+    assert reported == [
         "one exited with 76; restarting it",
         "one restarted",
         "one was killed (SIGKILL); restarting it",
@@ -49,7 +49,7 @@ def test_what_lost_another_worker_or_was_killed_is_started_again(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("codes", "code"), [("[70]", 70), ("[0]", 0), ("[76, 78]", 78)])
-def test_what_fails_otherwise_ends_for_good(tmp_path: Path, codes: str, code: int) -> None:
+def test_what_fails_otherwise_ends_permanently(tmp_path: Path, codes: str, code: int) -> None:
     now = [0.0]
 
     def sleep(seconds: float) -> None:

@@ -57,7 +57,7 @@ def test_a_process_holds_a_place_once_even_where_the_folder_was_removed(rundir: 
         assert not lock.was_removed(rundir)
 
 
-def test_a_lock_that_another_has_written_into_is_another_s(rundir: RunDirectory) -> None:
+def test_a_lock_that_another_has_written_into_belongs_to_the_other(rundir: RunDirectory) -> None:
     """Where a network's file system has lost the flock: the same file, with another name in it."""
     with lock.hold(rundir) as held:
         held.name_holder(os.getpid())
@@ -157,7 +157,7 @@ def test_a_run_whose_directory_is_moved_ends_and_says_where_it_is(
     assert rundir.steps() == [1]
 
 
-def test_a_run_directory_that_is_removed_is_told_of_at_once_and_may_be_made_again(
+def test_a_run_directory_that_is_removed_is_reported_at_once_and_may_be_made_again(
     rundir: RunDirectory, cli: Cli, caplog: pytest.LogCaptureFixture
 ) -> None:
     states, store = list[State](), CheckpointStore(rundir)

@@ -104,14 +104,14 @@ def test_a_person_sees_each_record_also_while_tensorflow_speaks_to_the_log(
     assert [line.split()[-1] for line in path.read_text().splitlines()] == ["gone", "C++"]
 
 
-def test_a_log_that_was_moved_or_removed_is_begun_anew(tmp_path: Path) -> None:
+def test_a_log_that_was_moved_or_removed_is_restarted(tmp_path: Path) -> None:
     path = tmp_path / "log"
     said = _logged(path, lambda: path.rename(tmp_path / "log.old"), path.unlink)
     assert said == ["message 2", "of another"]
     assert "message 0" in (tmp_path / "log.old").read_text()
 
 
-def test_a_log_in_whose_place_is_something_else_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_log_in_whose_place_is_something_else_continues_where_it_was(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     def replace() -> None:
@@ -123,7 +123,7 @@ def test_a_log_in_whose_place_is_something_else_goes_on_where_it_was(tmp_path: P
     assert "message 2" in (tmp_path / "log.old").read_text()  # as long as there is one
 
 
-def test_a_log_goes_on_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+def test_a_log_continues_in_a_folder_that_was_moved(tmp_path: Path) -> None:
     """What is lost there must be read somewhere."""
     folder = tmp_path / "run"
     folder.mkdir()

@@ -127,7 +127,7 @@ def test_it_trains_to_max_steps_and_saves(rundir: RunDirectory) -> None:
     assert run.states[-1].step == 100 and run.states[-1].metrics["p"] == 200.0
 
 
-def test_a_pause_saves_at_that_very_step_and_the_next_start_goes_on(rundir: RunDirectory) -> None:
+def test_a_pause_saves_at_that_very_step_and_the_next_start_resumes(rundir: RunDirectory) -> None:
     first = Run(rundir, {"max_steps": 100})
     first.at_step(42, lambda: first.flag.raise_for(Request.PAUSE))
     assert first.train().phase is Phase.PAUSED
@@ -154,7 +154,7 @@ def test_a_pause_file_is_consumed(rundir: RunDirectory) -> None:
     assert not rundir.pause.exists()
 
 
-def test_a_save_is_of_that_step_and_training_goes_on(rundir: RunDirectory) -> None:
+def test_a_save_is_of_that_step_and_training_continues(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 50})
     run.at_step(20, lambda: run.flag.raise_for(Request.SAVE))
     run.train()
@@ -307,7 +307,7 @@ def test_a_full_disk_does_not_end_the_training(rundir: RunDirectory) -> None:
     assert saved(rundir) == [(30, "finish")]
 
 
-def test_a_pause_on_a_full_disk_tells_the_truth(rundir: RunDirectory) -> None:
+def test_a_pause_on_a_full_disk_reports_the_truth(rundir: RunDirectory) -> None:
     run = Run(rundir)
     space_is_back = full_disk()
     run.at_step(5, lambda: run.flag.raise_for(Request.PAUSE))
@@ -475,7 +475,7 @@ def test_phases_are_seen_in_their_order(rundir: RunDirectory) -> None:
 # ---------------------------------------------------------------------- saves in the background
 
 
-def test_training_goes_on_while_a_save_is_under_way(rundir: RunDirectory) -> None:
+def test_training_continues_while_a_save_is_under_way(rundir: RunDirectory) -> None:
     run = Run(rundir, {"max_steps": 30, "checkpoint": {"save_model_secs": 0}}, writer=WriterByHand(held=True))
     seen: list[tuple[int | None, list[int]]] = []
 
@@ -502,8 +502,8 @@ def test_who_is_answered_sees_the_checkpoint_and_no_save(rundir: RunDirectory) -
 
     run.at_step(10, ask)
     run.train()
-    told = next(state for state in run.states if state.answer is not None)
-    assert told.saving is None and told.last_checkpoint is not None and told.last_checkpoint.step == 10
+    reported = next(state for state in run.states if state.answer is not None)
+    assert reported.saving is None and reported.last_checkpoint is not None and reported.last_checkpoint.step == 10
 
 
 def test_who_asks_while_a_save_is_under_way_gets_one_that_begins_after(rundir: RunDirectory) -> None:
@@ -544,7 +544,7 @@ def test_a_schedule_by_the_clock_leaves_out_what_comes_too_soon(rundir: RunDirec
 
 
 @pytest.mark.parametrize("schedule", [{}, {"save_model_steps": 5}, {"save_model_secs": 5}])
-def test_a_save_that_fails_is_told_at_once_and_tried_again_later_and_later(
+def test_a_save_that_fails_is_reported_at_once_and_tried_again_later_and_later(
     rundir: RunDirectory, clock: FakeTime, caplog: pytest.LogCaptureFixture, schedule: dict[str, int]
 ) -> None:
     keys = {"save_model_secs": 0, "keep_last": 100} | schedule
@@ -588,7 +588,7 @@ def test_a_nan_that_a_save_finds_ends_the_run(rundir: RunDirectory) -> None:
     assert saved(rundir) == [] and run.session.step < 25
 
 
-def test_of_two_saves_that_hold_a_nan_the_first_is_told_of(rundir: RunDirectory) -> None:
+def test_of_two_saves_that_hold_a_nan_the_first_is_reported(rundir: RunDirectory) -> None:
     run = Run(rundir)
     saving = run.services.checkpointer
     run.session.value, run.session.step = math.nan, 20

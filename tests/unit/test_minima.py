@@ -67,7 +67,7 @@ def test_the_state_is_that_of_the_lowest_boundary(rundir: RunDirectory) -> None:
     assert CheckpointMark.MINIMUM in marks[lowest] and CheckpointMark.MINIMUM not in marks[200]
 
 
-def test_the_run_goes_on_from_the_newest_checkpoint_not_from_a_minimum_that_was_saved_after_it(
+def test_the_run_resumes_from_the_newest_checkpoint_not_from_a_minimum_that_was_saved_after_it(
     rundir: RunDirectory,
 ) -> None:
     run = run_of(rundir, 200, save_model_steps=110)
@@ -191,7 +191,7 @@ def test_only_the_lowest_minima_stay_in_the_run(rundir: RunDirectory) -> None:
     assert len(rundir.steps()) == 3
 
 
-def test_a_minimum_whose_save_fails_is_told_and_training_goes_on(
+def test_a_minimum_whose_save_fails_is_reported_and_training_continues(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(rundir, 200)

@@ -161,7 +161,7 @@ def test_a_verdict_says_what_the_evidence_shows_and_advises_what_is_not_done(
     assert "Set `deterministic" not in set_already and ("is set, so" in set_already) == advises
 
 
-def test_a_mirrored_folder_leads_where_the_other_leads_and_is_another(tmp_path: Path) -> None:
+def test_a_mirrored_folder_leads_where_the_other_leads_and_is_separate(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "job"
     (folder / "data").mkdir(parents=True)
     (folder / "data" / "x").write_text("x")

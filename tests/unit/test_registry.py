@@ -210,7 +210,7 @@ def test_a_folder_is_one_run_whatever_its_name(tmp_path: Path) -> None:
     assert RunDirectory.of(tmp_path / "link" / "run").path == tmp_path / "link" / "run"
 
 
-def test_a_state_that_is_damaged_is_told_of(tmp_path: Path) -> None:
+def test_a_state_that_is_damaged_is_reported(tmp_path: Path) -> None:
     rundir = run_in(tmp_path / "one", step=5)
     rundir.state.write_text('{"phase": ')
     rundir.lock.unlink()  # it names this process
@@ -239,7 +239,9 @@ def test_all_runs_are_listed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_service_whose_folder_is_roots_is_told_of_by_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_whose_folder_is_roots_is_reported_by_systemd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "services").mkdir()
     (tmp_path / "services" / "trainerd-blobs").symlink_to(tmp_path / "private" / "trainerd-blobs")
     (tmp_path / "services" / "trainerd.old").mkdir()

@@ -37,7 +37,7 @@ def test_the_newest_stay(steps: list[int], current: int, keep: int, gone: list[i
     assert retention.deletable(points, current=current, policy=Policy(keep)) == gone
 
 
-def test_one_of_every_so_many_hours_of_training_stays_for_good() -> None:
+def test_one_of_every_so_many_hours_of_training_is_kept_permanently() -> None:
     policy = Policy(keep_last=1, keep_every_hours=2.0)
     points: list[Point] = []
     for half_hours in range(1, 25):
@@ -57,7 +57,7 @@ def test_the_best_stays_until_there_is_a_better_one() -> None:
     assert [point.step for point in kept] == [2, 7]  # of the two with 3.0 the older
 
 
-def test_figures_of_one_evaluation_are_one_of_the_best() -> None:
+def test_metrics_of_one_evaluation_are_one_of_the_best() -> None:
     """They are in every manifest until the next one."""
     losses = {10: 0.5, 20: 0.1, 21: 0.1, 22: 0.1, 30: 0.2, 31: 0.2, 40: 0.9, 41: 0.9}
     points = [Point(step, metrics={"loss": loss}) for step, loss in losses.items()]
@@ -225,7 +225,7 @@ def test_manifests_are_read_once(rundir: RunDirectory, monkeypatch: pytest.Monke
     assert len(read) == len(set(read)) == 49
 
 
-def test_a_program_of_tensorflows_alone_is_told_of_those_that_it_may_delete(rundir: RunDirectory) -> None:
+def test_a_program_of_tensorflows_alone_gets_the_list_of_those_that_it_may_delete(rundir: RunDirectory) -> None:
     store = CheckpointStore(rundir, policy=Policy(2, best=Best("loss", is_least=True)))
     store.publish(FakeSnapshot(1, 0.0), About("test", {"loss": 0.1}))
     for step in (2, 3, 4):

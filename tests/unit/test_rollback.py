@@ -240,9 +240,9 @@ def test_a_kill_at_any_operation_is_finished_by_a_start_or_by_the_command(
 
 def content(rundir: RunDirectory) -> dict[str, bytes | None]:
     """All files and folders of a run directory, but for what is only told."""
-    told = ("run-events.jsonl", "lock", "state.json", ".writing")
+    reported = ("run-events.jsonl", "lock", "state.json", ".writing")
     found = {path: path.read_bytes() if path.is_file() else None for path in rundir.path.rglob("*")}
-    return {str(path.relative_to(rundir.path)): data for path, data in found.items() if path.name not in told}
+    return {str(path.relative_to(rundir.path)): data for path, data in found.items() if path.name not in reported}
 
 
 @pytest.mark.usefixtures("no_fsync")
@@ -404,7 +404,7 @@ def test_a_state_that_cannot_be_saved_is_not_left(rundir: RunDirectory) -> None:
 # ---------------------------------------------------------------------- the command
 
 
-def test_the_command_goes_back_and_says_where_the_next_start_goes_on(cli: Cli, tmp_path: Path) -> None:
+def test_the_command_goes_back_and_says_where_the_next_start_resumes(cli: Cli, tmp_path: Path) -> None:
     rundir = RunDirectory(tmp_path / "run")
     rundir.create()
     write(rundir, 10, 20, 30)

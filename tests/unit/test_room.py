@@ -64,7 +64,7 @@ def session(service: Checkpointer) -> FakeSession:
     return made
 
 
-def test_it_is_told_of_and_tried_again_as_soon_as_there_is_room(
+def test_it_is_reported_and_tried_again_as_soon_as_there_is_room(
     service: Checkpointer, session: FakeSession, disk: Disk, clock: FakeTime, reporter: Reporter
 ) -> None:
     assert (
@@ -85,11 +85,11 @@ def test_the_last_save_of_a_process_promises_no_other(
     caplog.clear()
     with pytest.raises(StorageError, match=r"Free some space on that file system\.$"):
         service.finish(session, "pause")
-    [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert told.endswith("Free some space on that file system.") and reporter.state.warnings == [told]
+    [reported] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert reported.endswith("Free some space on that file system.") and reporter.state.warnings == [reported]
 
 
-def test_where_nobody_knows_of_room_training_goes_on(
+def test_where_nobody_knows_of_room_training_continues(
     service: Checkpointer, session: FakeSession, disk: Disk, clock: FakeTime
 ) -> None:
     disk.free = StorageError("unknown")

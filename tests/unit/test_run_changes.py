@@ -86,7 +86,7 @@ def test_a_number_that_is_set_at_a_step_that_is_saved_is_saved_again(rundir: Run
         ("value=1 speed=3", "no number 'speed'"),
     ],
 )
-def test_what_cannot_be_set_changes_nothing_and_is_told(rundir: RunDirectory, line: str, says: str) -> None:
+def test_what_cannot_be_set_changes_nothing_and_is_reported(rundir: RunDirectory, line: str, says: str) -> None:
     run = steered(rundir)
     run.at_step(15, ask(run, rundir, line))
     assert run.train().phase is Phase.FINISHED
@@ -261,9 +261,9 @@ def test_what_lies_ahead_in_the_lineage_is_done_again(rundir: RunDirectory) -> N
     run = steered(rundir)
     run.train()
     assert run.session.value == 1000.0 + 2 * 35 and run.session.skipped == [(20, 3)]
-    told = manifest.read(rundir.manifest(50)).lineage
-    assert told == (*ahead[:2], ahead[2].with_elements([0, 1, 2]), ahead[3])
-    assert str(told[2]) == "step 20: 3 batches skipped (elements 0, 1, 2)"
+    reported = manifest.read(rundir.manifest(50)).lineage
+    assert reported == (*ahead[:2], ahead[2].with_elements([0, 1, 2]), ahead[3])
+    assert str(reported[2]) == "step 20: 3 batches skipped (elements 0, 1, 2)"
     again = steered(rundir, 60)
     again.train()
     assert again.session.value == 1090.0 and again.session.skipped == []

@@ -86,7 +86,7 @@ def test_a_start_that_finds_the_run_finished_is_no_news(rundir: RunDirectory) ->
     assert kinds(rundir)[2:] == [(EventKind.START, None), (EventKind.FINISH, 5)]
 
 
-def test_the_next_start_tells_of_a_kill_and_of_a_reboot(rundir: RunDirectory) -> None:
+def test_the_next_start_reports_a_kill_and_a_reboot(rundir: RunDirectory) -> None:
     State(Phase.TRAINING, step=9, at=psutil.boot_time() - 5).write(rundir.state)
     with claimed(rundir, "jobs:job") as reporter:
         reporter.update(phase=Phase.STARTING)

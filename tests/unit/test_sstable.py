@@ -31,7 +31,7 @@ def test_a_large_value_and_a_long_key() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_damage_is_told_or_harmless(seed: int) -> None:
+def test_damage_is_reported_or_harmless(seed: int) -> None:
     rng = random.Random(seed)
     entries = some_entries(60)
     table = bytearray(write(entries))

@@ -58,7 +58,7 @@ def test_the_file_of_an_earlier_version_has_one_answer(rundir: RunDirectory) -> 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b'{"phase": "dancing"}', b"\xff", b'{"step": 1}', b"[" * 200_000]
 )
-def test_a_damaged_state_tells_nothing(rundir: RunDirectory, content: bytes) -> None:
+def test_a_damaged_state_reports_nothing(rundir: RunDirectory, content: bytes) -> None:
     rundir.state.write_bytes(content)
     assert read_state(rundir.state) is None
 
@@ -70,7 +70,7 @@ def test_fields_of_another_version_are_ignored(rundir: RunDirectory) -> None:
     assert read_state(rundir.state) is not None
 
 
-def test_a_process_is_told_from_another_with_its_pid() -> None:
+def test_a_process_is_distinguished_from_another_with_its_pid() -> None:
     _, uptime = process_identity(os.getpid())
     assert is_process(os.getpid(), uptime)
     assert not is_process(os.getpid(), uptime - 10)

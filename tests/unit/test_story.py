@@ -31,7 +31,7 @@ def add(rundir: RunDirectory, name: str, begin: int, losses: Mapping[int, float]
     (rundir.path / f"events.out.tfevents.{name}").write_bytes(content)
 
 
-def test_what_was_trained_again_is_not_there_twice_and_a_crash_is_told(rundir: RunDirectory) -> None:
+def test_what_was_trained_again_is_not_there_twice_and_a_crash_is_reported(rundir: RunDirectory) -> None:
     write(rundir, 20)
     add(rundir, "1", 0, dict.fromkeys(range(10, 60, 10), 1.0))
     add(rundir, "2", 20, dict.fromkeys(range(30, 50, 10), 2.0))

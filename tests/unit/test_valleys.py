@@ -117,7 +117,7 @@ def test_nothing_is_said_before_the_smoothed_loss_means_something() -> None:
 
 
 @pytest.mark.parametrize("cut", [10, 230, 520, 700, 1010, 3990])
-def test_it_goes_on_after_a_pause_as_if_there_had_been_none(cut: int) -> None:
+def test_it_resumes_after_a_pause_as_if_there_had_been_none(cut: int) -> None:
     curve = waves() + noise(0.3)
 
     def follow(pause: Callable[[Valleys], Valleys]) -> list[Valleys]:

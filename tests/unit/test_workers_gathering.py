@@ -94,14 +94,14 @@ def terms(plan: ClusterPlan, tmp_path: Path) -> Iterator[Callable[..., Terms]]:
 def ended(peer: Peer) -> dict[str, Any]:
     """What a worker is told when the chief ends it."""
     heard: list[Any] = []
-    told = threading.Event()
+    reported = threading.Event()
 
     def hear(kind: str, message: Any) -> None:
         heard.append((kind, message))
-        told.set()
+        reported.set()
 
-    peer.listen(hear, lambda why: told.set())
-    assert told.wait(SECS)
+    peer.listen(hear, lambda why: reported.set())
+    assert reported.wait(SECS)
     [(kind, message)] = heard
     assert kind == "end"
     return dict(message)
@@ -172,7 +172,7 @@ def test_a_chief_that_is_paused_sends_the_others_home(terms: Callable[..., Terms
         chief.end()
 
 
-def test_workers_that_differ_are_told_in_what(terms: Callable[..., Terms]) -> None:
+def test_workers_that_differ_are_reported_in_what(terms: Callable[..., Terms]) -> None:
     chief = Call(lambda: gather_as_chief(terms(0, about={"keras": "3.12", "python": "3.11"})))
     worker = Call(lambda: gather_as_worker(terms(1, about={"keras": "3.13", "python": "3.11"}))).end()
     message = ended(worker)
@@ -306,7 +306,7 @@ def test_a_worker_that_is_not_understood_keeps_no_other_from_coming(
         worker.close()
 
 
-def test_a_clock_that_is_wrong_is_told(terms: Callable[..., Terms], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_that_is_wrong_is_reported(terms: Callable[..., Terms], caplog: pytest.LogCaptureFixture) -> None:
     chief = Call(lambda: gather_as_chief(terms(0, clock=lambda: 1000.0)))
     for rank in (1, 2):
         Call(partial(gather_as_worker, terms(rank, clock=[None, lambda: 1001.0, lambda: 1600.0][rank]))).end()
@@ -315,7 +315,7 @@ def test_a_clock_that_is_wrong_is_told(terms: Callable[..., Terms], caplog: pyte
     assert warning.startswith("the clock of worker 2") and "+600 s" in warning
 
 
-def test_a_port_in_use_is_told(terms: Callable[..., Terms], plan: ClusterPlan) -> None:
+def test_a_port_in_use_is_reported(terms: Callable[..., Terms], plan: ClusterPlan) -> None:
     for port in (plan.workers[0].port, plan.workers[0].port + 1):
         with socket.socket() as taken:
             taken.bind((plan.workers[0].host, port))
@@ -324,7 +324,7 @@ def test_a_port_in_use_is_told(terms: Callable[..., Terms], plan: ClusterPlan) -
                 gather_as_chief(terms(0))
 
 
-def test_an_address_of_another_machine_is_told(terms: Callable[..., Terms]) -> None:
+def test_an_address_of_another_machine_is_reported(terms: Callable[..., Terms]) -> None:
     elsewhere = ClusterPlan((WorkerAddress("192.0.2.1", 29500), WorkerAddress("127.0.0.1", 1)), 0)
     with pytest.raises(ConfigError, match="this machine has no such address"):
         gather_as_chief(terms(0, plan=elsewhere))
@@ -333,7 +333,9 @@ def test_an_address_of_another_machine_is_told(terms: Callable[..., Terms]) -> N
 @pytest.mark.parametrize(
     ("content", "mode", "said"), [("x" * 40, 0o644, "others may read"), ("short", 0o600, "fewer than 16 characters")]
 )
-def test_a_bad_token_is_told(terms: Callable[..., Terms], tmp_path: Path, content: str, mode: int, said: str) -> None:
+def test_a_bad_token_is_reported(
+    terms: Callable[..., Terms], tmp_path: Path, content: str, mode: int, said: str
+) -> None:
     path = tmp_path / "token"
     path.write_text(content)
     path.chmod(mode)

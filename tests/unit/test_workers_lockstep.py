@@ -114,14 +114,14 @@ class Pair:
         self.worker = Worker(self.to_chief, reporter=self.shown, abort=self._abort, received=lambda message: None)
         self.sessions = chiefs, others
         self.replicas, theirs = Replicas(), Replicas()
-        self.told: list[tuple[int, float]] = []
+        self.reported: list[tuple[int, float]] = []
         commands = WorkerCommands(
             others,
             self.worker,
             1,
             theirs,
             lambda message: Path("/there") / message["below"],
-            lambda step, rate: self.told.append((step, rate)),
+            lambda step, rate: self.reported.append((step, rate)),
         )
         self.thread = Call(lambda: self._serve(commands))
 
@@ -173,7 +173,7 @@ def test_all_do_the_same_steps_and_metrics_are_means(pair: Callable[..., Pair]) 
     steps = session.run_until(4)
     assert (steps.first, steps.last_step) == (1, 4) and two.sessions[1].step == 4
     assert np.array_equal(steps.rows[:, list(steps.names).index("loss")], [2.0, 4.0, 6.0, 8.0])
-    assert two.told and two.told[0][0] == 4
+    assert two.reported and two.reported[0][0] == 4
 
 
 def test_a_raised_flag_costs_the_others_no_command(pair: Callable[..., Pair]) -> None:
@@ -205,7 +205,7 @@ def test_what_changes_the_state_is_done_by_all(pair: Callable[..., Pair]) -> Non
     assert session.fingerprint()["cluster.positions"] == "one for each worker"
 
 
-def test_the_end_of_an_epoch_has_one_set_of_figures(pair: Callable[..., Pair]) -> None:
+def test_the_end_of_an_epoch_has_one_set_of_metrics(pair: Callable[..., Pair]) -> None:
     chiefs, others = Replicated(), Replicated(shares=False)
     called: list[str] = []
 
@@ -306,7 +306,7 @@ def fails_at(step: int, error: BaseException) -> Callable[[int], None]:
     return on_step
 
 
-def test_an_error_of_a_worker_is_told_with_its_rank(pair: Callable[..., Pair]) -> None:
+def test_an_error_of_a_worker_is_reported_with_its_rank(pair: Callable[..., Pair]) -> None:
     two = pair(others=Replicated(on_step=fails_at(1, ValueError("bad"))))
     with pytest.raises(PeerFailedError, match="worker 1: it failed") as caught:
         two.leading().run_until(3)
@@ -345,7 +345,7 @@ def test_workers_that_build_another_job_are_refused(pair: Callable[..., Pair]) -
         two.leading()
 
 
-def test_workers_that_drift_apart_are_told_where(pair: Callable[..., Pair]) -> None:
+def test_workers_that_drift_apart_are_reported_where(pair: Callable[..., Pair]) -> None:
     others = Replicated()
     others.value = 1.0
     with pytest.raises(JobError, match=r"drifted apart by step 1: value on worker 1 is not what the chief has"):

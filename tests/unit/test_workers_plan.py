@@ -98,14 +98,14 @@ def test_an_address_reads_as_it_is_written(text: str) -> None:
         (ClusterConfig(workers="slurm"), STEP | {"SLURM_STEP_TASKS_PER_NODE": "x"}, None, ConfigError, "no list such"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_what_is_wrong_is_reported(
     config: ClusterConfig, environment: dict[str, str], rank: int | None, kind: type[Exception], said: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(said)):
         make_plan(config, environment, rank, show_hosts=hosts)
 
 
-def test_slurm_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_slurm_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="scontrol show hostnames"):
         make_plan(ClusterConfig(workers="slurm"), STEP)

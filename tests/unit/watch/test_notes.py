@@ -27,7 +27,7 @@ def rows(notes: Notes) -> dict[str, int]:
         }
 
 
-def test_what_is_too_old_to_be_news_is_forgotten_and_not_told_again(tmp_path: Path) -> None:
+def test_what_is_too_old_to_be_news_is_forgotten_and_not_reported_again(tmp_path: Path) -> None:
     notes = Notes(tmp_path, 0.0)
     for day in range(0, 1000, 45):
         assert notes.take("run", ["line"], [notice(f"day {day}", day * DAY)], [], day * DAY)

@@ -86,7 +86,7 @@ def test_a_run_of_any_name_has_its_own_address(make_run: MakeRun, runs: Runs, na
     assert page.post(f"/{path}/save", **ASKED).status_code == 409, "it does not run"
 
 
-def test_two_runs_of_one_name_are_told_apart(make_run: MakeRun, tmp_path: Path) -> None:
+def test_two_runs_of_one_name_are_distinguished(make_run: MakeRun, tmp_path: Path) -> None:
     paths = [make_run("a/one").path, make_run("b/one").path]
     page = client(Runs(lambda: paths))
     for run in get(page, "/runs.json")["runs"]:

@@ -29,7 +29,7 @@ def told_of_disk(free: Callable[[float], float], hours: float = 24.0, minutes: i
     return found
 
 
-def test_a_disk_that_fills_up_within_a_day_is_told_of() -> None:
+def test_a_disk_that_fills_up_within_a_day_is_reported() -> None:
     found = told_of_disk(lambda now: 100 * GIB - now * GIB / 400)
     assert found and len({notice.key for notice in found}) == 1
     assert "GiB an hour" in found[0].body and "the disk of a is full in 9 h 06 min" in found[0].title
@@ -67,7 +67,7 @@ def told_of_memory(used: Callable[[float], float], minutes: int = 300) -> list[N
     return found
 
 
-def test_memory_that_grows_without_end_is_told_of() -> None:
+def test_memory_that_grows_without_end_is_reported() -> None:
     found = told_of_memory(lambda now: 2 * GIB + now * GIB / 3600)
     assert found and found[0].at >= 1800 and "more each hour" in found[0].body
     assert len({notice.key for notice in found}) == 1
@@ -105,7 +105,7 @@ def test_when_the_summary_is_due(now: datetime, due: datetime) -> None:
     assert due_since("08:00", now) == due
 
 
-def test_the_summary_tells_of_each_run() -> None:
+def test_the_summary_reports_each_run() -> None:
     saved = LastCheckpoint(90, "", "schedule", 1.0, 1, 100.0)
     state = State(Phase.TRAINING, step=100, metrics={"loss": 0.5}, last_checkpoint=saved)
     events = [Event(1, EventKind.SAVE_FAILED)] * 2

@@ -52,7 +52,7 @@ def test_events(event: Event, kind: str, title: str) -> None:
     assert (notice.kind, notice.title) == (kind, title) and event.said in notice.body
 
 
-def test_every_kind_of_event_can_be_told() -> None:
+def test_every_kind_of_event_can_be_reported() -> None:
     for kind in EventKind:
         assert rules.of_event("a", Event(1, kind), None).title
 
@@ -74,7 +74,7 @@ def test_nothing_reaches_a_terminal_unescaped() -> None:
     assert "\x1b" not in notice.title + notice.body and "\n" not in notice.title
 
 
-def test_a_channel_is_told_of_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_is_reported_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "tgram://123456:AbCdEf/98765432?topic=hush"
     said = "Failed to send to https://api.telegram.org/bot123456:AbCdEf/ of 98765432 (hush)"
 

@@ -177,7 +177,7 @@ def test_a_curve_takes_a_bounded_number_of_points_at_regular_distances(rundir: R
     assert curve.steps[0] == 0 and curve.steps[-1] > 9900
 
 
-def test_a_curve_is_read_anew_when_the_run_went_back_or_a_file_is_another(rundir: RunDirectory) -> None:
+def test_a_curve_is_read_again_when_the_run_went_back_or_a_file_has_changed(rundir: RunDirectory) -> None:
     append(rundir, start(0, at=1.0) + point(10, 1.0, at=1.0) + point(20, 2.0, at=1.0))
     follower = CurveFollower(rundir, "loss")
     assert follower.look().steps == [10, 20]

@@ -15,7 +15,7 @@ from trainerd.watch.settings import BY_DEFAULT, NoticeKind, PageConfig, Settings
 SECRET = "tk_SoVerySecret"
 
 
-def test_without_a_file_there_is_a_page_and_nobody_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_file_there_is_a_page_and_nobody_is_notified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert find(None) is None
     settings = load(None)
@@ -63,7 +63,7 @@ def test_a_file_with_secrets_must_be_private(tmp_path: Path, monkeypatch: pytest
         ('[watch]\nchannels = "x"', "watch.channels: expected a list of strings, got a string of 1 character"),
     ],
 )
-def test_a_mistake_is_told_with_its_key(text: str, said: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_its_key(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "watch.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=re.escape(said)):

@@ -79,7 +79,7 @@ class World:
             self.now += secs
             self.timer += secs
 
-    def told(self, channel: str = "one") -> list[str]:
+    def reported(self, channel: str = "one") -> list[str]:
         """Take what waits."""
         found = []
         while (first := self.notes.first(channel)) is not None:
@@ -93,7 +93,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_what_was_before_the_first_watcher_is_not_told(tmp_path: Path) -> None:
+def test_what_was_before_the_first_watcher_is_not_reported(tmp_path: Path) -> None:
     rundir = RunDirectory(tmp_path / "a")
     rundir.create()
     add(rundir, EventKind.PAUSE, step=1, at=time.time() - 60)
@@ -102,10 +102,10 @@ def test_what_was_before_the_first_watcher_is_not_told(tmp_path: Path) -> None:
     world.look()
     add(rundir, EventKind.PAUSE, step=2)
     world.look()
-    assert world.told() == ["a: paused at step 2"]
+    assert world.reported() == ["a: paused at step 2"]
 
 
-def test_each_event_is_told_once_in_order_to_each_channel_over_restarts(world: World) -> None:
+def test_each_event_is_reported_once_in_order_to_each_channel_over_restarts(world: World) -> None:
     world.channels = ("one", "two")
     world.start()
     rundir, expected = world.run("a"), []
@@ -117,23 +117,25 @@ def test_each_event_is_told_once_in_order_to_each_channel_over_restarts(world: W
         if step % 3 == 0:
             world.look()
     world.look()
-    assert world.told("one") == expected and world.told("two") == expected
+    assert world.reported("one") == expected and world.reported("two") == expected
     world.start()
     world.look()
-    assert world.told() == []
+    assert world.reported() == []
 
 
-def test_a_file_that_was_shortened_tells_nothing_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_shortened_reports_nothing_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_events, "LIMIT_BYTES", 3000)
-    rundir, told = world.run("a"), []
+    rundir, reported = world.run("a"), []
     for step in range(200):
         add(rundir, EventKind.EVALUATION if step % 3 else EventKind.PAUSE, "x" * 40, step=step)
         world.look()
-        told += world.told()
-    assert told == [f"a: paused at step {step}" for step in range(0, 200, 3)]
+        reported += world.reported()
+    assert reported == [f"a: paused at step {step}" for step in range(0, 200, 3)]
 
 
-def test_evaluations_that_are_not_told_are_noted_once_a_minute(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluations_that_are_not_reported_are_noted_once_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rundir, noted = world.run("a"), []
     take = world.notes.take
 
@@ -148,22 +150,22 @@ def test_evaluations_that_are_not_told_are_noted_once_a_minute(world: World, mon
     assert noted == [1, 13, 25]
     add(rundir, EventKind.PAUSE, step=30)
     world.look()
-    assert world.told() == ["a: paused at step 30"] and noted == [1, 13, 25, 31]
+    assert world.reported() == ["a: paused at step 30"] and noted == [1, 13, 25, 31]
     world.config = replace(world.config, events=(*world.config.events, "evaluation"))
     world.start()
     world.look()
-    assert world.told() == []
+    assert world.reported() == []
 
 
-def test_what_was_told_long_ago_is_not_told_again(world: World) -> None:
+def test_what_was_reported_long_ago_is_not_reported_again(world: World) -> None:
     rundir = world.run("a")
     State(Phase.TRAINING, step=9, at=world.now).write(rundir.state)
     world.look(3)
-    assert world.told() == ["a: was killed at step 9 or later"]
+    assert world.reported() == ["a: was killed at step 9 or later"]
     world.now += 100 * DAY
     world.start()
     world.look(3)
-    assert world.told() == []
+    assert world.reported() == []
 
 
 def test_a_run_that_another_machine_trains_was_not_killed(world: World) -> None:
@@ -171,10 +173,10 @@ def test_a_run_that_another_machine_trains_was_not_killed(world: World) -> None:
     for step in range(5):
         State(Phase.TRAINING, 1, step=step, host="another", at=time.time()).write(rundir.state)
         world.look()
-    assert world.told() == []
+    assert world.reported() == []
 
 
-def test_each_run_is_told_of_a_reboot(world: World) -> None:
+def test_each_run_is_reported_a_reboot(world: World) -> None:
     for rundir in (world.run("a"), world.run("b")):
         State(Phase.TRAINING, at=psutil.boot_time() - 5).write(rundir.state)
         world.now = 0.0
@@ -184,22 +186,22 @@ def test_each_run_is_told_of_a_reboot(world: World) -> None:
     world.notes.begun_at = 0.0
     world.watcher = world.made()
     world.look()
-    assert len(world.told()) == 2
+    assert len(world.reported()) == 2
 
 
-def test_a_kill_is_told_once_though_the_next_start_notes_it_too(world: World) -> None:
+def test_a_kill_is_reported_once_though_the_next_start_notes_it_too(world: World) -> None:
     old, rundir = world.run("old"), world.run("a")
     State(Phase.TRAINING, step=8, pid=1 << 22, at=world.now - 60).write(old.state)  # before the first watcher
     State(Phase.TRAINING, step=9, pid=1 << 22, at=world.now + 1).write(rundir.state)
     world.look(2)
-    assert world.told() == ["a: was killed at step 9 or later"]
+    assert world.reported() == ["a: was killed at step 9 or later"]
     world.start()
     world.look(3)
     with claimed(rundir, "jobs:job") as reporter:
         world.look(2)
         reporter.update(phase=Phase.FAILED, step=12, error="my own mistake")
     world.look(2)
-    assert world.told() == ["a: failed at step 12"]
+    assert world.reported() == ["a: failed at step 12"]
 
 
 def test_a_process_that_seems_to_have_gone_is_looked_at_again_soon(world: World) -> None:
@@ -215,10 +217,10 @@ def test_a_run_that_ends_in_order_was_not_killed(world: World) -> None:
         world.look(3)
         reporter.update(phase=Phase.FINISHED, step=6, ended="max_steps = 6 is reached")
     world.look(3)
-    assert world.told() == ["a: finished at step 6"]
+    assert world.reported() == ["a: finished at step 6"]
 
 
-def test_a_run_that_makes_no_step_is_told_of_once_each_time(world: World) -> None:
+def test_a_run_that_makes_no_step_is_reported_once_each_time(world: World) -> None:
     world.config = WatchConfig(no_progress_mins=10, events=("no progress",))
     world.start()
     rundir = world.run("a")
@@ -234,10 +236,10 @@ def test_a_run_that_makes_no_step_is_told_of_once_each_time(world: World) -> Non
         look_at(5, 30)
         look_at(6, 8)
         look_at(7, 30)
-    assert world.told() == ["a: has made no step for 10 min"] * 2
+    assert world.reported() == ["a: has made no step for 10 min"] * 2
 
 
-def test_only_what_is_wanted_is_told(world: World) -> None:
+def test_only_what_is_wanted_is_reported(world: World) -> None:
     world.config = WatchConfig(events=("paused",), runs=("b",))
     world.start()
     for name in ("a", "b", "other/b"):
@@ -245,10 +247,10 @@ def test_only_what_is_wanted_is_told(world: World) -> None:
         add(rundir, EventKind.PAUSE, step=1)
         add(rundir, EventKind.FINISH, step=2)
     world.look()
-    assert sorted(world.told()) == [f"{world.folder}/{name}: paused at step 1" for name in ("b", "other/b")]
+    assert sorted(world.reported()) == [f"{world.folder}/{name}: paused at step 1" for name in ("b", "other/b")]
 
 
-def test_a_run_that_was_moved_tells_nothing_twice(world: World) -> None:
+def test_a_run_that_was_moved_reports_nothing_twice(world: World) -> None:
     rundir = world.run("a")
     add(rundir, EventKind.PAUSE, step=1)
     world.look(2)
@@ -256,7 +258,7 @@ def test_a_run_that_was_moved_tells_nothing_twice(world: World) -> None:
     world.paths = [world.folder / "b"]
     add(RunDirectory(world.folder / "b"), EventKind.PAUSE, step=2)
     world.look(2)
-    assert world.told() == ["a: paused at step 1", "b: paused at step 2"]
+    assert world.reported() == ["a: paused at step 1", "b: paused at step 2"]
 
 
 def test_a_full_disk_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +273,7 @@ def test_a_full_disk_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch
     world.look(3)
     monkeypatch.setattr(Notes, "take", take)
     world.look()
-    assert world.told() == ["a: paused at step 1"]
+    assert world.reported() == ["a: paused at step 1"]
 
 
 def test_what_others_have_broken_disturbs_nothing(world: World) -> None:
@@ -285,7 +287,7 @@ def test_what_others_have_broken_disturbs_nothing(world: World) -> None:
     world.paths = [*world.paths, world.folder / "not there"]
     add(world.run("a"), EventKind.PAUSE, step=1)
     world.look(3)
-    assert world.told() == ["a: paused at step 1"]
+    assert world.reported() == ["a: paused at step 1"]
 
 
 def test_a_clock_that_jumps_spoils_nothing(world: World) -> None:
@@ -294,7 +296,7 @@ def test_a_clock_that_jumps_spoils_nothing(world: World) -> None:
     world.look()
     add(rundir, EventKind.PAUSE, step=2, at=world.now - 1e6)
     world.look()
-    assert world.told() == ["a: paused at step 1", "a: paused at step 2"]
+    assert world.reported() == ["a: paused at step 1", "a: paused at step 2"]
 
 
 def test_channels_that_the_settings_no_longer_have_are_forgotten(world: World) -> None:
@@ -309,11 +311,11 @@ def test_the_summary_is_sent_once_a_day(world: World) -> None:
     world.now = (datetime.now().replace(hour=12) + timedelta(days=1)).timestamp()
     world.start()
     world.look(100, secs=3600.0)
-    told = world.told()
-    assert len(told) == 5 and all("0 of 0 runs are training" in each for each in told)
+    reported = world.reported()
+    assert len(reported) == 5 and all("0 of 0 runs are training" in each for each in reported)
     world.start()
     world.look()
-    assert world.told() == []
+    assert world.reported() == []
 
 
 def test_notes_that_are_no_database_are_an_error(tmp_path: Path) -> None:
