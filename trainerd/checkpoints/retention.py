@@ -16,8 +16,8 @@ _HOUR = 3600.0
 class Point:
     """The facts that retention knows about one checkpoint.
 
-    They are its step, the seconds trained up to it, its metrics, and the step of the one before it, if that is known;
-    also whether it is the lowest of a valley of the loss so far.
+    They are its step, the seconds trained up to it, its metrics, and the step of the one before it, if that is known.
+    If it is the lowest of a valley of the loss so far, they include that minimum.
     """
 
     step: int

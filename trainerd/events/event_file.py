@@ -2,7 +2,7 @@
 
 TensorBoard wants one file at a time in a folder, so everything goes through one writer: metrics, histograms, the
 job's own `tf.summary` calls. The public API writes no SessionLog, which TensorBoard's slow loader needs in order
-to forget steps that were run again; so whole events are imported through the writer's resource. That attribute is
+to forget steps that were run again. So whole events are imported through the writer's resource. That attribute is
 not public: tests/tensorflow/test_internals.py names the versions for which it holds.
 """
 

@@ -442,7 +442,7 @@ class _Moving:
 def _planned(rundir: RunDirectory, target: RollbackTarget, now: float) -> Moves:
     """Return the moves for a target.
 
-    A checkpoint of the run directory stays if it is of the target's past: the target's line began at one of them, and
+    A checkpoint of the run directory stays if it is of the target's past. The target's line began at one of them, and
     so did each line that the run left after that one.
     """
     steps = rundir.steps()

@@ -29,7 +29,7 @@ class Scheduled:
     train_nothing: frozenset[str] = frozenset()  # those of them that only read a run directory
 
     def trial(self) -> Job | GraphJob | None:
-        """Return its training as a job, to check it, to prove it and to evaluate its past; None if that cannot be."""
+        """Return its training as a job, to check it, prove it and evaluate its past; None if that cannot be had."""
         return None
 
     def default_schedule(self) -> str:

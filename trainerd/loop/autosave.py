@@ -1,4 +1,4 @@
-"""The interval of saves: it keeps the cost of saving under a share of the time. Pure: time is passed in."""
+"""The interval between saves: the shortest that keeps their cost under a share of the time. Pure: time is given."""
 
 from __future__ import annotations
 

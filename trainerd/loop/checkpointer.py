@@ -174,7 +174,7 @@ class Checkpointer:
         self._fingerprint = fingerprint
 
     def changed(self, lineage: Sequence[Change], *, at: int) -> None:
-        """Record that the run was changed at this boundary. Its state is not the saved one, or one held as a minimum.
+        """Record that the run was changed at this boundary. Its state is neither saved nor held as a minimum.
 
         Args:
           lineage: all that was done to it so far.

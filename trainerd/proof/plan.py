@@ -50,8 +50,8 @@ class Interruption:
 def plan(steps: int, count: int, seed: int, marks: Marks = Marks()) -> list[Interruption]:
     """Return interruptions at random boundaries of a run of so many steps, in order; pauses and kills alternate.
 
-    One of them comes in an evaluation, and one is a pause past the end of an epoch, if the run has these and the count
-    allows it.
+    One of them comes in an evaluation, and one is a pause past the end of an epoch. This holds if the run has these and
+    the count allows it.
 
     Args:
       steps: how long the run is.

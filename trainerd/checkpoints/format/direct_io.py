@@ -61,8 +61,8 @@ class DirectFile:
     def write(self, content: memoryview) -> None:
         """Append bytes; `content` is contiguous, with items of a byte.
 
-        If there is much of it, and its address is as many bytes past a block as the file's size, most of it is not
-        copied: it must stay as it is until the file is finished.
+        Most of it is not copied if there is much of it, and its address is as many bytes past a block as the file's
+        size. Then it must stay as it is until the file is finished.
 
         Raises:
           OSError: they cannot be written.

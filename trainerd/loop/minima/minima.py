@@ -26,7 +26,7 @@ class Minima:
     """Follows the loss of every step, and holds the state of the lowest boundary that was looked at.
 
     A look never brings the loop to a boundary: it uses those that come anyway, once a second. A snapshot has later
-    steps copy what they write to: after one, there is no look until it has cost no more than `minima_overhead` of the
+    steps copy what they write to. After one, there is no look until it has cost no more than `minima_overhead` of the
     time. Memory holds one snapshot at most, beside the one that is being written.
 
     Args:

@@ -1,9 +1,9 @@
 """Finds the minima of a noisy loss. Pure: losses go in, verdicts come out, and the state is a handful of numbers.
 
 The loss is smoothed exponentially. A valley's minimum is confirmed when the smoothed loss has risen above it by a
-threshold, and the next valley begins when the loss has fallen by as much from its highest point since. The threshold is
-a share of the loss, or several times the noise that is left in the smoothed loss, whichever is more: so noise alone is
-no valley.
+threshold. The next valley begins when the loss has fallen by as much from its highest point since. The threshold is a
+share of the loss, or several times the noise that is left in the smoothed loss, whichever is more. So noise alone is
+not a valley.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def handled(
 
 
 def terminal_check() -> Callable[[], bool]:
-    """Return a function that tells whether the terminal that standard input is now has been closed since.
+    """Return a function that checks whether the present terminal of standard input has been closed since.
 
     If it has, this process's output is dropped from then on, instead of failing.
     """

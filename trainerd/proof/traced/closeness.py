@@ -25,7 +25,7 @@ class Closeness:
       differing: how many are not the same, bit for bit.
       name: the one that differs most; empty if none does.
       relative: by how much, as a share of its largest element; None if that is not a number: it is missing, has
-      another shape, or a NaN on one side alone.
+        another shape, or a NaN on one side alone.
       why: how it differs, in words.
     """
 
