@@ -28,7 +28,7 @@ class Catalogue:
 
     @classmethod
     def read(cls, rundir: RunDirectory) -> Catalogue:
-        """Read it.
+        """Read the catalogue of a run directory.
 
         Raises:
           StorageError: `checkpoint` cannot be read now.
@@ -58,7 +58,7 @@ class Catalogue:
 
     @property
     def passed_over(self) -> StateFile | None:
-        """What `checkpoint` says, if a start takes a later step than it names; None otherwise."""
+        """The content of `checkpoint`, if a start takes a later step than it names; None otherwise."""
         written, order = self.written, self.resume_order
         return written if written is not None and written.named in order and order[0] > written.named else None
 

@@ -42,7 +42,7 @@ class CheckpointFiles:
         self._stays: set[int] = set()  # steps that are not deleted for now, beside the pinned ones
 
     def keep(self, policy: Policy) -> None:
-        """Keep checkpoints like this from now on."""
+        """Keep checkpoints by this policy from now on."""
         self.policy = policy
 
     def keep_for_now(self, step: int | None) -> None:
@@ -50,11 +50,11 @@ class CheckpointFiles:
         self._stays = set() if step is None else {step}
 
     def remember(self, manifest: Manifest) -> None:
-        """A checkpoint was published."""
+        """Record that a checkpoint was published."""
         self._manifests[manifest.step] = manifest
 
     def finish_deletions(self) -> None:
-        """At a start: finish the deletions that were cut short."""
+        """Finish the deletions that were cut short. Called at a start."""
         for step in self._rundir.asides():
             self.restore_aside(step)
         for step in self._rundir.deletions():

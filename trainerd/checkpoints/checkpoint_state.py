@@ -22,7 +22,7 @@ _TIMES = re.compile(r"^\s*(all_model_checkpoint_timestamps|last_preserved_timest
 
 @dataclass(frozen=True)
 class StateFile:
-    """What a `checkpoint` file says: the step that it names, and those that it lists."""
+    """The content of a `checkpoint` file: the step that it names, and those that it lists."""
 
     named: int
     listed: tuple[int, ...]
@@ -65,7 +65,7 @@ def listed(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[tuple[str, str]] | None:
-    """Each key with its path; None if the file is missing or not understood.
+    """Return each key with its path; None if the file is missing or not understood.
 
     Raises:
       StorageError: it cannot be read now.

@@ -1,4 +1,4 @@
-"""Whether there is space for a checkpoint, and what makes some."""
+"""Checks whether there is space for a checkpoint, and makes some."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DiskSpace:
             return self._free(self._rundir.path) >= needed
 
     def make(self, snapshot: Snapshot, *, before: int | None) -> None:
-        """Before a save: if there is too little space, delete first what would be deleted after it.
+        """Delete before a save what would be deleted after it, if there is too little space.
 
         Args:
           snapshot: what is to be saved.

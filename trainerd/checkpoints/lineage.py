@@ -1,6 +1,6 @@
-"""What was done to a run on its way to a checkpoint, beside training: each manifest has all of it.
+"""The changes made to a run on its way to a checkpoint, beside training. Each manifest has all of them.
 
-To do the same at the same steps gives the same run.
+Repeating them at the same steps gives the same run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Change:
         return f"step {self.step}: {said}" + (f" ({self.why})" if self.why else "")
 
     def with_elements(self, indices: Sequence[int]) -> Change:
-        """This skip, with the elements of the batches that were skipped, if they are known."""
+        """Return this skip with the elements of the batches that were skipped, if they are known."""
         if not indices:
             return self
         named = ", ".join(str(index) for index in indices[:MOST_NAMED])

@@ -46,11 +46,11 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Minimum:
-    """What makes a checkpoint that of a minimum of the loss.
+    """The minimum of the loss at the boundary of a checkpoint.
 
     Attributes:
       loss: the smoothed loss at that boundary.
-      valley: the number of the valley in the run's life. Of one valley only the lowest checkpoint counts.
+      valley: the number of the valley in the run's life. Only the lowest checkpoint of a valley counts.
     """
 
     loss: float
@@ -59,7 +59,7 @@ class Minimum:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a boundary when its snapshot is taken.
+    """The facts about a boundary that are known when its snapshot is taken.
 
     Attributes:
       reason: why it is saved.
@@ -84,7 +84,7 @@ class About:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(About):
-    """One checkpoint: what is known of its boundary, and its files.
+    """One checkpoint: the facts about its boundary, and its files.
 
     Attributes:
       step: its global step.

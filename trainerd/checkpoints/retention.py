@@ -1,4 +1,4 @@
-"""Which checkpoints may go. Pure: it returns verdicts, and the store deletes."""
+"""The rules by which checkpoints are kept or deleted. Pure: it returns verdicts, and the store deletes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Point:
-    """What retention knows of one checkpoint.
+    """The facts that retention knows about one checkpoint.
 
-    Its step, the seconds trained up to it, its metrics, the step of the one before it, where that is known, and whether
-    it is the lowest of a valley of the loss so far.
+    They are its step, the seconds trained up to it, its metrics, and the step of the one before it, if that is known.
+    If it is the lowest of a valley of the loss so far, they include that minimum.
     """
 
     step: int
@@ -29,12 +29,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Policy:
-    """Which checkpoints are kept. One stays as long as any of these rules keeps it.
+    """The rules that decide which checkpoints are kept. A checkpoint stays as long as any of them keeps it.
 
     Attributes:
       keep_last: how many of the newest.
-      keep_every_hours: one of every so many hours of training, for good; 0: none.
-      best: what the best checkpoint is; None: there is none.
+      keep_every_hours: one of every so many hours of training, permanently; 0: none.
+      best: the goal by which the best checkpoint is chosen; None: there is none.
       keep_best: how many of the best.
       keep_minima: how many of the minima of the loss.
     """
@@ -92,10 +92,10 @@ def _newest(line: Sequence[Point], policy: Policy) -> set[int]:
 
 
 def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
-    """From the oldest on, each one that is far enough behind the last one kept.
+    """Return the steps that are far enough after the last one kept, from the oldest on.
 
     Training time counts, not the wall clock: it stops while the run is paused, and nobody sets it. A checkpoint that
-      this keeps once it keeps for good, since no older one comes.
+    is kept once is kept permanently, since no older one comes.
     """
     kept: set[int] = set()
     last = 0.0
@@ -107,7 +107,10 @@ def _spaced(line: Sequence[Point], policy: Policy) -> set[int]:
 
 
 def _best(line: Sequence[Point], policy: Policy) -> set[int]:
-    """Of equals only the oldest: the metrics of an evaluation stay in the manifests until the next evaluation."""
+    """Return the steps of the best checkpoints; of equals, only the oldest.
+
+    The metrics of an evaluation stay in the manifests until the next evaluation.
+    """
     firsts: dict[float, int] = {}
     for point in line if policy.best else ():
         if policy.best and (value := policy.best.badness(point.metrics)) is not None:

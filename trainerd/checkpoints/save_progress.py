@@ -1,4 +1,4 @@
-"""How far the save under way has come, which distinguishes a slow disk from a hung one."""
+"""The progress of the save under way, which distinguishes a slow disk from a hung one."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class SaveProgress:
         self._staging: Path | None = None  # where the save writes its files
 
     def begin(self, staging: Path) -> Path:
-        """Return a save begins, which writes its files to this folder. Returns the folder."""
+        """Record that a save begins, which writes its files to this folder. Return the folder."""
         self._staging = staging
         return staging
 
     def enter(self, stage: str) -> None:
-        """The next operation is one of this stage."""
+        """Record that the next operation is one of this stage."""
         self._stage = stage
         self._at(stage)
 
     def moved(self, size: int) -> None:
-        """So many bytes were checked or hashed."""
+        """Record that so many bytes were checked or hashed."""
         self._moved += size
 
     def value(self, rundir: RunDirectory, looked_at: int) -> object:

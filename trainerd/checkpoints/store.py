@@ -88,17 +88,20 @@ class CheckpointStore:
 
     @property
     def policy(self) -> Policy:
-        """Which checkpoints are kept."""
+        """The rules that decide which checkpoints are kept."""
         return self._files.policy
 
     def keep(self, policy: Policy) -> None:
-        """Keep checkpoints like this from now on."""
+        """Keep checkpoints by this policy from now on."""
         if policy != self._files.policy:
             self._given_up = []  # the next save decides anew
         self._files.keep(policy)
 
     def resumed(self, step: int) -> None:
-        """The run resumes from the checkpoint of this step: those after it are left behind as they are passed."""
+        """Record that the run resumes from the checkpoint of this step.
+
+        Later checkpoints are left behind as training passes their steps.
+        """
         self._before = step
 
     def publish(
@@ -246,8 +249,10 @@ class CheckpointStore:
         self._files.remember(manifest)
 
     def _write_state_file(self, named: int, without: Collection[int] = ()) -> None:
-        """Write `checkpoint`. A program of TensorFlow's alone deletes what it lists, beyond what its own Saver keeps:
-        what stays for another reason than being new is not in it."""
+        """Write `checkpoint`, without the checkpoints that are kept for another reason than being new.
+
+        A program that uses TensorFlow alone deletes those that it lists, beyond what its own Saver keeps.
+        """
         self._enter("name")
         steps = sorted(set(self._rundir.steps()).difference(without) | self._programs_own())
         older = [step for step in steps if step <= named]
@@ -376,6 +381,6 @@ class CheckpointStore:
 
 
 def _remove_staging(staging: Path) -> None:
-    """Remove a staging folder as far as possible: a save makes it anew, and a start removes what is left."""
+    """Remove a staging folder as far as possible: a save makes it again, and a start removes what is left."""
     with contextlib.suppress(OSError):
         safe_paths.remove_tree(staging)

@@ -83,7 +83,7 @@ def _drop(stream: TextIO) -> None:
 
 
 def _for_stderr(text: str) -> str:
-    """In the journal a printed line is an error only if the line says so; see sd-daemon(3)."""
+    """Return a text for standard error: in the journal a line is an error only if it says so; see sd-daemon(3)."""
     from logging_journald import check_journal_stream
 
     return "\n".join(f"<3>{line}" for line in text.splitlines()) if check_journal_stream() else text

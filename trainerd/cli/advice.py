@@ -1,4 +1,4 @@
-"""What a person types to start a run again."""
+"""The command that a person types to start a run again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainerd.system.durable_files import storage
 
 
 def how_to_start(rundir: RunDirectory, config_path: Path | None, logdir: Path | None, command: str = "start") -> str:
-    """What starts a run, as the subject of a sentence: a command that trains its own job, and no other.
+    """Return the command or program that starts a run, as the subject of a sentence. It trains the run's own job.
 
     Args:
       rundir: the run directory.

@@ -1,4 +1,4 @@
-"""What a shell offers when a person presses Tab: the steps of a run's checkpoints, and its metrics."""
+"""The completions that a shell offers at a press of Tab: the steps of a run's checkpoints, and its metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def _said(text: str) -> str:
 
 
 def _starting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Those that begin like this. Control characters in a word would reach the terminal, so such a word is left out."""
+    """Return the words that begin like this. A word with control characters, which would reach the terminal, is left
+    out."""
     return [CompletionItem(word) for word in words if word.isprintable() and word.startswith(incomplete)]
 
 

@@ -72,7 +72,7 @@ class Display:
 
 
 def render(state: State, now: float) -> RenderableType:
-    """One state as a table.
+    """Return one state as a table.
 
     Args:
       state: what is shown.

@@ -1,4 +1,4 @@
-"""What `trainerd install` does: writes files, and has systemd read them."""
+"""The actions of `trainerd install`: it writes files, and has systemd read them."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _state_directory(name: str | None) -> Path:
 
 
 def _require_in_state_directory(config: Config, name: str | None) -> None:
-    """The service's own user can write nowhere else."""
+    """Require that the run directory is in the state directory: the service's own user can write nowhere else."""
     allowed = _state_directory(name)
     rundir = Path(os.path.normpath(config.rundir))
     if not rundir.is_relative_to(allowed):
@@ -120,7 +120,7 @@ def _require_in_state_directory(config: Config, name: str | None) -> None:
 
 
 def _require_reachable(config_path: Path) -> None:
-    """The service runs as a user of its own, in a sandbox: it must be able to read the config and run this Python."""
+    """Require that the service, a user of its own in a sandbox, can read the config and run this Python."""
     if hidden := _hidden_under(config_path):
         raise ConfigError(
             f"the config is {config_path}, and the sandbox of the service hides {hidden}. Put it in "
@@ -135,10 +135,10 @@ def _require_reachable(config_path: Path) -> None:
 
 
 def require_reachable_python(command: str = "install --system", extra: str = "") -> None:
-    """A service of the system runs as a user of its own, in a sandbox: it must be able to run this Python.
+    """Require that a service of the system, a user of its own in a sandbox, can run this Python.
 
     Raises:
-      UsageError: it is not.
+      UsageError: it cannot.
     """
     for path in python_paths():
         if why := _why_unreachable(path):
@@ -204,7 +204,7 @@ def read_template(name: str) -> str:
 
 
 def _template_folders() -> Iterator[Path]:
-    """In a checkout `systemd/` is beside the package; in an installation it is among its data files."""
+    """Yield the folders for templates: `systemd/` is beside the package in a checkout, or among its data files."""
     yield Path(trainerd.__file__).resolve().parent.parent / "systemd"
     for prefix in dict.fromkeys((sys.prefix, sysconfig.get_path("data"))):
         yield Path(prefix) / "share" / NAME / "systemd"

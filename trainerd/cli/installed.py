@@ -1,4 +1,4 @@
-"""Which unit trains a config, of those that `trainerd install` writes."""
+"""The unit that trains a config, of those that `trainerd install` writes."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ rank_option = click.option(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line says about a run that is trained.
+    """The options of the command line for a run that is trained.
 
     Attributes:
       config_path: the config; None for the default.
@@ -345,7 +345,9 @@ def _digits() -> Config:
 
 
 def as_worker(apply: Callable[[Config], Config], rank: int | None) -> Callable[[Config], Config]:
-    """Those changes, and the worker that this process is: of commands that train. Others look at the run from outside.
+    """Return a function that makes those changes and sets which worker this process is, for commands that train.
+
+    Other commands look at the run from outside.
 
     Args:
       apply: what `RunOptions.overrides` gave.
@@ -392,10 +394,10 @@ def run_path(said: str) -> Path:
 
 
 def asked_rundir(rundir: RunDirectory) -> RunDirectory:
-    """Where to ask whoever trains a run for something, on this machine.
+    """Return the run directory in which to ask the process that trains a run for something, on this machine.
 
-    That is the run directory, unless only workers of the run that are not the chief are on this machine: then it is
-    that of one of them, which passes on what it is asked for.
+    That is the run's own, unless this machine has only workers that are not the chief. Then it is that of one of them,
+    which passes on what it is asked for.
     """
     if read_holder(rundir) is not None:
         return rundir
@@ -411,7 +413,7 @@ def _trusted(path: Path) -> RunDirectory:
 
 
 def command_line(command: str, config_path: Path | None = None, logdir: Path | None = None) -> str:
-    """How a person types a command for the same run."""
+    """Return a command for the same run, as a person types it."""
     program = ["trainerd"] if shutil.which("trainerd") else _program()
     parts = [*program, *command.split()]
     if config_path is not None:

@@ -1,4 +1,4 @@
-"""How commands ask a running trainer for something: files in the run directory, and an answer in state.json."""
+"""The requests of commands to a running trainer: files in the run directory, and an answer in state.json."""
 
 from __future__ import annotations
 

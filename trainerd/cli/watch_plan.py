@@ -52,7 +52,7 @@ class File:
 
 @dataclass(frozen=True)
 class WatchPlan:
-    """What to write.
+    """The files that `trainerd install --watch` writes.
 
     Attributes:
       files: all files, in their order.

@@ -1,1 +1,1 @@
-"""trainerd.toml: its keys, the parser, and the fingerprint that a checkpoint holds."""
+"""The config, trainerd.toml: its keys, the parser, and the fingerprint that a checkpoint holds."""

@@ -1,6 +1,7 @@
-"""What a run was trained with: kept in each manifest, and compared when the run resumes. Pure, needs no TensorFlow.
+"""The fingerprint of what a run was trained with: each manifest has it, and it is compared when the run resumes.
 
-A fingerprint is flat, "input.batch_size" to "32", so that a difference can be shown as it is.
+Pure, needs no TensorFlow. A fingerprint is flat, "input.batch_size" to "32", so that a difference can be shown as it
+is.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def builds_otherwise(changes: Sequence[FingerprintDifference]) -> bool:
 
 
 def of_config(config: Config) -> Fingerprint:
-    """Every key of a config but `logdir`."""
+    """Return every key of a config but `logdir`."""
     found: Fingerprint = {}
     for name, _, _ in every_key():
         value: object = config
@@ -86,7 +87,7 @@ def of_config(config: Config) -> Fingerprint:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[FingerprintDifference]:
-    """All differences, sorted by name."""
+    """Return all differences, sorted by name."""
     names = sorted(before.keys() | now.keys())
     changed = [FingerprintDifference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
     if before.get(WORKERS) != now.get(WORKERS):  # each has another part of a batch, of one position
@@ -96,7 +97,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[Finge
 
 
 def _is_unread(change: FingerprintDifference, *, is_readable: bool) -> bool:
-    """Return whether it is no change of the data: one side could not read what the other could."""
+    """Return whether a difference is not a change of the data: one side could not read what the other could."""
     if change.name not in _OF_FORMAT or change.before is None or change.now is None:
         return False
     if not is_readable:

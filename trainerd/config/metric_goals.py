@@ -39,7 +39,7 @@ class MetricTarget:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.value:g}"
 
     def mistake(self, metrics: Iterable[str]) -> str | None:
-        """Why it can never be met, if these are all metrics of the job. None if it can."""
+        """Return why it can never be met, if these are all metrics of the job. None if it can."""
         missing = text.no_metric(self.metric, metrics)
         return missing and f"{missing} {str(self)!r} is never reached."
 
@@ -74,7 +74,7 @@ class Best:
         return f"{'min' if self.is_least else 'max'} {self.metric}"
 
     def mistake(self, metrics: Iterable[str]) -> str | None:
-        """Why there can be no best, if these are all metrics of the job. None if there can."""
+        """Return why there can be no best, if these are all metrics of the job. None if there can."""
         missing = text.no_metric(self.metric, metrics)
         return missing and f"{missing} No checkpoint is kept for {str(self)!r}."
 

@@ -1,4 +1,4 @@
-"""trainerd.toml to a frozen Config: every key, its type, unit and default in one place.
+"""Reads trainerd.toml into a frozen Config: every key, its type, unit and default in one place.
 
 A key is one line: its annotation validates it, and docs/config.md lists it.
 """

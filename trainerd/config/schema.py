@@ -36,7 +36,7 @@ Entry = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """When checkpoints are written, and how many are kept."""
+    """The schedule of checkpoints, and how many are kept."""
 
     save_model_secs: Seconds | Literal["auto"] = key(
         600.0, "s", 'Seconds between checkpoints. "auto": as few as `max_overhead` allows. 0: none on a clock.'
@@ -62,7 +62,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryConfig:
-    """What is written for TensorBoard, and when."""
+    """The data that is written for TensorBoard, and its schedule."""
 
     save_summaries_secs: Seconds = key(
         120.0, "s", "Seconds between summaries: histograms of the weights, kernels, the job's own. 0: none."
@@ -77,7 +77,7 @@ class SummaryConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
-    """When the job's `evaluate` runs."""
+    """The schedule of the job's `evaluate`."""
 
     evaluate_secs: Seconds = key(600.0, "s", "Seconds between evaluations. 0: none on a clock.")
     evaluate_steps: Count = key(0, "steps", "Steps between evaluations. 0: none by steps.")
@@ -88,7 +88,7 @@ Action = Literal["stop", "rollback", "skip"]
 
 @dataclass(frozen=True, kw_only=True)
 class TroubleConfig:
-    """What is done when the loss is no number, or jumps."""
+    """The actions taken when the loss is NaN or infinite, or jumps."""
 
     on_nan: Action = key(
         "stop",
@@ -106,7 +106,7 @@ class TroubleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogConfig:
-    """How long anything but a step may take before systemd may end the process.
+    """The time that anything but a step may take before systemd may end the process.
 
     Steps themselves have `WatchdogSec=` of the unit.
     """
@@ -155,7 +155,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """What is logged."""
+    """The records that are logged."""
 
     level: Literal["debug", "info", "warning", "error"] = key("info", "", "The least level that is logged.")
     progress_secs: Seconds = key(60.0, "s", "Seconds between lines of progress. 0: none.")
@@ -163,7 +163,7 @@ class LogConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What one trainerd.toml says. Paths are absolute."""
+    """The content of one trainerd.toml. Paths are absolute."""
 
     entry: Entry = key(MISSING, "", "The job: `module:attribute`. The config's folder is on the import path.")
     logdir: Annotated[str, Meta(min_length=1)] = key(
@@ -212,7 +212,7 @@ class Config:
         return run / WORKERS / str(self.rank) if self.rank else run
 
     def parsed_best(self) -> Best | None:
-        """What the best checkpoint is; None if the config does not say."""
+        """Return the goal by which the best checkpoint is chosen; None if the config names none."""
         return None if self.checkpoint.best is None else Best.parse(self.checkpoint.best)
 
     def parsed_target(self) -> MetricTarget | None:
@@ -228,5 +228,5 @@ def rundir_of(folder: Path, logdir: str) -> Path:
 
 
 def every_key() -> list[tuple[str, Any, Any]]:
-    """Every key, in the order of the file, as (its name with its table, its type, its dataclass field)."""
+    """Return every key, in the order of the file, as (its name with its table, its type, its dataclass field)."""
     return keys_of(Config, NOT_KEYS)

@@ -1,4 +1,4 @@
-"""TOML's tables to frozen dataclasses: every mistake is found, and reported in plain words.
+"""Reads TOML's tables into frozen dataclasses: every mistake is found, and reported in plain words.
 
 A key is one field made by `key`: its annotation validates it.
 """
@@ -20,13 +20,13 @@ from trainerd.text import counted
 
 
 def key(default: Any, unit: str, text: str) -> Any:
-    """One key: its default, its unit, and what it does."""
+    """Make one key from its default, its unit, and a text that says what it does."""
     factory = {"default_factory": default} if callable(default) else {"default": default}
     return field(**factory, metadata={"unit": unit, "text": text})
 
 
 def keys_of(cls: type[Any], not_keys: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
-    """Every key of a file, in its order, as (its name with its table, its type, its dataclass field)."""
+    """Return every key of a file, in its order, as (its name with its table, its type, its dataclass field)."""
     types = get_type_hints(cls)
     tables = {f.name: types[f.name] for f in fields(cls) if is_dataclass(types[f.name])}
     found: list[tuple[str, Any, Any]] = []
@@ -163,7 +163,7 @@ class Tables:
 
 
 def _plain(kind: Any, message: str, value: object) -> str:
-    """msgspec's message in the words of a person who writes TOML."""
+    """Return msgspec's message in the words of a person who writes TOML."""
     choices = _choices(kind)
     if _is_list(kind):
         return _of_list(choices, value) if choices else "expected a list of strings"
@@ -182,7 +182,7 @@ def _plain(kind: Any, message: str, value: object) -> str:
 
 
 def _kind_of(value: object) -> str:
-    """Return what a value is in TOML, without the value."""
+    """Return the words for a value's type in TOML, without the value."""
     match value:
         case bool():
             return "true or false"
@@ -199,7 +199,7 @@ def _kind_of(value: object) -> str:
 
 
 def _description(kind: Any) -> str:
-    """What the `Meta` of a key says that its value is; empty if it says nothing."""
+    """Return the description of a key's value in its `Meta`; empty if there is none."""
     parts = (kind, *get_args(kind))
     found = [meta.description for part in parts for meta in getattr(part, "__metadata__", ()) if meta.description]
     return found[0] if found else ""
@@ -210,7 +210,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _of_list(choices: list[str], value: object) -> str:
-    """What is wrong with a list of choices: the first that is none, with the nearest right one."""
+    """Return the message for a wrong list of choices: the first that is not a choice, with the nearest right one."""
     given = value if isinstance(value, list) else []
     wrong = next((str(each) for each in given if each not in choices), "")
     near = difflib.get_close_matches(wrong, choices, n=1)

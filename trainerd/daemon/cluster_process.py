@@ -45,7 +45,7 @@ ABORT_SECS = 10.0  # until a process ends that is busy with something else when 
 
 
 class ClusterStage(enum.Enum):
-    """How far a member has come."""
+    """The stages of a member on its way into the cluster."""
 
     GATHERING = "gathering"  # in Python, where all can be watched and stopped
     FORMING = "forming"  # in TensorFlow, which hears of nothing meanwhile
@@ -142,7 +142,7 @@ class ClusterProcess:
         self._reporter.warn(_MISSING + who)
 
     def _lead(self, over: Outcome | None) -> Outcome | None:
-        """All are there: find out who shares the run directory."""
+        """Begin as the chief when all are there: find out who shares the run directory."""
         self._chief = Chief(
             self._peers,
             asked=lambda rank, what, message: requests.take_over(rank, what, message, self._rundir, self._flag),
@@ -231,7 +231,7 @@ class ClusterProcess:
         return self._engine
 
     def _abort(self, error: TrainerdError) -> None:
-        """Another worker is gone, or has failed: end what is done together, and after a while this process."""
+        """End what is done together, and after a while this process: another worker is gone, or has failed."""
         if self._stage is ClusterStage.FORMING:
             self._give_up(error)
         if self._stage is ClusterStage.FORMED:
@@ -241,7 +241,7 @@ class ClusterProcess:
         self._late(ABORT_SECS, error)
 
     def _late(self, seconds: float, error: TrainerdError) -> threading.Timer:
-        """Have this process end with an error after so many seconds, if they are any; until it is cancelled."""
+        """Have this process end with an error after so many seconds; never for 0. Return the timer, to cancel it."""
         late = threading.Timer(seconds, self._give_up, [error])
         late.daemon = True
         if seconds:
@@ -249,7 +249,7 @@ class ClusterProcess:
         return late
 
     def _is_built(self) -> None:
-        """The job is built, on all workers: from now on steps have their own time."""
+        """Record that the job is built on all workers: from now on steps have their own deadline."""
         if self._building is not None:
             self._building.cancel()
         for side in (self._chief, self._worker):
@@ -284,7 +284,7 @@ class ClusterProcess:
         return {"below": str(prefix.relative_to(self._rundir.path))}
 
     def _find(self, message: Message) -> Path:
-        """Where this worker reads the checkpoint that the chief names."""
+        """Return the path at which this worker reads the checkpoint that the chief names."""
         prefix: Path = self._run.path / message["below"]
         return prefix if self._is_shared else self._received.folder / prefix.name
 
@@ -331,10 +331,10 @@ class ClusterProcess:
             self._chief.observe(state)
 
     def raise_trouble(self) -> None:
-        """Raise what has become of the others, if anything has.
+        """Raise the error that ended another worker, if there is one.
 
         Raises:
-          PeerLostError, PeerFailedError: something has.
+          PeerLostError, PeerFailedError: there is one.
         """
         for side in (self._chief, self._worker):
             if side is not None:
@@ -346,12 +346,12 @@ class ClusterProcess:
         return self._worker.heard if self._worker is not None else 0.0
 
     def cause_of(self, error: TrainerdError) -> TrainerdError:
-        """What has ended this process: another worker, if that was first. What others do from now on is not kept."""
+        """Return the error that ended this process: another worker's, if that came first. Later ones are not kept."""
         found = [side.trouble.close() for side in (self._chief, self._worker) if side is not None]
         return next(filter(None, found), error)
 
     def end(self, how: Outcome | BaseException) -> None:
-        """This process ends: the others hear why."""
+        """Send the others the reason why this process ends."""
         if self._chief is not None:
             self._chief.end(how)
         if self._worker is not None:

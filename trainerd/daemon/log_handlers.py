@@ -94,7 +94,7 @@ class LogFile(RotatingFileHandler):
             return False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk must not fill the journal with tracebacks of logging; the line is lost."""
+        """Do nothing, so that the line is lost: a full disk must not fill the journal with tracebacks of logging."""
 
     def _redirect(self) -> None:
         if self._capture and self.stream is not None:

@@ -25,7 +25,7 @@ _NOT_LOADED = (
 def over_already(
     config: Config, rundir: RunDirectory, newest: Manifest | None, left: State | None, *, accepts_changes: bool
 ) -> Outcome | None:
-    """How a run has ended, if nothing is left to do and its newest checkpoint is whole; else None.
+    """Return the outcome of a run, if nothing is left to do and its newest checkpoint is whole; else None.
 
     Args:
       config: what is to be trained now.

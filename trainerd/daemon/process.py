@@ -189,7 +189,7 @@ class TrainerProcess:
             self._member.end(outcome)
 
     def _as_it_was_left(self) -> dict[str, Any]:
-        """Fields of the state: the figures of the newest checkpoint, and what failed before."""
+        """Return fields of the state: the step and metrics of the newest checkpoint, and the failure before."""
         found = self._newest
         return {
             "step": found.step if found is not None else 0,
@@ -256,7 +256,7 @@ class TrainerProcess:
         return member.obey(session)
 
     def _end_early(self, outcome: Outcome) -> None:
-        """The process is about to end after a pause, while the loop's thread is stuck."""
+        """Report the end after a pause: the process is about to end while the loop's thread is stuck."""
         self._end(outcome)
         self._ended(outcome)
 

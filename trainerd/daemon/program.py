@@ -75,7 +75,9 @@ class DaemonHost:
 
     @contextlib.contextmanager
     def held(self, rundir: RunDirectory | None, observers: Sequence[Observer], *, saves: bool) -> Iterator[Reporter]:
-        """Nothing to take: the daemon holds the run directory.
+        """Lend the daemon's run directory and reporter to a session while the block runs.
+
+        There is no lock to take: the daemon holds the run directory.
 
         Raises:
           Paused: the program had a session already, and was asked to pause in it or since.
@@ -122,7 +124,7 @@ class DaemonHost:
         return found if self._asked is None else self.effective_config(self._asked, on_schedule=True)
 
     def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
-        """The session has ended, and the program may go on: the daemon decides how the run ends."""
+        """Record that the session has ended. The program may continue: the daemon decides how the run ends."""
         self.outcome, self.error = None if error is not None else outcome, error
         self.had_session = True
         self.was_paused = self.was_paused or outcome.phase is Phase.PAUSED

@@ -51,7 +51,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Turn garbage collection off while the block runs, and exempt the block's objects from it for good.
+    """Turn garbage collection off while the block runs, and exempt the block's objects from it permanently.
 
     Importing TensorFlow and building a model makes more than half a million objects, none of them garbage, and the
       collector visits all of them repeatedly: that takes a tenth of a start, and a quarter of a second at each full

@@ -1,4 +1,4 @@
-"""Whether the checkpoint from which the next start resumes verifies, and whether one is in quarantine."""
+"""Checks whether the checkpoint from which the next start resumes verifies, and whether one is in quarantine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def look(facts: Facts) -> Iterator[Finding]:
 
 
 def unread(facts: Facts) -> Iterator[Finding]:
-    """What could not be read of the run directory."""
+    """Yield a finding for everything in the run directory that could not be read."""
     yield from (problem(SUBJECT, said, "mend that, and type this again.") for said in facts.unread)
     if facts.state is None and not facts.unread and os.path.lexists(facts.rundir.state):
         cure = "the next start rewrites it: nothing is lost with it."
@@ -39,7 +39,7 @@ def unread(facts: Facts) -> Iterator[Finding]:
 
 
 def verified(rundir: RunDirectory) -> Iterator[Finding]:
-    """Yield whether a start finds a checkpoint that is what was written. Nothing is moved."""
+    """Yield the finding on whether a start finds a checkpoint that verifies. Nothing is moved."""
     found, damaged = latest.newest_sound(rundir, Catalogue.read(rundir))
     if damaged and found is None:
         yield problem(
@@ -66,7 +66,7 @@ def verified(rundir: RunDirectory) -> Iterator[Finding]:
 
 
 def quarantined(rundir: RunDirectory) -> Iterator[Finding]:
-    """Yield whether a checkpoint did not verify at an earlier start."""
+    """Yield a finding if a checkpoint did not verify at an earlier start."""
     folder = rundir.quarantine
     names = os.listdir(folder) if folder.is_dir() and not folder.is_symlink() else []
     if names:

@@ -31,7 +31,7 @@ def look(facts: Facts) -> Iterator[Finding]:
 
 
 def judge(now: float, noted: Mapping[str, float], is_synchronized: bool | None) -> Iterator[Finding]:
-    """Yield whether the clock is right, as far as that can be seen.
+    """Yield a finding on whether the clock is right, as far as that can be seen.
 
     Args:
       now: seconds since 1970 (UTC).

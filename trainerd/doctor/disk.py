@@ -46,7 +46,7 @@ def checkpoints_to_come(config: CheckpointConfig, there: int, pinned: int) -> in
 
 
 def space(free: int, size: int, to_come: int) -> Finding:
-    """Return whether the checkpoints to come fit.
+    """Return the finding on whether the checkpoints to come fit.
 
     Args:
       free: bytes.
@@ -63,7 +63,7 @@ def space(free: int, size: int, to_come: int) -> Finding:
 
 
 def filling(config: CheckpointConfig, left: int, size: int) -> Iterator[Finding]:
-    """Yield whether the checkpoints that are kept for good fill the disk soon; `left` and `size` are in bytes."""
+    """Yield a finding if checkpoints that are kept permanently fill the disk soon; `left` and `size` are in bytes."""
     if not config.keep_every_hours or not size or left < 0:
         return
     seconds = (left // size) * config.keep_every_hours * 3600
@@ -77,7 +77,7 @@ def filling(config: CheckpointConfig, left: int, size: int) -> Iterator[Finding]
 
 
 def inodes(available: int | None, files: int, to_come: int) -> Finding:
-    """Return whether the file system has names for their files.
+    """Return the finding on whether the file system has inodes for their files.
 
     Args:
       available: how many more files may be made; None if the file system does not count them.

@@ -1,4 +1,4 @@
-"""Looks at everything, one subject after the other."""
+"""Examines everything, one subject after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainerd.errors import TrainerdError
 
 
 def examine(facts: Facts) -> Iterator[Finding]:
-    """What there is to say of a run. Nothing is written; what cannot be looked at is a finding too."""
+    """Yield every finding about a run. Nothing is written; a subject that cannot be examined is a finding too."""
     properties = systemd.show(facts.service)
     looks: dict[str, Callable[[], Iterator[Finding]]] = {
         disk.SPACE: lambda: disk.look(facts),

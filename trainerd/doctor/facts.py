@@ -1,4 +1,4 @@
-"""What is known of a run before anything is looked at: its config, its state, its newest checkpoint, its process."""
+"""The facts about a run before anything is examined: its config, its state, its newest checkpoint, its process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SystemdService:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run.
+    """The known facts about a run.
 
     Attributes:
       config: what it trains.
@@ -59,13 +59,13 @@ class Facts:
 
     @property
     def step_secs(self) -> float | None:
-        """How long a step took at the last rate that is known."""
+        """The time of a step at the last rate that is known, in seconds."""
         rate = _sane(self.state.steps_per_sec) if self.state is not None else None
         return _sane(1 / rate) if rate else None
 
     @property
     def save_secs(self) -> float | None:
-        """How long the last save took, from the boundary until it was durable."""
+        """The time that the last save took, from the boundary until it was durable, in seconds."""
         saved = self.state.last_checkpoint if self.state is not None else None
         return _sane(saved.seconds) if saved is not None else None
 
@@ -83,7 +83,7 @@ class Facts:
 
 
 def _sane(value: float | None) -> float | None:
-    """Return a measure that a file states; None where it is none that could have been measured."""
+    """Return a measurement that a file states; None if nobody can have measured it."""
     if value is None or not (0 <= value <= _MOST) or not math.isfinite(value):
         return None
     return float(value)

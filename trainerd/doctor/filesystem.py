@@ -1,4 +1,4 @@
-"""What the kind of file system means for a run."""
+"""The effects of the kind of file system on a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOVE = "set `logdir` to a folder on a local disk"
 
 
 def look(facts: Facts) -> Iterator[Finding]:
-    """Look up which one holds the run directory."""
+    """Look up which file system holds the run directory, and judge it."""
     mount = mounts.holding(mounts.PATH.read_text(errors="surrogateescape"), facts.folder.resolve())
     if mount is None:
         yield warning(SUBJECT, "the kernel does not say which one holds the run directory", "look with `findmnt`.")
@@ -30,7 +30,7 @@ def look(facts: Facts) -> Iterator[Finding]:
 
 
 def judge(mount: Mount, largest: int | None) -> Iterator[Finding]:
-    """What its kind and its options mean.
+    """Yield the findings about a file system's kind and its options.
 
     Args:
       mount: the file system.

@@ -1,4 +1,4 @@
-"""What `trainerd doctor` has found."""
+"""The findings of `trainerd doctor`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 
 class FindingKind(enum.StrEnum):
-    """How bad it is; in the order in which findings are shown."""
+    """The severity of a finding, in the order in which findings are shown."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -23,7 +23,7 @@ class Finding:
       kind: how bad it is.
       subject: what was looked at, such as "disk space".
       said: what was seen, in a line.
-      cure: what to do about it; empty where nothing is to be done.
+      cure: what to do about it; empty if nothing is to be done.
     """
 
     kind: FindingKind
@@ -37,20 +37,20 @@ class Finding:
 
 
 def problem(subject: str, said: str, cure: str) -> Finding:
-    """What stops the run, or loses what it saves."""
+    """Make a finding of something that stops the run, or loses what it saves."""
     return Finding(FindingKind.PROBLEM, subject, said, cure)
 
 
 def warning(subject: str, said: str, cure: str) -> Finding:
-    """What may do so, or what nobody can see from here."""
+    """Make a finding of something that may do so, or that nobody can see from here."""
     return Finding(FindingKind.WARNING, subject, said, cure)
 
 
 def well(subject: str, said: str) -> Finding:
-    """What is as it should be, or does not matter to this run."""
+    """Make a finding of something that is as it should be, or does not matter to this run."""
     return Finding(FindingKind.OK, subject, said)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Problems first, then warnings, then what is well; each kind as it came."""
+    """Return the findings in order: problems, then warnings, then what is well; each kind as it came."""
     return sorted(findings, key=lambda each: list(FindingKind).index(each.kind))

@@ -1,4 +1,4 @@
-"""Whether fsync is honest, as far as that can be seen from here."""
+"""Checks whether fsync is honest, as far as that can be seen from here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEVICES = Path("/sys/dev/block")
 
 @dataclass(frozen=True)
 class Device:
-    """What the kernel says of the disk below a file system; empty texts where it says nothing.
+    """The disk below a file system, as the kernel describes it; a text is empty if the kernel says nothing.
 
     Attributes:
       write_cache: "write back" if the disk keeps writes in a memory of its own, else "write through".
@@ -42,7 +42,7 @@ def look(facts: Facts) -> Iterator[Finding]:
 
 
 def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Finding]:
-    """What can be seen of fsync.
+    """Yield the finding on whether fsync is honest.
 
     Args:
       mount: the file system.
@@ -77,9 +77,9 @@ def judge(mount: Mount, device: Device, seconds: float | None) -> Iterator[Findi
 
 
 def read_device(number: str, devices: Path = _DEVICES) -> Device:
-    """What the kernel says of the disk of this number, such as "8:1"; a partition has its disk's queue.
+    """Return the kernel's description of the disk of this number, such as "8:1"; a partition has its disk's queue.
 
-    Virtual disks are said to spin, and are not believed.
+    The kernel says that virtual disks spin, which is ignored.
     """
     place = devices / number
     queue = next((each for each in (place / "queue", place.resolve().parent / "queue") if each.is_dir()), None)
@@ -100,7 +100,7 @@ def time_fsync(folder: Path, timer: Callable[[], float] = time.monotonic) -> flo
     """Return how long an fsync of a new block takes at the median, in seconds. The file has no name at any time.
 
     Returns:
-      None where the file system has no files without a name, or none may be made.
+      None if the file system has no files without a name, or none may be made.
     """
     try:
         descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)

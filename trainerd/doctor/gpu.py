@@ -1,4 +1,4 @@
-"""Whether there is a GPU, and whether the TensorFlow that is installed has what it takes to use it."""
+"""Checks whether there is a GPU, and whether the installed TensorFlow has what it takes to use it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
 
 
 def listed() -> list[str]:
-    """What `nvidia-smi -L` lists: a line for each GPU. Nothing where it cannot be run."""
+    """Return the list of `nvidia-smi -L`: a line for each GPU. It is empty if that cannot be run."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_SECS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -34,7 +34,7 @@ def listed() -> list[str]:
 
 
 def judge(gpus: Collection[str], has_driver: bool, distributions: Collection[str], hiding_unit: str | None) -> Finding:
-    """What can be said of it.
+    """Return the finding on whether training can use a GPU.
 
     Args:
       gpus: what `nvidia-smi -L` lists.

@@ -1,4 +1,4 @@
-"""Which file system holds a folder, from the text of /proc/self/mountinfo; see proc_pid_mountinfo(5). Pure."""
+"""Finds the file system that holds a folder, in the text of /proc/self/mountinfo; see proc_pid_mountinfo(5). Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Mount:
 
 
 def parse(mountinfo: str) -> Iterator[Mount]:
-    """Yield the mounts, in the order in which they were made. A line that is none is passed over."""
+    """Yield the mounts, in the order in which they were made. Any other line is skipped."""
     for line in mountinfo.splitlines():
         before, dash, after = line.partition(" - ")
         fields, rest = before.split(" "), after.split(" ")

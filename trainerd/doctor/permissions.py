@@ -1,4 +1,4 @@
-"""Whether the user that trains may read the config and write the run directory."""
+"""Checks whether the user that trains may read the config and write the run directory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class User:
     def can(self, path: Path, wanted: int) -> bool:
         """Return whether it may do that with a file that is there, in a folder that it may enter.
 
-        The kernel, which is asked where it is this user, knows access control lists too.
+        If this process is the user's, the kernel is asked, which knows access control lists too.
         """
         if self.uid == os.geteuid():
             return os.access(path, wanted, effective_ids=True)
@@ -95,14 +95,14 @@ def trains_as(pid: int | None, properties: Properties) -> User | None:
 
 
 def of_config(path: Path | None, user: User) -> Iterator[Finding]:
-    """Yield whether the config can be read."""
+    """Yield a finding if the config cannot be read."""
     if path is not None and not user.reaches(path, os.R_OK):
         cure = f"`chmod a+r {shlex.quote(str(path))}`, or change its owner."
         yield problem(SUBJECT, f"{user} cannot read {path}", cure)
 
 
 def of_folder(rundir: Path, user: User) -> Iterator[Finding]:
-    """Yield whether the run directory can be written, or made."""
+    """Yield a finding if the run directory cannot be written, or made."""
     if rundir.is_dir():
         if not user.reaches(rundir, os.R_OK | os.W_OK | os.X_OK):
             yield problem(SUBJECT, f"{user} cannot write {rundir}", _chown(rundir, user))
@@ -114,7 +114,7 @@ def of_folder(rundir: Path, user: User) -> Iterator[Finding]:
 
 
 def of_files(rundir: Path, user: User, appended: Sequence[Path]) -> Iterator[Finding]:
-    """Yield whether every file can be read, those that are appended to can be written, and none is another user's.
+    """Yield findings on files that cannot be read or appended to, that are another user's, or that are links.
 
     Args:
       rundir: the run directory.
@@ -143,7 +143,7 @@ def of_files(rundir: Path, user: User, appended: Sequence[Path]) -> Iterator[Fin
 
 
 def _files(rundir: Path) -> Iterator[Path]:
-    """What is in the run directory itself; event files are in folders below it, which nobody reads back."""
+    """Yield the files in the run directory itself. Event files are in folders below it, which nobody reads back."""
     with os.scandir(rundir) as entries:
         yield from (Path(entry.path) for entry in entries if not entry.is_dir(follow_symlinks=False))
 

@@ -1,4 +1,4 @@
-"""What systemd says of the unit that trains a run, and of this machine."""
+"""The properties that systemd reports of the unit that trains a run, and of this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CGROUP = re.compile(r"(?P<slices>.*)/(?P<name>[^/]+)\.service(?:/.*)?")
 
 
 def ask(command: Sequence[str]) -> Properties:
-    """What a command of systemd prints as NAME=VALUE lines; nothing where it cannot be asked."""
+    """Return the properties that a command of systemd prints as NAME=VALUE lines; none if it cannot be asked."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -36,7 +36,7 @@ def properties(shown: str) -> Properties:
 
 
 def show(service: SystemdService | None) -> Properties:
-    """Return the properties of a unit; nothing without one, or where systemd does not run."""
+    """Return the properties of a unit; none without a unit, or if systemd does not run."""
     if service is None:
         return {}
     found = ask([*service.systemctl.split(), "show", f"--property={','.join(SHOWN)}", f"{service.name}.service"])
@@ -44,7 +44,7 @@ def show(service: SystemdService | None) -> Properties:
 
 
 def service_of(pid: int) -> SystemdService | None:
-    """Return the unit whose main process this is, by its control group; None where it is that of none."""
+    """Return the unit whose main process this is, by its control group; None if there is none."""
     try:
         service = service_in(Path(f"/proc/{pid}/cgroup").read_text())
     except OSError:
@@ -53,7 +53,7 @@ def service_of(pid: int) -> SystemdService | None:
 
 
 def service_in(cgroup: str) -> SystemdService | None:
-    """Return the unit that the text of /proc/PID/cgroup names; None where it names none. `user@1000` is no unit of a
+    """Return the unit that the text of /proc/PID/cgroup names; None if it names none. `user@1000` is not the unit of a
     run."""
     for line in cgroup.splitlines():
         match = _CGROUP.fullmatch(line.rpartition(":")[2])
@@ -63,7 +63,7 @@ def service_in(cgroup: str) -> SystemdService | None:
 
 
 def span(text: str) -> float | None:
-    """Return a time span of systemd, such as "1min 30s", in seconds; None for "infinity", "0", and what is none."""
+    """Return a time span of systemd, such as "1min 30s", in seconds; None for "infinity", "0", and any other text."""
     found = 0.0
     for word in text.split():
         match = re.fullmatch(r"([0-9.]+)([a-z]+)", word)

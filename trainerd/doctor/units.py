@@ -33,7 +33,7 @@ def look(facts: Facts, properties: Properties) -> Iterator[Finding]:
 
 
 def watchdog(service: SystemdService, properties: Properties, step_secs: float | None) -> Iterator[Finding]:
-    """Yield whether a step is longer than the watchdog waits."""
+    """Yield a finding if a step is longer than the watchdog waits, or nearly so."""
     limit = span(properties.get("WatchdogUSec", ""))
     if limit is None or step_secs is None or step_secs < limit / 2:
         return
@@ -48,7 +48,7 @@ def watchdog(service: SystemdService, properties: Properties, step_secs: float |
 def stopping(
     service: SystemdService, properties: Properties, step_secs: float | None, save_secs: float | None
 ) -> Iterator[Finding]:
-    """Yield whether a stop has time for the step under way and for the last save."""
+    """Yield a finding if a stop has no time for the step under way and for the last save."""
     limit = span(properties.get("TimeoutStopUSec", ""))
     step, save = step_secs or 0.0, save_secs or 0.0
     if limit is None or step + save < limit:
@@ -66,7 +66,7 @@ def stopping(
 
 
 def lingering(service: SystemdService, user: str, folder: Path) -> Iterator[Finding]:
-    """Yield whether a user's own unit runs on after the user logs out; `folder` has a file for each user that
+    """Yield a finding if a user's own unit stops when the user logs out; `folder` has a file for each user that
     lingers."""
     if not (folder / user).exists():
         yield problem(
@@ -78,7 +78,7 @@ def lingering(service: SystemdService, user: str, folder: Path) -> Iterator[Find
 
 
 def booting(service: SystemdService, properties: Properties) -> Iterator[Finding]:
-    """Yield whether it starts at the next boot."""
+    """Yield a finding if the unit does not start at the next boot."""
     if properties.get("UnitFileState") == "disabled":
         yield warning(
             SUBJECT,

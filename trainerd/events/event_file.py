@@ -1,8 +1,8 @@
 """One event file, written through TensorFlow's own writer.
 
-TensorBoard wants one file at a time in a folder, so everything goes through one writer: figures, histograms, the
+TensorBoard wants one file at a time in a folder, so everything goes through one writer: metrics, histograms, the
 job's own `tf.summary` calls. The public API writes no SessionLog, which TensorBoard's slow loader needs in order
-to forget steps that were run again; so whole events are imported through the writer's resource. That attribute is
+to forget steps that were run again. So whole events are imported through the writer's resource. That attribute is
 not public: tests/tensorflow/test_internals.py names the versions for which it holds.
 """
 
@@ -70,14 +70,14 @@ class EventFile:
         self.flush()
 
     def _start(self, step: int, void: list[Summary.Value]) -> None:
-        """`SessionLog.START` is what `tf.train.Supervisor` wrote. It comes last: where it is, the rest is too."""
+        """Write `SessionLog.START`, as `tf.train.Supervisor` did. It comes last: if it is there, the rest is too."""
         now = time.time()
         if void:
             self._write(Event(step=step, wall_time=now, summary=Summary(value=void)))
         self._write(Event(step=step, wall_time=now, session_log=SessionLog(status=SessionLog.START)))
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Write figures of one step, measured at `at`, in seconds since 1970 (UTC)."""
+        """Write the metrics of one step, measured at `at`, in seconds since 1970 (UTC)."""
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=v) for tag, v in values.items()])
         self._write(Event(step=step, wall_time=at, summary=summary))
         self.reached(step)
@@ -86,13 +86,13 @@ class EventFile:
             self.flush()
 
     def reached(self, step: int) -> None:
-        """There is a point of this step."""
+        """Record that there is a point of this step."""
         self.last_step = max(self.last_step, step)
 
     def flush(self) -> None:
         """Make what was written visible to readers.
 
-        It checks that the file is still there: TensorFlow goes on writing to a removed file without an error.
+        It checks that the file is still there: TensorFlow keeps writing to a removed file without an error.
         """
         with self._storage():
             self.writer.flush()
@@ -128,7 +128,7 @@ class EventFile:
 
 
 def own_files(logdir: Path) -> list[Path]:
-    """This process's event files."""
+    """Return this process's event files."""
     return sorted(logdir.glob(f"events.out.tfevents.*.{os.getpid()}.*"))
 
 

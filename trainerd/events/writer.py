@@ -1,4 +1,4 @@
-"""What the Supervisor writes for TensorBoard, on a thread of its own: encoding must not hold up the loop."""
+"""Writes the Supervisor's data for TensorBoard, on a thread of its own: encoding must not hold up the loop."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class EventWriter:
     """Writes the event file of one process's part of a run.
 
     The file is made when training has begun, so that a start that fails leaves none. An error of the background
-    thread is raised by a later call, once, and the file that failed is given up: what was half written to it would
-    hide the rest. A new one is tried after a while, and goes on with the curves.
+    thread is raised by a later call, once. The file that failed is given up: what was half written to it would hide
+    the rest. A new one is tried after a while, and continues the curves.
 
-    No curve gets a second point for a step that it has: a schedule of less than the time that a summary takes comes
+    No curve gets a second point for a step that it has. A schedule of less than the time that a summary takes comes
     to the same boundary twice.
 
     Args:
@@ -69,7 +69,7 @@ class EventWriter:
         self.flush()
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Write figures of one step."""
+        """Write the metrics of one step."""
         new = {tag: value for tag, value in values.items() if step > self._last.get(tag, -1)}
         if new:
             self._last |= dict.fromkeys(new, step)

@@ -1,4 +1,4 @@
-"""Which checkpoint a person means by a step, `best` or `minimum`."""
+"""Finds the checkpoint that a person means by a step, `best` or `minimum`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def choose(rundir: RunDirectory, where: str, metric: str | None = None, line: in
 def goal(said: str) -> Best:
     """Return the goal that a person names for `--metric`: "min NAME", "max NAME", or a name alone.
 
-    More is better of a name that ends in one of the field's words for it; else less is.
+    More is better if the name ends in one of the field's words for that; else less is better.
     """
     try:
         return Best.parse(said)

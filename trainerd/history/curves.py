@@ -158,7 +158,7 @@ class CurveReader:
         self._last = step
 
     def _leave(self, line: Line) -> None:
-        """The run left its line, and went on on this one or on an earlier one."""
+        """Record that the run left its line, and continued on this one or on an earlier one."""
         points = list(zip(self.curve.steps, self.curve.values, strict=True))
         self._tails[line.number] = [point for point in points if point[0] > line.began_at]
         kept = [point for point in points if point[0] <= line.began_at]

@@ -29,7 +29,7 @@ _PIECE = 1 << 20  # bytes that are copied at a time
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a forked run comes from; the content of `fork.json`.
+    """The origin of a forked run; the content of `fork.json`.
 
     Attributes:
       logdir: the run directory that it was forked from.
@@ -83,7 +83,7 @@ def fork(
 
 
 def origin_of(rundir: RunDirectory) -> Origin | None:
-    """Where a run was forked from; None if it was not."""
+    """Return the origin of a forked run; None if the run was not forked."""
     try:
         with storage(f"read {rundir.origin}", missing_ok=True):
             return msgspec.json.decode(read_regular(rundir.origin), type=Origin)

@@ -108,7 +108,7 @@ def _drawn(story: Story, *, log: bool) -> tuple[list[int], list[float]]:
 
 
 def _places(story: Story, kind: MomentKind, *, log: bool) -> tuple[list[int], list[float]]:
-    """Where the moments of one kind are drawn: at their steps, on the curve or in a row below it."""
+    """Return the places of the moments of one kind: at their steps, on the curve or in a row below it."""
     found = _drawable(((step, story.curve.at(step, story.smoothed)) for step in story.steps_of(kind)), log=log)
     steps = [step for step, _ in found]
     if kind not in _BELOW:

@@ -37,7 +37,7 @@ FINISHES = "The next start, or the next `trainerd rollback`, finishes it."
 
 @dataclass(frozen=True)
 class RollbackTarget:
-    """Where a run goes back to.
+    """The checkpoint that a run goes back to.
 
     Attributes:
       step: the step of a checkpoint.
@@ -53,7 +53,7 @@ class RollbackTarget:
 
 @dataclass(frozen=True)
 class Moves:
-    """What a rollback moves.
+    """The checkpoints that a rollback moves.
 
     Attributes:
       line: what lies ahead becomes this line.
@@ -128,7 +128,7 @@ class Decided:
 
 
 def read_request(rundir: RunDirectory) -> RollbackRequest | None:
-    """What the file `rollback` asks for; None if there is none.
+    """Return the request in the file `rollback`; None if there is none.
 
     Raises:
       UsageError: it is not understood.
@@ -184,7 +184,7 @@ def require_target(rundir: RunDirectory, target: RollbackTarget) -> Manifest:
 
 
 def _elsewhere(rundir: RunDirectory, target: RollbackTarget) -> str:
-    """Which earlier lines have a checkpoint of this step, as a sentence."""
+    """Return a sentence that names the last earlier line with a checkpoint of this step; empty if there is none."""
     found = [line.number for line in lines(rundir) if target.step in checkpoints_of(rundir, line.number).steps()]
     if not found or target.line is not None:
         return ""
@@ -435,14 +435,14 @@ class _Moving:
             fsync_directory(self._rundir.path)
 
     def _aside(self, step: int) -> Path:
-        """Where a manifest is while the other files of its checkpoint move."""
+        """Return the path of a manifest while the other files of its checkpoint move."""
         return self._rundir.path / f".rollback-{step}.json"
 
 
 def _planned(rundir: RunDirectory, target: RollbackTarget, now: float) -> Moves:
-    """What is moved for a target.
+    """Return the moves for a target.
 
-    A checkpoint of the run directory stays if it is of the target's past: the target's line began at one of them, and
+    A checkpoint of the run directory stays if it is of the target's past. The target's line began at one of them, and
     so did each line that the run left after that one.
     """
     steps = rundir.steps()

@@ -21,7 +21,7 @@ POINTS = 20.0  # with which a curve is smoothed, by default
 
 
 class MomentKind(StrEnum):
-    """What happened."""
+    """The kinds of moments in the life of a run."""
 
     CHECKPOINT = "checkpoint"
     MINIMUM = "minimum"
@@ -88,7 +88,7 @@ def story_of(rundir: RunDirectory, tag: str = "loss", points: float = POINTS) ->
 
 
 def moments_of(rundir: RunDirectory, entries: Iterable[TimelineEntry], curve: Curve) -> list[StoryMoment]:
-    """What happened to a run, by step.
+    """Return everything that happened to a run, by step.
 
     Args:
       rundir: the run directory.
@@ -132,7 +132,7 @@ def _of_checkpoint(entry: TimelineEntry) -> list[StoryMoment]:
 
 
 def _lineage(rundir: RunDirectory) -> Sequence[Change]:
-    """What was done to the run, by its newest checkpoint."""
+    """Return the changes made to the run, by its newest checkpoint."""
     newest = catalogue.newest(rundir)
     return newest.lineage if newest is not None else ()
 

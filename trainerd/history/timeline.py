@@ -1,4 +1,4 @@
-"""The checkpoints of a run, each with what there is to say of it. Needs no TensorFlow, and reads manifests alone."""
+"""The checkpoints of a run, each with the facts about it. Needs no TensorFlow, and reads manifests alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainerd.system.durable_files import storage
 
 
 class CheckpointMark(StrEnum):
-    """What a checkpoint is, beside being one."""
+    """The marks that a checkpoint may have."""
 
     LATEST = "latest"
     BEST = "best"
@@ -75,7 +75,7 @@ class TimelineEntry:
 
 
 def timeline(rundir: RunDirectory) -> list[TimelineEntry]:
-    """All checkpoints of a run by their steps, those of earlier lines and those in quarantine too.
+    """Return all checkpoints of a run by their steps, those of earlier lines and those in quarantine too.
 
     The files of the checkpoints are not verified, nor the checksums of the manifests: 10,000 take a second.
 
@@ -98,7 +98,8 @@ def best_of(entries: Iterable[TimelineEntry], goal: Best) -> TimelineEntry | Non
 
 
 def configured_best(rundir: RunDirectory) -> Best | None:
-    """What the best checkpoint is, by the config that the newest one was trained with; None if it does not say."""
+    """Return the goal of the best checkpoint, by the config that the newest one was trained with; None if it has
+    none."""
     newest = next((found for step in rundir.steps() if (found := _read(rundir.manifest(step))) is not None), None)
     try:
         return Best.parse(newest.fingerprint["config.checkpoint.best"]) if newest is not None else None

@@ -1,1 +1,1 @@
-"""What a user hands over, and how it is called."""
+"""The definitions that a user hands over, and the code that calls them."""

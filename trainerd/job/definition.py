@@ -1,4 +1,4 @@
-"""What a user hands to trainerd: a training step, its data, and the state that it changes."""
+"""The definitions that a user hands to trainerd: a training step, its data, and the state that it changes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Program:
 
 
 class Scheduled:
-    """What trains by itself, on a schedule that is one of its methods; an Experiment is it."""
+    """An object that trains by itself, on a schedule that is one of its methods: an Experiment."""
 
     model_dir: str | None = None
     schedules: tuple[str, ...] = ("train_and_evaluate",)  # its methods that are one
     train_nothing: frozenset[str] = frozenset()  # those of them that only read a run directory
 
     def trial(self) -> Job | GraphJob | None:
-        """Its training as a job, to check it, to prove it and to evaluate its past; None if that cannot be had."""
+        """Return its training as a job, to check it, prove it and evaluate its past; None if that cannot be had."""
         return None
 
     def default_schedule(self) -> str:

@@ -60,7 +60,7 @@ def load_job(
 
 
 def _those_taken(found: object, offered: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
-    """Those of the offered arguments that a function takes."""
+    """Return those of the offered arguments that a function takes."""
     try:
         taken = inspect.signature(found).parameters if callable(found) else {}
     except (ValueError, TypeError):  # it is not written in Python
@@ -123,7 +123,7 @@ def _call(build: Callable[[], object], entry: str) -> object:
 
 
 def _blamed(entry: str, *, failed: str, ended: str) -> contextlib.AbstractContextManager[None]:
-    """Return an error that the user's code raises in the block becomes an EntryError."""
+    """Turn an error that the user's code raises in the block into an EntryError."""
 
     def as_entry_error(error: BaseException) -> TrainerdError:
         if isinstance(error, TrainerdError):

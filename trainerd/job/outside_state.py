@@ -1,6 +1,6 @@
-"""What the methods of a user's object, such as a callback, keep outside of it, where no checkpoint holds it.
+"""The state that a user's object, such as a callback, keeps outside of itself, where no checkpoint holds it.
 
-It is found in their source, before the first step. What has no source is not read.
+It is found in the source of the object's methods, before the first step. Methods without source are not read.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def function_in(value: Any) -> FunctionType | None:
 
 
 def kept_outside(functions: Iterable[FunctionType], owner: Any, is_saved: Callable[[Any], bool]) -> list[str]:
-    """What functions keep outside of their owner, and draw from generators that are not its own.
+    """Return the state that functions keep outside of their owner, and the generators not its own that they draw from.
 
     Args:
       functions: those that run between steps.
-      owner: the object whose they are.
+      owner: the object that they belong to.
       is_saved: whether a checkpoint holds an object: it belongs to the model.
 
     Returns:
@@ -91,7 +91,7 @@ class _Code:
         self._own = own - self._declared
 
     def writes(self) -> Iterator[str]:
-        """What it changes outside of its owner."""
+        """Yield the words for everything that the code changes outside of its owner."""
         for root, *path in _places(self._node):
             if root == "self" and "self" in self._own:
                 yield from self._on_self(path)
@@ -198,7 +198,7 @@ def _places(node: ast.AST) -> Iterator[list[str]]:
 
 
 def _changed_by(call: ast.Call) -> Iterator[list[str]]:
-    """What a call of a method such as `append`, or of setattr, changes."""
+    """Yield the places that a call of a method such as `append`, or of setattr, changes."""
     function = call.func
     if isinstance(function, ast.Attribute) and function.attr in _CHANGE_THEIRS and (path := _path(function.value)):
         yield [*path, *([function.attr] if function.attr.startswith("assign") else []), _PART]

@@ -134,7 +134,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def half_written_cache(message: str) -> str:
-    """What to do where TensorFlow refuses a cache that is half written, with its files' full paths; else empty.
+    """Return advice if TensorFlow refuses a half-written cache, with its files' full paths; else an empty string.
 
     A cache is written in parts, FILE_0, FILE_1 and so on: a new one at each save of the position. A start may need
     those before the one that TensorFlow names, and none after it.
@@ -152,7 +152,7 @@ def half_written_cache(message: str) -> str:
 
 
 def own_message(message: str) -> str:
-    """TensorFlow's message of a failed op, with its stack frames in the user's files only, and no colours.
+    """Return TensorFlow's message of a failed op, with its stack frames in the user's files only, and no colours.
 
     The message of an op that ran in a graph lists where the op was made, a frame a line, most of them TensorFlow's.
     """

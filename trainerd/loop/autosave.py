@@ -1,4 +1,4 @@
-"""How often to save: as often as keeps what saving costs under a share of the time. Pure: time is passed in."""
+"""The interval between saves: the shortest that keeps their cost under a share of the time. Pure: time is given."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Cadence:
         self.max_overhead = max_overhead
 
     def begin(self, mark: ScheduleMark) -> None:
-        """Training begins at this boundary, and nothing is being saved."""
+        """Record that training begins at this boundary, and that nothing is being saved."""
         self.quiet_since = mark
 
     def begins(self, mark: ScheduleMark) -> None:
-        """A save begins at this boundary."""
+        """Record that a save begins at this boundary."""
         steps = mark.step - self.quiet_since.step
         if steps > 0 and mark.now > self.quiet_since.now:
             self._per_step = (mark.now - self.quiet_since.now) / steps
         self._began = mark
 
     def ended(self, mark: ScheduleMark) -> None:
-        """This is the first boundary after the save that began last was over."""
+        """Record the first boundary after the end of the save that began last."""
         began, self._began, self.quiet_since = self._began, None, mark
         if began is None or self._per_step is None:
             return
@@ -57,7 +57,7 @@ class Cadence:
         self.cost = lost if self.cost is None else (1 - _WEIGHT) * self.cost + _WEIGHT * lost
 
     def failed(self, mark: ScheduleMark) -> None:
-        """The last save ended without a checkpoint: it does not show what a checkpoint costs."""
+        """Record that the last save ended without a checkpoint: it does not show what a checkpoint costs."""
         self._began, self.quiet_since = None, mark
 
     @property

@@ -1,4 +1,4 @@
-"""The state of one boundary, in memory, of which a checkpoint may be made later."""
+"""The state of one boundary, in memory, from which a checkpoint may be made later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainerd.errors import StorageError
 
 @dataclass
 class BoundaryState:
-    """The state of one boundary, in memory. One checkpoint at most is made of it.
+    """The state of one boundary, in memory. At most one checkpoint is made from it.
 
     The loop's thread drops it, and the thread that writes may have its snapshot meanwhile.
 
@@ -43,7 +43,7 @@ class BoundaryState:
 
     @property
     def size(self) -> int:
-        """About how many bytes its snapshot takes; 0 if it has none any more."""
+        """The approximate size of its snapshot, in bytes; 0 if it has none any more."""
         held = self._snapshot
         return held.size if held is not None else 0
 
@@ -54,7 +54,7 @@ class BoundaryState:
             return taken
 
     def snapshot(self) -> Snapshot:
-        """As `take`, for a checkpoint that somebody waits for.
+        """Return the snapshot, as `take` does, for a checkpoint that somebody waits for.
 
         Raises:
           StorageError: a checkpoint that was made of it has failed.
@@ -64,7 +64,7 @@ class BoundaryState:
         return taken
 
     def give_back(self, snapshot: Snapshot) -> None:
-        """The snapshot was not written."""
+        """Put back a snapshot that was not written."""
         with self._lock:
             self._snapshot = snapshot
         if self.is_dropped:

@@ -145,11 +145,11 @@ class Checkpointer:
 
     @property
     def resume_point(self) -> str:
-        """Where the next start would resume, for a message."""
+        """The point at which the next start would resume, for a message."""
         return f"step {self._last.step}" if self._last else "the beginning: there is no checkpoint yet"
 
     def resumed(self, found: Manifest) -> None:
-        """The run goes on from this checkpoint."""
+        """Record that the run resumes from this checkpoint."""
         self._last = catalogue.as_last(self._rundir, found)
         self._changes = found.step
         self._is_unfinished = bool(found.unfinished)
@@ -158,7 +158,7 @@ class Checkpointer:
         self._reporter.update(step=found.step, metrics=dict(found.metrics), last_checkpoint=self._last)
 
     def reconfigure(self, config: Config, policy: Policy) -> None:
-        """Save like this from now on.
+        """Use these settings from now on.
 
         Args:
           config: how the loss is followed, what saves may cost, and when one counts as hung.
@@ -174,7 +174,7 @@ class Checkpointer:
         self._fingerprint = fingerprint
 
     def changed(self, lineage: Sequence[Change], *, at: int) -> None:
-        """The run was changed at this boundary: its state is not the one that was saved, or is held as a minimum.
+        """Record that the run was changed at this boundary. Its state is neither saved nor held as a minimum.
 
         Args:
           lineage: all that was done to it so far.
@@ -189,7 +189,7 @@ class Checkpointer:
         self.lineage = tuple(known.get(each, each) for each in self.lineage)
 
     def begin(self, mark: ScheduleMark) -> None:
-        """Training begins at this boundary."""
+        """Record that training begins at this boundary."""
         self.cadence.begin(ScheduleMark(mark.step, self._training_time()))
         self._began_at = mark.now
 
@@ -202,11 +202,11 @@ class Checkpointer:
     def start(
         self, session: Savable, reason: str, ids: list[str] | None = None, unfinished: Sequence[str] = ()
     ) -> None:
-        """Take a snapshot and go on; it is announced when it is durable.
+        """Take a snapshot and return; its checkpoint is announced when it is durable.
 
         While another save is under way, no snapshot is taken. A request is then served right after that save, since
-        its checkpoint must begin after the request. A scheduled save is left out, and also while a failed save waits
-        to be tried again.
+        its checkpoint must begin after the request. A scheduled save is skipped, and also while a failed save waits to
+        be tried again.
 
         Args:
           session: the model.
@@ -247,7 +247,7 @@ class Checkpointer:
         self._submit(save, snapshot, self.minima.to_save_with(step))
 
     def _about(self, reason: str, step: int, unfinished: Sequence[str] = ()) -> About:
-        """What is known of this boundary."""
+        """Return the known facts about this boundary."""
         return About(
             reason,
             dict(self._reporter.state.metrics),
@@ -446,7 +446,7 @@ class Checkpointer:
             log.warning("the lowest loss of the valley, at step %d, is not kept", lowest.step)
 
     def _end(self, save: Save) -> None:
-        """A save is over. Checkpoints that retention gives up are deleted until another one waits."""
+        """End a save. Then delete checkpoints that retention gives up, until another save waits."""
         try:
             self._reporter.update(saving=None)
         finally:  # even if an observer fails: the loop may wait for this

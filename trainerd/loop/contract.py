@@ -1,4 +1,4 @@
-"""What every session does, and what it needs of a flag. Imports nothing of its own package."""
+"""The contract of every session, and what it needs of a flag. Imports nothing of its own package."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StopFlag(Protocol):
 
 @dataclass(frozen=True)
 class Steps:
-    """What `run_until` did.
+    """The steps that `run_until` ran.
 
     Attributes:
       first: the global step of the first row; `first - 1` was the boundary before.
@@ -49,7 +49,7 @@ class Steps:
 
     @classmethod
     def unmeasured(cls, step: int, count: int) -> Steps:
-        """So many steps, the last of which is `step`, of which nothing was measured."""
+        """Return so many steps without metrics, the last of which is `step`."""
         import numpy as np
 
         return cls(step - count + 1, (), np.empty((count, 0)))
@@ -66,7 +66,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Exportable:
-    """What of a job can be packaged for use elsewhere.
+    """The parts of a job that can be packaged for use elsewhere.
 
     Attributes:
       model: its Keras model; None if it has none, or several.
@@ -225,11 +225,11 @@ class Session(Model, Protocol):
         ...
 
     def exportable(self) -> Exportable:
-        """What of the job can be packaged."""
+        """Return the parts of the job that can be packaged."""
         ...
 
     def end(self, *, finished: bool) -> None:
-        """No step follows, and the state is about to be saved for the last time.
+        """Do what the job does at its end: no step follows, and the state is about to be saved for the last time.
 
         Args:
           finished: whether training is finished, and not paused.
@@ -245,7 +245,7 @@ class Session(Model, Protocol):
 
 
 class Events(Protocol):
-    """What is written for TensorBoard. Each method may raise StorageError."""
+    """The writer of data for TensorBoard. Each method may raise StorageError."""
 
     @property
     def is_well(self) -> bool:
@@ -257,11 +257,11 @@ class Events(Protocol):
         ...
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Metrics of one step, measured at `at`, in seconds since 1970 (UTC)."""
+        """Write the metrics of one step, measured at `at`, in seconds since 1970 (UTC)."""
         ...
 
     def summaries(self, session: Model) -> None:
-        """Histograms of the weights, images of the kernels, and the job's own summaries."""
+        """Write histograms of the weights, images of the kernels, and the job's own summaries."""
         ...
 
     def flush(self) -> None:

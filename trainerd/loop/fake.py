@@ -37,11 +37,11 @@ class FakeSnapshot:
         return {}
 
     def first_change(self, later: FakeSnapshot) -> str | None:
-        """Return the number."""
+        """Return the words for the number if it has changed; else None."""
         return None if later.value == self.value else "the state: the variable 'value'"
 
     def release(self) -> None:
-        """It holds nothing."""
+        """Do nothing: it holds nothing."""
 
 
 class FakeSession:
@@ -127,11 +127,11 @@ class FakeSession:
             raise DataError(f"{prefix} does not fit the job: {error}") from error
 
     def changes_since(self, prefix: Path) -> list[str]:
-        """Those that it was made with."""
+        """Return the changes that it was made with."""
         return self._changes
 
     def fingerprint(self) -> dict[str, str]:
-        """What it was made with."""
+        """Return the fingerprint that it was made with."""
         return self._fingerprint
 
     def evaluate(self) -> dict[str, float]:
@@ -148,7 +148,7 @@ class FakeSession:
         self.value = value
 
     def skip(self, count: int) -> list[int]:
-        """Note it."""
+        """Note the skip. Return indices that count from 0."""
         self.skipped.append((self.step, count))
         return list(range(count))
 
@@ -158,15 +158,15 @@ class FakeSession:
         return self._figures is not None
 
     def load(self, prefix: Path) -> None:
-        """As `restore`."""
+        """Read a checkpoint, as `restore` does."""
         self.restore(prefix)
 
     def score(self) -> dict[str, float]:
-        """As `evaluate`."""
+        """Return the metrics of `evaluate`."""
         return self.evaluate()
 
     def exportable(self) -> Exportable:
-        """Nothing."""
+        """Return an `Exportable` with nothing in it."""
         return Exportable()
 
     def weights(self) -> Mapping[str, Any]:
@@ -174,15 +174,15 @@ class FakeSession:
         return {"value": self.value}
 
     def write_summaries(self) -> None:
-        """It has none of its own."""
+        """Do nothing: it has no summaries of its own."""
 
     def graph(self) -> Any:
-        """It has none."""
+        """Return None: it has no graph."""
         return None
 
     def end(self, *, finished: bool) -> None:
-        """It holds nothing."""
+        """Do nothing: it holds nothing."""
 
     def events(self, logdir: Path) -> Any:
-        """Nothing writes for it."""
+        """Return None: nothing writes for it."""
         return None

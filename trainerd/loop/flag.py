@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 
 class Request(enum.Enum):
-    """What the flag was raised for."""
+    """The reasons for raising the flag."""
 
     PAUSE = "pause"  # save and exit
     SAVE = "save"  # save and continue
@@ -19,7 +19,7 @@ class Request(enum.Enum):
 
 
 class Flag:
-    """Raised from any thread, looked at after every step, taken at a boundary. Nothing raised is lost.
+    """A flag that any thread raises. It is checked after every step, and taken at a boundary. Nothing raised is lost.
 
     Attributes:
       paused_by: what asked for the last pause, for a person; empty if that is not known.

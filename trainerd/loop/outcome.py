@@ -1,4 +1,4 @@
-"""How a run ends. Only this module decides that: loops and hosts report what they see."""
+"""The end of a run. Only this module decides how it ends: loops and hosts report what they see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainerd.rundir.state import Phase
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training ended.
+    """The way in which training ended.
 
     Attributes:
       phase: the phase that the run is left in.
@@ -107,7 +107,7 @@ def stands(before: Outcome | None, now: Outcome | None) -> Outcome | None:
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """What the daemon sees of a program that has returned.
+    """The facts that the daemon sees about a program that has returned.
 
     Attributes:
       outcome: how its last session ended; None if there was none, or it failed.
@@ -129,7 +129,7 @@ class ProgramFacts:
 
 
 def of_program(facts: ProgramFacts) -> Outcome | None:
-    """How a program's run has ended; None if its session failed."""
+    """Return the outcome of a program's run; None if its session failed."""
     outcome = facts.outcome
     is_at_end = outcome is not None and outcome.phase is Phase.FINISHED and not outcome.by_job
     paused = PAUSED if facts.had_session or facts.was_heard else PAUSED_EARLY

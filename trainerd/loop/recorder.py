@@ -1,4 +1,4 @@
-"""What is measured of a run: metrics, rate, evaluation, summaries; shown in the state, the log and TensorBoard."""
+"""The measurements of a run: metrics, rate, evaluation, summaries; shown in the state, the log and TensorBoard."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class StepRate:
             self._marks.popleft()
 
     def per_sec(self) -> float | None:
-        """Steps per second; None before there are two moments."""
+        """Return the steps per second; None before there are two moments."""
         if len(self._marks) < 2 or self._marks[-1][1] <= self._marks[0][1]:
             return None
         (first, then), (last, now) = self._marks[0], self._marks[-1]

@@ -1,4 +1,4 @@
-"""Which checkpoint a run resumes from, and whether what has changed since then lets it."""
+"""Finds the checkpoint that a run resumes from, and checks whether what has changed since then allows it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def find(
       now: the fingerprint of the run as it is started now.
       exact: whether the position of the input is restored.
       is_program: whether a program of the user's own trains, which has neither a config nor options of a command.
-      accept_changes: whether to resume although the dataset or the optimizer is another.
+      accept_changes: whether to resume although the dataset or the optimizer has changed.
       unmanaged: whether checkpoints that the program itself saved may be there.
 
     Raises:
@@ -94,7 +94,7 @@ def refuse_changes(step: int, changes: Sequence[str], rundir: RunDirectory, *, i
 
 
 def _require_same_workers(found: Manifest, now: Fingerprint) -> None:
-    """Refuse a checkpoint that holds a position for each worker, if the workers are others in number."""
+    """Refuse a checkpoint that holds a position for each worker, if the number of workers has changed."""
     had, has = (each.get(fingerprint.WORKERS, "1") for each in (found.fingerprint, now))
     if had != has and found.fingerprint.get(fingerprint.POSITIONS) == fingerprint.OWN:
         raise DataError(

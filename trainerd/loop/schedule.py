@@ -1,4 +1,4 @@
-"""When a service is due: a pure function of step and time, apart from what the service does.
+"""The schedule of a service: a pure function of step and time, apart from what the service does.
 
 The separation is that of `periodic_actions` in Common Loop Utils (google/CLU).
 """
@@ -32,11 +32,11 @@ class Schedule:
     since_last: bool = False
 
     def next_time(self, last: ScheduleMark) -> float:
-        """When it is due by the clock; infinity if the clock does not matter."""
+        """Return the time at which it is due by the clock; infinity if the clock does not matter."""
         return last.now + self.secs if self.secs > 0 else math.inf
 
     def next_step(self, last: ScheduleMark) -> float:
-        """At which step it is due; infinity if steps do not matter."""
+        """Return the step at which it is due; infinity if steps do not matter."""
         if self.steps <= 0:
             return math.inf
         return last.step + self.steps if self.since_last else (last.step // self.steps + 1) * self.steps
@@ -44,7 +44,7 @@ class Schedule:
 
 @dataclass
 class Service:
-    """What is done, when, and when it was done last.
+    """A service: its action, its schedule, and when it ran last.
 
     Attributes:
       name: for messages.
@@ -66,12 +66,12 @@ class Service:
 
     @property
     def next_time(self) -> float:
-        """When the clock makes it due; infinity for never."""
+        """The time at which it is due by the clock; infinity for never."""
         return self.schedule.next_time(self.last)
 
     @property
     def next_step(self) -> float:
-        """At which step it is due; infinity for none."""
+        """The step at which it is due; infinity for none."""
         return self.schedule.next_step(self.last)
 
     def is_due(self, mark: ScheduleMark) -> bool:

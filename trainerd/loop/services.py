@@ -68,7 +68,7 @@ class Services:
     Attributes:
       config: the config, as it was last read.
       checkpointer: makes the checkpoints.
-      recorder: keeps the figures.
+      recorder: keeps the metrics.
       ticker: raises the flag by the clock and for request files. The loop starts and stops it.
       minima: keeps the state at the minima of the loss.
       changes: goes back, sets numbers, skips batches.
@@ -185,7 +185,7 @@ class Services:
         return found
 
     def resumed(self, found: Manifest) -> None:
-        """The session has been restored from this checkpoint."""
+        """Record that the session has been restored from this checkpoint."""
         self.store.resumed(found.step)
         self._overdue, self._marked = found.unfinished, found.step
         self.checkpointer.resumed(found)
@@ -278,7 +278,7 @@ class Services:
         return None
 
     def _resume_from(self, found: Manifest) -> None:
-        """Restore the session from a checkpoint, while it trains, and begin everything anew from there."""
+        """Restore the session from a checkpoint, while it trains, and restart everything from there."""
         if self.holding is not None:
             self.holding.forget()
         with self._reporter.phase(Phase.RESTORING):
@@ -339,7 +339,7 @@ class Services:
         return outcome.abandoned(held.what, held.step, held.patience)
 
     def apply(self, config: Config) -> None:
-        """Take over the settings that may change while the run goes on."""
+        """Take over the settings that may change while the run continues."""
         self.config = config
         self._set_schedules()
 
@@ -440,7 +440,7 @@ class Services:
         self.recorder.reconfigure(config.summary.metrics_steps)
 
     def _save_secs(self) -> float:
-        """Seconds between checkpoints, from the config or from measured costs."""
+        """Return the seconds between checkpoints, from the config or from measured costs."""
         secs = self.config.checkpoint.save_model_secs
         return self.checkpointer.cadence.secs if secs == "auto" else float(secs)
 

@@ -87,7 +87,7 @@ def live(config: Config, interruption: Interruption | None) -> int:
     """Train from the newest checkpoint, until the end or the interruption.
 
     Returns:
-      The exit code: 0 if it was paused or has finished, -9 where it was killed.
+      The exit code: 0 if it was paused or has finished, -9 if it was killed.
 
     Raises:
       ProofError: it ended with an error of its own.
@@ -105,7 +105,7 @@ def live(config: Config, interruption: Interruption | None) -> int:
 
 
 def _live_beside(config: Config) -> None:
-    """One life of a worker that is not the chief."""
+    """Run one life of a worker that is not the chief."""
     RunDirectory(config.rundir).create()
     try:
         in_a_process(functools.partial(_live, config, None), config.rundir / "output", config.folder)
@@ -183,7 +183,7 @@ def _error_file(output: Path) -> Path:
 
 @contextmanager
 def _another_hash_seed() -> Iterator[None]:
-    """While the block runs, each interpreter that starts has another hash seed, unless the user has chosen one."""
+    """Give each interpreter that starts in the block another hash seed, unless the user has chosen one."""
     chosen = os.environ.get(_HASH_SEED)
     if chosen is None or chosen == "random":
         os.environ[_HASH_SEED] = str(next(_numbers))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class InterruptionKind(enum.StrEnum):
-    """How a run is interrupted."""
+    """The ways in which a run is interrupted."""
 
     PAUSE = "pause"
     KILL = "SIGKILL"
@@ -17,7 +17,7 @@ class InterruptionKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Marks:
-    """What a run without a stop has at which of its steps, before its last one.
+    """The steps at which a run without a stop evaluates or ends an epoch, before its last one.
 
     Attributes:
       evaluations: the steps at which it evaluates.
@@ -48,10 +48,10 @@ class Interruption:
 
 
 def plan(steps: int, count: int, seed: int, marks: Marks = Marks()) -> list[Interruption]:
-    """Interruptions at random boundaries of a run of so many steps, pauses and kills by turns, in their order.
+    """Return interruptions at random boundaries of a run of so many steps, in order; pauses and kills alternate.
 
-    One of them comes in an evaluation, and one is a pause past the end of an epoch, if the run has these and the count
-    allows it.
+    One of them comes in an evaluation, and one is a pause past the end of an epoch. This holds if the run has these and
+    the count allows it.
 
     Args:
       steps: how long the run is.

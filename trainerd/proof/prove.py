@@ -95,7 +95,7 @@ class Proof:
         yield "The same, bit for bit."
 
     def _lineage(self) -> list[Change]:
-        """What was done to the user's own run at steps that the proof has: it is done to both runs."""
+        """Return the changes made to the user's own run at steps that the proof has: they are made to both runs."""
         newest = catalogue.newest(RunDirectory(self._original.rundir))
         known = newest.lineage if newest is not None else ()
         return [each for each in known if each.kind in (SET, SKIP) and each.step < self._steps]
@@ -173,7 +173,7 @@ class Proof:
         return f"{_HOW[interruption.kind]} at step {step}{where}: resumes after step {resumes_at}"
 
     def _marks(self, name: str) -> Marks:
-        """Where a run evaluates, and where its epochs end."""
+        """Return the steps at which a run evaluates, and at which its epochs end."""
         found = (trace.steps_marked(self._trace(name), what) for what in (EVALUATION, EPOCH))
         return Marks(*([step for step in steps if step < self._end] for steps in found))
 
@@ -188,7 +188,7 @@ class Proof:
     # ------------------------------------------------------------------ comparing
 
     def _difference(self, one: str, other: str) -> TraceDifference | None:
-        """Where two runs differ first."""
+        """Return the first difference of two runs; None if there is none."""
         names, rows = trace.read(self._trace(one))
         _, others = trace.read(self._trace(other))
         if (found := trace.first_difference(names, rows, others)) is not None:

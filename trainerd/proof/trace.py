@@ -34,7 +34,7 @@ class Trace:
         self._file: BinaryIO | None = None
 
     def append(self, steps: Steps) -> None:
-        """Write what `run_until` did."""
+        """Write the steps that `run_until` ran."""
         if not len(steps.rows):
             return
         numbers = np.arange(steps.first, steps.first + len(steps.rows), dtype=np.float64)
@@ -49,7 +49,7 @@ class Trace:
             file.write(f"{what} {step}\n")
 
     def close(self) -> None:
-        """Nothing more will be written."""
+        """Close the file: nothing more will be written."""
         if self._file is not None:
             self._file.close()
 

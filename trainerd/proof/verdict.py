@@ -1,4 +1,4 @@
-"""What a difference between two runs means. Pure."""
+"""The meaning of a difference between two runs. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is done with old checkpoints: they are evaluated, and one is packaged for use elsewhere."""
+"""The uses of old checkpoints: they are evaluated, and one is packaged for use elsewhere."""

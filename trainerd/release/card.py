@@ -29,7 +29,7 @@ def about(
     figures: Mapping[str, float],
     compared: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What `release.json` says, but for the files.
+    """Return the content of `release.json`, except the files.
 
     Args:
       config: the config of the job.

@@ -26,7 +26,7 @@ _HOW = """\
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one checkpoint.
+    """The result of evaluating one checkpoint.
 
     Attributes:
       step: its step.

@@ -43,7 +43,7 @@ _HOW = """\
 
 @dataclass(frozen=True)
 class Release:
-    """What is put together.
+    """A release to put together.
 
     Attributes:
       config: the config of the job.

@@ -33,7 +33,7 @@ _NO_RELEASE = "There is no release."
 
 @dataclass(frozen=True)
 class References:
-    """What the model of the checkpoint has and gives.
+    """The variables of the checkpoint's model, its inputs, and the metrics that it gives.
 
     Attributes:
       exportable: the model and its data.
@@ -55,7 +55,7 @@ class References:
 def references_of(
     exportable: Exportable, variables: set[str], figures: Mapping[str, float], folder: Path
 ) -> References:
-    """Put into a folder what the model is called with.
+    """Put the inputs for the model into a folder.
 
     Args:
       exportable: the model and its data.
@@ -70,7 +70,7 @@ def references_of(
 
 
 def model_variables(exportable: Exportable) -> list[tuple[str, Any]]:
-    """Return the variables that a model gives its outputs with, by name: without optimizer, metrics and seeds.
+    """Return the variables from which a model computes its outputs, by name: not of optimizer, metrics and seeds.
 
     TensorFlow's own variables, which Keras does not count among its weights, are among them if a call reads them.
     """
@@ -101,7 +101,7 @@ def _own_inputs(model: Any) -> Iterator[Any]:
 
 
 def _plain_in(part: Any) -> list[Any]:
-    """TensorFlow's own variables, which Keras does not count among its weights, but for the states of generators."""
+    """Return TensorFlow's own variables, which Keras does not count among its weights, except states of generators."""
     objects = own_objects(tf.train.Checkpoint(part=part))
     states = [id(each.state) for each in objects if isinstance(each, tf.random.Generator)]
     return [each for each in variables_among(objects) if isinstance(each, tf.Variable) and id(each) not in states]

@@ -1,1 +1,1 @@
-"""What a checkpoint holds."""
+"""The contents of a checkpoint."""

@@ -96,7 +96,7 @@ def is_of_seeds(key: str) -> bool:
 
 
 def parts_of(state: Any) -> Iterator[Any]:
-    """All layers, optimizers and metrics of a state, and other objects in them."""
+    """Yield all layers, optimizers and metrics of a state, and other objects in them."""
     for _, owner in _owners(state, "", set()):
         yield from (part for _, part in _walk(owner))
 
@@ -120,7 +120,7 @@ def _kind(optimizer: Any) -> str:
 
 
 def _hidden(state: Any, taken: set[int]) -> Iterator[tuple[str, Any]]:
-    """Those of a state, but for what is `taken` already: parts may know one another."""
+    """Yield the hidden variables of a state by key, unless they are in `taken`: parts may refer to one another."""
     owners = [(name, list(_walk(owner))) for name, owner in _owners(state, "hidden", set())]
     for find in (_not_listed, _inner):
         for name, parts in owners:
@@ -131,7 +131,7 @@ def _hidden(state: Any, taken: set[int]) -> Iterator[tuple[str, Any]]:
 
 
 def _not_listed(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
-    """Yield the variables of an owner of which it is not sure that they are found, by their keys in a checkpoint."""
+    """Yield the variables of an owner that TensorFlow may not find, by their keys in a checkpoint."""
     _, owner = parts[0]
     if isinstance(owner, keras.metrics.Metric):
         yield from _numbered(f"{name}{_METRICS}", owner.variables)
@@ -169,7 +169,7 @@ def _inner(name: str, parts: _Parts) -> Iterator[tuple[str, Any]]:
 
 
 def _owners(state: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a state that have none themselves, and Keras's models and layers, by where they stand."""
+    """Yield the parts of a state that have no parts themselves, and Keras' models and layers, each with its path."""
     if id(state) in seen:
         return
     seen.add(id(state))
@@ -190,7 +190,7 @@ def _numbered(name: str, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _within(parts: _Parts) -> Iterator[tuple[str, Any]]:
-    """Yield the variables in a model's attributes, and in the lists and dicts that those are, by where they stand."""
+    """Yield the variables in a model's attributes, and in attributes that are lists or dicts, each with its path."""
     for path, part in parts:
         if isinstance(part, keras.metrics.Metric):  # of a compiled model within this one, for one
             yield from _numbered(f"{path}{_METRICS}", part.variables)
@@ -201,7 +201,7 @@ def _within(parts: _Parts) -> Iterator[tuple[str, Any]]:
 
 
 def _variables_of(path: str, part: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the variables of something that is one, or has some, by where they stand."""
+    """Yield the variables of an object that is a variable or has variables, each with its path."""
     if isinstance(part, tf.Variable | keras.Variable):
         yield path, part
     elif isinstance(part, tf.random.Generator | keras.random.SeedGenerator):
@@ -211,7 +211,7 @@ def _variables_of(path: str, part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _walk(model: Any, contents: Callable[[Any], Iterable[tuple[str, Any]]] | None = None) -> Iterator[tuple[str, Any]]:
-    """It, and what is in its attributes, and in the lists and dicts that those are, by where it stands.
+    """Yield an object and everything in its attributes, and in attributes that are lists or dicts, each with its path.
 
     Args:
       model: where to begin.
@@ -228,7 +228,7 @@ def _walk(model: Any, contents: Callable[[Any], Iterable[tuple[str, Any]]] | Non
 
 
 def _contents(part: Any) -> Iterable[tuple[str, Any]]:
-    """What may hold variables, by its name: in a list, a dict, or the attributes of a layer."""
+    """Return the objects that may hold variables, by name: those in a list, a dict, or the attributes of a layer."""
     if isinstance(part, keras.layers.Layer):
         named = sorted(vars(part), key=lambda name: name in _LISTED_AGAIN or name.startswith("_self_"))
         return ((name, vars(part)[name]) for name in named if not isinstance(vars(part)[name], _PLAIN))
@@ -236,7 +236,7 @@ def _contents(part: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _contents_beside_layers(part: Any) -> Iterable[tuple[str, Any]]:
-    """What may hold variables, by its name: in a list, a dict, or the attributes of what is not a layer.
+    """Return the objects that may hold variables, by name: those in a list, a dict, or the attributes of a non-layer.
 
     A layer that one of these refers to is not part of it, nor are the variables that an optimizer trains.
     """
@@ -247,7 +247,7 @@ def _contents_beside_layers(part: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _elements(part: Any) -> Iterable[tuple[str, Any]]:
-    """What may hold variables in a list or a dict, by its place or key."""
+    """Return the objects in a list or a dict that may hold variables, by index or key."""
     if isinstance(part, list | tuple):
         if len(part) > _LONG and isinstance(part[0], _PLAIN):
             return ()
@@ -258,8 +258,8 @@ def _elements(part: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _is_of_keras(state: Any) -> bool:
-    """Return whether it is a model or a layer: no class of them, no list of TensorFlow's, no module with such a
-    name."""
+    """Return whether an object is a model or a layer, and not a class, a list of TensorFlow's, or a module with such
+    a name."""
     if isinstance(state, list | tuple | Mapping | type):
         return False
     return isinstance(getattr(state, "weights", None), list | tuple) and hasattr(state, "variables")

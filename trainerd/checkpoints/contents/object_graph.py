@@ -43,7 +43,7 @@ class GraphEntry:
 
 
 def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[GraphEntry], bytes]:
-    """Every tensor of a checkpoint, and the object graph that `tf.train.Checkpoint.read` follows, serialized.
+    """Return every tensor of a checkpoint, and the serialized object graph that `tf.train.Checkpoint.read` follows.
 
     If called while a `tf.function` is traced, the tensors are those of its graph.
 
@@ -59,7 +59,7 @@ def entries(checkpoint: tf.train.Checkpoint) -> tuple[list[GraphEntry], bytes]:
 
 
 def position(iterator: Any) -> tf.Tensor:
-    """What a checkpoint holds of an iterator: a vector of variants."""
+    """Return the tensor that a checkpoint holds for an iterator: a vector of variants."""
     (found,) = iterator._serialize_to_tensors().values()
     return found
 
@@ -70,7 +70,7 @@ def tracked_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
 
 
 def own_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """As `tracked_objects`, without those that only the list of an optimizer leads to, which trains them.
+    """Return the tracked objects, except those reached only through an optimizer's list of the variables it trains.
 
     An optimizer has that list once it is built, which may be after a restore: then they would not be restored.
     """

@@ -73,7 +73,7 @@ def _is_key(key: Any) -> bool:
 
 
 def packed(values: Any) -> bytes:
-    """Plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays.
+    """Return plain values as bytes: NumPy's npz, with one entry of JSON beside the arrays.
 
     The format of npz is at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
     """

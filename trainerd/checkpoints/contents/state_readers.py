@@ -1,4 +1,4 @@
-"""How the tensors of a state are read at a boundary: all by one traced function, or each by itself."""
+"""Readers of the tensors of a state at a boundary: all by one traced function, or each by itself."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class EachReader:
 
 
 def _one_reader(entry: GraphEntry) -> Callable[[], tf.Tensor] | None:
-    """What reads this tensor again; None if only a traced function does."""
+    """Return a function that reads this tensor again; None if only a traced function does."""
     owner = entry.owner
     if _is_python_state(owner):
         return lambda: tf.constant(owner.serialize())
@@ -135,7 +135,7 @@ def _one_reader(entry: GraphEntry) -> Callable[[], tf.Tensor] | None:
 
 
 def _variable_reader(variable: Any, dtype: tf.DType) -> Callable[[], tf.Tensor] | None:
-    """What reads a variable without a copy; None if it is none, or is elsewhere than on the CPU."""
+    """Return a function that reads a variable without a copy; None if it is not a variable, or not on the CPU."""
     if isinstance(variable, tf.distribute.DistributedValues) or not hasattr(variable, "handle"):
         return None
     handle = variable.handle
@@ -149,8 +149,7 @@ def _is_python_state(owner: Any) -> bool:
 
 
 def _shape(entry: GraphEntry) -> Any:
-    """Return the shape as a traced function knows it: a position has another one at each read, and so may a variable
-    have."""
+    """Return the shape as a traced function knows it. A position's differs at each read, and a variable's may."""
     if isinstance(entry.owner, tf.data.Iterator):
         return tf.TensorShape([None])
     return tf.TensorShape(entry.owner.shape) if hasattr(entry.owner, "handle") else entry.value.shape

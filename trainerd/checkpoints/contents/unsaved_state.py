@@ -34,7 +34,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Unsaved:
-    """What a step uses and no checkpoint holds.
+    """The state that a step uses and no checkpoint holds.
 
     Attributes:
       variables: those that it reads, by their names.
@@ -83,7 +83,7 @@ def require_saved(graph: Any, held: Iterable[Any], *, refuse: bool, where: str =
 
 
 def require_saved_in(graph: Any, fetches: Iterable[Any], saved: Collection[str], *, refuse: bool) -> None:
-    """Do the same for a graph of TensorFlow 1.
+    """Warn of the same in a graph of TensorFlow 1; see `require_saved`.
 
     Args:
       graph: the `tf.Graph`.
@@ -157,7 +157,7 @@ def _warn(
 
 
 def _lost(use: Use, saved: Collection[str], *, reads_files: bool) -> list[Node]:
-    """Return the nodes whose handles are of what a node changes and is lost; the node itself if it takes no handle."""
+    """Return the nodes with the handles of lost state that a node changes; the node itself if it takes no handle."""
     if use.node.op in WRITES_FILES and not reads_files:
         return []
     if not use.handles:

@@ -25,7 +25,7 @@ _NUMBERED = re.compile(r"(variable|seed_generator_state)(_\d+)?")  # Keras' name
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of the variable at one place.
+    """The known facts about the variable at one place.
 
     Attributes:
       name: its path in Keras without the names that Keras gave; empty if nothing is left, or if it is of an optimizer.
@@ -42,7 +42,7 @@ Names = dict[str, Named]
 
 
 def names_of(checkpoint: tf.train.Checkpoint, hidden: Mapping[str, Any], parts: Iterable[Any]) -> Names:
-    """Return what is known of each Keras variable, by its place.
+    """Return the known facts about each Keras variable, by its place.
 
     Args:
       checkpoint: tracks the state.
@@ -91,7 +91,7 @@ def _named(place: str, variable: Any, given: set[str], trained: Mapping[str, str
 
 
 def packed(names: Names) -> bytes:
-    """Names as bytes, for a tensor of a checkpoint."""
+    """Return the names as bytes, for a tensor of a checkpoint."""
     return zlib.compress(msgspec.msgpack.encode(names))
 
 

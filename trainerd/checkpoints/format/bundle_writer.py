@@ -38,7 +38,7 @@ _ALIGNMENT = 64  # bytes: of TensorFlow's own memory, and a multiple of every nu
 
 @dataclass(frozen=True)
 class Form:
-    """What tensors of one dtype and shape have in common.
+    """The properties that tensors of one dtype and shape have in common.
 
     It is computed once: asking each tensor at each checkpoint is slow in Python, and costs the loop time.
 
@@ -177,7 +177,7 @@ class _Appending:
         self.digest = xxhash.xxh3_128()
 
     def plain(self, content: bytes) -> None:
-        """Append these."""
+        """Append these bytes."""
         self.digest.update(content)
         self._file.write(memoryview(content))
         self._moved(len(content))
@@ -244,7 +244,7 @@ def _pieces(memory: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
 
 
 def _has_nan(numbers: NDArray[Any]) -> bool:
-    """Return the minimum of what holds a NaN is NaN, and is found without a second array."""
+    """Return whether an array holds a NaN. Then its minimum is NaN, which is found without a second array."""
     if numbers.dtype.kind in "fc":
         return bool(numbers.size and np.isnan(np.minimum.reduce(numbers)))
     return bool(np.isnan(numbers.astype(np.float32)).any())

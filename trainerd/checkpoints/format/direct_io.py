@@ -30,7 +30,7 @@ _BUFFER = 1 << 20  # bytes
 class DirectFile:
     """A new file that is written from its beginning to its end, once.
 
-    Where the file system does not take direct writes it is written as any other.
+    If the file system does not take direct writes, it is written like any other.
 
     Args:
       path: the file; it must not exist.
@@ -61,8 +61,8 @@ class DirectFile:
     def write(self, content: memoryview) -> None:
         """Append bytes; `content` is contiguous, with items of a byte.
 
-        Where there is much of it, and its address is as many bytes past a block as the file's size, most of it is
-        not copied: it must stay as it is until the file is finished.
+        Most of it is not copied if there is much of it, and its address is as many bytes past a block as the file's
+        size. Then it must stay as it is until the file is finished.
 
         Raises:
           OSError: they cannot be written.
@@ -88,7 +88,7 @@ class DirectFile:
         os.ftruncate(self._descriptor, self.size)
 
     def _copy(self, content: memoryview) -> None:
-        """Append to the buffer, and write out what there is where it is full."""
+        """Append to the buffer, and write out what there is when the buffer is full."""
         self.size += len(content)
         while len(content):
             part = content[: _BUFFER - self._filled]
@@ -99,7 +99,7 @@ class DirectFile:
                 self._write_out()
 
     def _take(self, content: memoryview) -> None:
-        """Append whole blocks from where they lie, and write out what there is where it is much."""
+        """Append whole blocks from where they lie, and write out what there is if it is much."""
         self.size += len(content)
         self._list_buffer()
         self._parts.append(content)
@@ -148,7 +148,7 @@ class DirectFile:
 
 
 def _without(parts: list[memoryview], size: int) -> list[memoryview]:
-    """What is left of these without their first bytes."""
+    """Return the rest of these parts without their first `size` bytes."""
     left = []
     for part in parts:
         if size < len(part):
@@ -158,5 +158,5 @@ def _without(parts: list[memoryview], size: int) -> list[memoryview]:
 
 
 def address(content: memoryview) -> int:
-    """Where a contiguous piece of memory begins."""
+    """Return the address at which a contiguous piece of memory begins."""
     return int(np.frombuffer(content, np.uint8).__array_interface__["data"][0])

@@ -13,7 +13,7 @@ tf1 = tf.compat.v1
 
 
 def read_whole(prefix: Path) -> int | None:
-    """Read every tensor of a checkpoint, TensorFlow compares each with its checksum, and the graph that is beside it.
+    """Read every tensor of a checkpoint, which TensorFlow compares with its checksum, and the graph beside it.
 
     Returns:
       The global step in it; None if it holds none under that name.
@@ -31,7 +31,7 @@ def read_whole(prefix: Path) -> int | None:
 
 
 def _require_graph(path: Path) -> None:
-    """Where a graph is beside a checkpoint, it can be read.
+    """Require that a graph beside a checkpoint can be read, if there is one.
 
     Raises:
       DamagedError: it cannot.

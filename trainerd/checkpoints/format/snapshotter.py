@@ -44,7 +44,7 @@ class TensorSnapshot:
 
     @property
     def size(self) -> int:
-        """About how many bytes its files will have: those of the tensors."""
+        """The approximate size of its files, in bytes: that of the tensors."""
         return sum(item.form.size for item in self.items)
 
     def write(self, prefix: Path, moved: Callable[[int], None]) -> dict[str, str]:
@@ -64,7 +64,7 @@ class TensorSnapshot:
         return None
 
     def release(self) -> None:
-        """Nothing: its tensors go when it goes."""
+        """Do nothing: its tensors are freed with it."""
 
 
 def _are_same(one: tf.Tensor, other: tf.Tensor) -> bool:
@@ -107,7 +107,8 @@ class Snapshotter:
         self._items = list(zip(self.keys, self._reader.slices, forms, strict=True))
 
     def prepare(self) -> None:
-        """Read all once, for nothing: TensorFlow optimizes a graph at its first call, for seconds where it is large."""
+        """Read all once, for nothing: TensorFlow optimizes a graph at its first call, which takes seconds if it is
+        large."""
         self._reader.read()
 
     @property

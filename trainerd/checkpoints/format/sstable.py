@@ -19,7 +19,7 @@ _RESTART_EVERY = 16  # entries; a key there is whole
 
 
 class TableError(ValueError):
-    """It is not a table that is understood here."""
+    """The error for bytes that are not a table, or not one that is understood here."""
 
 
 def masked(crc: int) -> int:
@@ -98,7 +98,7 @@ class _Block:
 
 
 def _append(table: bytearray, block: _Block) -> bytes:
-    """Append a block to a table. Its place, as it is stored."""
+    """Append a block to a table. Return its place, as it is stored."""
     content = block.to_bytes()
     place = _varint(len(table)) + _varint(len(content))
     table += content + b"\0" + struct.pack("<I", masked(crc32c(content + b"\0")))

@@ -51,18 +51,18 @@ class Notifier:
         self.send(f"STATUS={status_line(state)}")
 
     def reloading(self) -> None:
-        """A reload has begun. Before the first step nothing is sent: its end would count as readiness."""
+        """Notify that a reload has begun. Before the first step nothing is sent: its end would count as readiness."""
         if not self._ready:
             return
         self.send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def reloaded(self) -> None:
-        """The reload is done."""
+        """Notify that the reload is done."""
         if self._ready:
             self.send("READY=1")
 
     def alive(self) -> None:
-        """The loop makes progress."""
+        """Notify that the loop makes progress."""
         self.send("WATCHDOG=1")
 
     def extend(self, seconds: float) -> None:
@@ -82,7 +82,7 @@ def _connect(address: str) -> socket.socket | None:
 
 
 def status_line(state: State) -> str:
-    """One line for `systemctl status`. Short, since systemd drops a notification of more than 4096 bytes."""
+    """Return one line for `systemctl status`. It is short: systemd drops a notification of more than 4096 bytes."""
     saved = f"; saved step {state.last_checkpoint.step}" if state.last_checkpoint else ""
     trouble = f"; {state.warnings[-1]}" if state.warnings else ""
     error = f"; {state.error.splitlines()[0]}" if state.error else ""

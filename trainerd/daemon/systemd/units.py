@@ -1,4 +1,4 @@
-"""systemd units: makes the unit for this machine from a template that ships. Pure: nothing is read or written."""
+"""Makes the systemd unit for this machine from a template that ships. Pure: nothing is read or written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Directive:
 
 
 def directives(unit: str) -> Iterator[Directive]:
-    """Every setting of a unit, in its order."""
+    """Yield every setting of a unit, in its order."""
     comment: list[str] = []
     for line in unit.splitlines():
         if line.startswith("#"):
@@ -81,7 +81,7 @@ def _for_user(text: str) -> str:
 
 
 def quote(argument: str) -> str:
-    """One argument of a command, as systemd reads it back. See systemd.service(5), "Command lines".
+    """Return one argument of a command, quoted for systemd to read back. See systemd.service(5), "Command lines".
 
     Raises:
       ValueError: it holds a line break or another control character.

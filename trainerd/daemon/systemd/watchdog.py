@@ -27,7 +27,7 @@ def interval_from_environment() -> float:
 
 @dataclass
 class WatchdogProgress:
-    """Whether a value changes, and when it last did."""
+    """The last known value of something, and when it last changed."""
 
     value: object = None
     at: float = 0.0
@@ -121,7 +121,7 @@ class Watchdog:
         return self._phase in _LONG and self.is_alive(now)
 
     def _moved_at(self) -> float:
-        """When the present phase last made progress."""
+        """Return the time at which the present phase last made progress."""
         if self._phase in (Phase.SAVING, Phase.PAUSING):
             return max(self._save.at, self._phase_since)
         if self._phase is Phase.TRAINING:

@@ -145,7 +145,7 @@ class Python:
                 Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
     def _error(self, rundir: RunDirectory, output: Path, code: int) -> str:
-        """What it says went wrong: in its state, or else the last line that it printed."""
+        """Return the error of a process: the one in its state, or else the last line that it printed."""
         state = read_state(rundir.state)
         if state is not None and state.error:
             return state.error.splitlines()[0]

@@ -35,7 +35,7 @@ _STAY = "stay with the versions that are installed here"
 
 @dataclass(frozen=True)
 class TrialDifference:
-    """How far two trials ended from each other.
+    """The distance between the ends of two trials.
 
     Attributes:
       relative: the largest difference, as a share of the largest element of its tensor, or of the metric; infinity
@@ -80,7 +80,7 @@ def rehearse(facts: Facts, other: Python) -> Iterator[Finding]:
 
 
 def _memory_short(facts: Facts, available: int) -> str | None:
-    """What is wrong if a second process of the job's size does not fit beside the run; None if it does."""
+    """Return a message if a second process of the job's size does not fit beside the run; None if it does."""
     needed = facts.memory_bytes
     if facts.pid is None or needed is None or needed <= available:
         return None
@@ -129,7 +129,7 @@ class _Rehearsal:
         return self._judge(trials, far)
 
     def _judge(self, trials: str, far: TrialDifference) -> Finding:
-        """What a difference means: two trials with this Python may differ too."""
+        """Return the finding for a difference, after a second trial with this Python: two of these may differ too."""
         self._copy(self._copied, "again")
         try:
             error = self._train(self._here, "again")
@@ -198,7 +198,7 @@ def furthest_metric(one: Mapping[str, float], other: Mapping[str, float], count:
 
 
 def judge(trials: str, far: TrialDifference, own: TrialDifference | None) -> Finding:
-    """What it means that two trials differ.
+    """Return the finding for two trials that differ.
 
     Args:
       trials: which trials.

@@ -1,1 +1,1 @@
-"""What changes the course of a run that trains: it goes back, a number is set, batches are skipped."""
+"""The changes to the course of a run that trains: it goes back, a number is set, batches are skipped."""

@@ -85,7 +85,7 @@ class RunChanges:
         return min((each.step for each in self._ahead), default=None)
 
     def resumed(self, found: Manifest) -> None:
-        """The run resumes from this checkpoint: what lies ahead in its lineage is still to be done."""
+        """Record that the run resumes from this checkpoint: what lies ahead in its lineage is still to be done."""
         self._ahead = [each for each in found.lineage if each.kind != BACK and each.step > found.step]
 
     # ------------------------------------------------------------------ what a person asks for
@@ -134,7 +134,7 @@ class RunChanges:
         return None
 
     def _served_before(self, request: rollback.RollbackRequest) -> Outcome | None:
-        """Return a request has come twice: its command saw no answer. Returns as `go_back` does."""
+        """Serve a request that has come twice: its command saw no answer. Return as `go_back` does."""
         if self._session is None:
             return outcome.going_back(str(request.target))
         rollback.withdraw(self._rundir)

@@ -32,7 +32,7 @@ class BadTurn:
 def bad_turn(
     steps: Steps, before: Valleys, config: TroubleConfig, smoothing: int, *, stops_on_nan: bool
 ) -> BadTurn | None:
-    """What went wrong in these steps; None if nothing did.
+    """Return the bad turn in these steps; None if nothing went wrong.
 
     Args:
       steps: what was run since the boundary before.

@@ -93,7 +93,7 @@ class Holding:
             yield
 
     def forget(self) -> None:
-        """The model is about to be restored: what is held is of no use any more."""
+        """Drop the held state: the model is about to be restored, and it is of no use any more."""
         if self._of_steps is not None:
             self._of_steps.drop()
         self._of_steps = None

@@ -25,9 +25,9 @@ LOSS = "loss"
 class Minima:
     """Follows the loss of every step, and holds the state of the lowest boundary that was looked at.
 
-    A look never brings the loop to a boundary: those that come anyway are looked at, of which there is one a second. A
-    snapshot has later steps copy what they write to: after one, there is no look until it has cost no more than
-    `minima_overhead` of the time. Memory holds one snapshot at most, beside the one that is being written.
+    A look never brings the loop to a boundary: it uses those that come anyway, once a second. A snapshot has later
+    steps copy what they write to. After one, there is no look until it has cost no more than `minima_overhead` of the
+    time. Memory holds one snapshot at most, beside the one that is being written.
 
     Args:
       config: how the loss is followed.
@@ -65,7 +65,10 @@ class Minima:
         return self._config.minima and self.valleys.count > 0
 
     def resumed(self, found: Manifest) -> None:
-        """The run goes on from this checkpoint. That of a valley's lowest boundary is on disk: see `to_save_with`."""
+        """Follow the loss from this checkpoint, from which the run resumes.
+
+        The checkpoint of a valley's lowest boundary is on disk: see `to_save_with`.
+        """
         for each in self._held:
             each.drop()
         self._candidate = self._confirmed = None
@@ -134,17 +137,17 @@ class Minima:
         return found
 
     def minimum_at(self, step: int) -> Minimum | None:
-        """What a checkpoint of this step is the lowest of so far; None if it is not."""
+        """Return the minimum if this step is the lowest boundary of its valley so far; None if it is not."""
         return self._candidate.about.minimum if self._candidate is not None and self._candidate.step == step else None
 
     def forget(self, step: int) -> None:
-        """The state of this step is on disk, or is another one now. May be called on the thread that writes."""
+        """Drop the state of this step: it is on disk, or has changed since. May be called on the thread that writes."""
         for each in self._held:
             if each.step == step:
                 each.drop()
 
     def described(self) -> Mapping[str, Any]:
-        """What is known of the loss, for a manifest."""
+        """Return the known facts about the loss, for a manifest."""
         return asdict(self.valleys) if self.is_on else {}
 
     @property

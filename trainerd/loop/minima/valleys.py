@@ -1,9 +1,9 @@
 """Finds the minima of a noisy loss. Pure: losses go in, verdicts come out, and the state is a handful of numbers.
 
-The loss is smoothed exponentially. A valley's minimum is known for one when the smoothed loss has risen above it by a
-threshold, and the next valley begins when the loss has fallen by as much from its highest point since. The threshold is
-a share of the loss, or several times the noise that is left in the smoothed loss, whichever is more: so noise alone is
-no valley.
+The loss is smoothed exponentially. A valley's minimum is confirmed when the smoothed loss has risen above it by a
+threshold. The next valley begins when the loss has fallen by as much from its highest point since. The threshold is a
+share of the loss, or several times the noise that is left in the smoothed loss, whichever is more. So noise alone is
+not a valley.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TAIL = 40  # times the smoothing steps: what is older weighs less than the last
 
 
 class Verdict(enum.Enum):
-    """What a look at the loss says."""
+    """The result of a look at the loss."""
 
     NOTHING = "nothing"
     LOWEST = "lowest"  # this is the lowest boundary of the valley so far
@@ -54,7 +54,7 @@ class Valleys:
     highest: float | None = None
 
     def seen(self, losses: NDArray[np.float64], smoothing: int) -> Valleys:
-        """After these losses, one a step. Those that are not finite are passed over.
+        """Return the state after these losses, one a step. Losses that are not finite are skipped.
 
         Args:
           losses: float64, shape [steps].

@@ -35,7 +35,7 @@ class DaemonFlag(Flag):
         self.has_program = self.was_heard = False
 
     def reach_sessions(self) -> None:
-        """From now on the daemon runs a program, whose sessions a pause request reaches."""
+        """Have pause requests reach the sessions of the program that the daemon runs from now on."""
         self.has_program = True
 
     def raise_for(self, request: Request, by: str = "") -> None:
@@ -111,9 +111,9 @@ class _Listeners:
                 self.handlers = stack.pop_all()
 
     def heard(self, number: int, frame: FrameType | None) -> None:
-        """The Python handler of a signal, whose number is recorded already. It ends a session whose loop was left.
+        """Handle a signal in Python, with its number recorded already. End a session whose loop was left.
 
-        If no other session is open then, the signal has its effect on a process without sessions.
+        If no other session is open then, the signal has the effect that it has on a process without sessions.
         """
         left = open_sessions.left(frame) if number in STOP and self.daemon is None else []
         for session in left:
@@ -182,7 +182,7 @@ def forget_pause() -> bool:
 
 @contextlib.contextmanager
 def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
-    """While the block runs, signals raise the daemon's flag, and those of the sessions that a program opens."""
+    """Have signals raise the daemon's flag, and those of a program's open sessions, while the block runs."""
     _listeners.daemon = flag
     try:
         _listeners.handle()
@@ -194,7 +194,7 @@ def daemon_listens(flag: DaemonFlag) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lent_session_listens(flag: Flag) -> Iterator[None]:
-    """While the block runs, a session is open that the daemon manages."""
+    """Count a session that the daemon manages as open while the block runs."""
     _listeners.renew()
     _listeners.sessions.append(flag)
     try:
@@ -205,7 +205,7 @@ def lent_session_listens(flag: Flag) -> Iterator[None]:
 
 @contextlib.contextmanager
 def session_listens(flag: Flag) -> Iterator[None]:
-    """While the block runs, SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise a session's flag.
+    """Have SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise a session's flag while the block runs.
 
     Only Python's main thread may set handlers: its sessions install them until the last of them has ended, and other
     sessions get the signals too. If the last one ends on another thread, the handlers stay, and a signal has the effect

@@ -97,7 +97,7 @@ class SignalThread:
             self._exit_now(number)
 
     def forget_stop(self) -> None:
-        """The process continues after a stop request: the next signal counts as the first."""
+        """Count the next signal as the first: the process continues after a stop request."""
         self._stopped_at = None
 
     def _pause(self, why: str) -> None:
@@ -189,7 +189,7 @@ def handled(
 
 
 def terminal_check() -> Callable[[], bool]:
-    """Return a check of whether the terminal that standard input is now has been closed by the time it is called.
+    """Return a function that checks whether the present terminal of standard input has been closed since.
 
     If it has, this process's output is dropped from then on, instead of failing.
     """

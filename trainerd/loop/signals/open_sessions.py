@@ -19,7 +19,7 @@ class Opened(Protocol):
     """An open session; its managed run implements this."""
 
     def close_for_another(self) -> None:
-        """Another session begins in the same run directory."""
+        """End the session if its loop has ended: another session begins in the same run directory."""
         ...
 
     def was_left(self, frame: FrameType | None) -> bool:
@@ -27,7 +27,7 @@ class Opened(Protocol):
         ...
 
     def end(self, error: BaseException | None) -> None:
-        """The program has ended, and has not ended its session.
+        """End the session, which the program has left open at its end.
 
         Args:
           error: the error that ended the program; None if there was none.
@@ -40,7 +40,7 @@ _opened: dict[str, Opened] = {}  # by the run directory
 
 @contextlib.contextmanager
 def holding(place: str, session: Opened) -> Iterator[None]:
-    """While the block runs, a session holds a run directory."""
+    """Record that a session holds a run directory while the block runs."""
     _opened[place] = session
     try:
         yield
@@ -50,7 +50,7 @@ def holding(place: str, session: Opened) -> Iterator[None]:
 
 
 def close_for_another(place: str, session: Opened) -> None:
-    """This session begins in a run directory."""
+    """Close the earlier session of a run directory, in which this one begins."""
     if (earlier := _opened.get(place)) is not None and earlier is not session:
         earlier.close_for_another()
 
@@ -71,7 +71,7 @@ def left_by_error() -> RuntimeError:
 
 @contextlib.contextmanager
 def ended() -> Iterator[None]:
-    """At the end of the block, end the sessions that it leaves open.
+    """End the sessions that the block leaves open, when it ends.
 
     Raises:
       StorageError: one could not be saved.

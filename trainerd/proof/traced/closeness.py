@@ -1,4 +1,4 @@
-"""How far the variables of two checkpoints are from each other; a program, for who does not import TensorFlow.
+"""The distance between the variables of two checkpoints; a program, for callers that do not import TensorFlow.
 
     python -m trainerd.proof.traced.closeness ONE OTHER
 
@@ -18,13 +18,13 @@ from trainerd.proof.traced.variables import Comparison, VariableDifference
 
 @dataclass(frozen=True)
 class Closeness:
-    """How far they are.
+    """The distance between the variables of two checkpoints.
 
     Attributes:
       count: how many variables were compared.
       differing: how many are not the same, bit for bit.
       name: the one that differs most; empty if none does.
-      relative: by how much, as a share of its largest element; None where that is no number: it is missing, has
+      relative: by how much, as a share of its largest element; None if that is not a number: it is missing, has
         another shape, or a NaN on one side alone.
       why: how it differs, in words.
     """

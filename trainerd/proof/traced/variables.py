@@ -99,7 +99,7 @@ def _value(reader: Any, name: str) -> NDArray[Any]:
 
 
 def _difference(one: NDArray[Any], other: NDArray[Any]) -> str:
-    """How two values differ; empty if they are the same, bit for bit."""
+    """Return the words for the difference of two values; empty if they are the same, bit for bit."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return f"{one.dtype}{list(one.shape)} and {other.dtype}{list(other.shape)}"
     if one.dtype == object:  # an array of texts holds where they are, and not they themselves
@@ -115,7 +115,7 @@ def _difference(one: NDArray[Any], other: NDArray[Any]) -> str:
 
 
 def _relative(one: NDArray[Any], other: NDArray[Any]) -> float | None:
-    """How far two values differ, as a share of the largest element; see `VariableDifference`."""
+    """Return the largest difference of two elements, as a share of the largest one; see `VariableDifference`."""
     if one.dtype != other.dtype or one.shape != other.shape or not _is_real(one):
         return None
     scale = max(float(np.nanmax(np.abs(each.astype(np.float64)), initial=0.0)) for each in (one, other))

@@ -79,7 +79,7 @@ def _left(entry: TimelineEntry) -> tuple[str, str, str, str]:
 
 
 def _marks(entry: TimelineEntry) -> list[str]:
-    """Its marks; an earlier line by its number."""
+    """Return the marks of a checkpoint. An earlier line is shown by its number."""
     return [f"line {entry.line}" if mark is CheckpointMark.EARLIER_LINE else str(mark) for mark in entry.marks]
 
 

@@ -65,7 +65,7 @@ def command(one: str, other: str, config_path: Path | None, logdir: Path | None)
 
 
 def _side(said: str, config_path: Path | None, logdir: Path | None) -> Side:
-    """What a person means by A or B.
+    """Return the side of the comparison that a person means by A or B.
 
     Raises:
       UsageError: there is no such thing.

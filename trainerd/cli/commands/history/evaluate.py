@@ -150,7 +150,7 @@ def _evaluate(config: Config, rundir: RunDirectory, entry: str, again: bool, bat
 
 
 def _be_modest() -> None:
-    """A run that trains comes first."""
+    """Lower the priority of this process: a run that trains comes first."""
     os.nice(_NICE)
     psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 

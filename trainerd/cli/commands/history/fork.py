@@ -77,7 +77,7 @@ def _written_first(path: Path, text: str) -> Iterator[None]:
 
 
 def _how_to_train(rundir: RunDirectory, config_path: Path | None, logdir: Path | None, folder: Path) -> str:
-    """What trains a fork: the command or the program of the run that it is of, with the new folder."""
+    """Return the command or program that trains a fork: that of the original run, with the new folder."""
     job = job_of(rundir)
     if job and is_program(job):
         return f"{how_to_start(rundir, config_path, logdir)} with the run directory {folder}"

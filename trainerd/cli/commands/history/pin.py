@@ -55,6 +55,6 @@ def require_checkpoint(rundir: RunDirectory, step: int) -> None:
 
 
 def _few(steps: list[int]) -> str:
-    """Steps, newest first, in a line that can be read."""
+    """Return steps, newest first, as a line that is short enough to read."""
     shown = ", ".join(map(str, steps[:20]))
     return shown if len(steps) <= 20 else f"{shown} and {len(steps) - 20} older ones"

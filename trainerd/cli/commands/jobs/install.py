@@ -87,7 +87,7 @@ def _write(plan: Plan) -> None:
 
 
 def next_steps(plan: Plan) -> list[str]:
-    """What to type now."""
+    """Return the lines that list the commands to type next."""
     control = " ".join(systemctl(plan.user))
     journal = "journalctl --user-unit" if plan.user else "journalctl -u"
     steps = [

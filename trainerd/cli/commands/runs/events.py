@@ -74,7 +74,7 @@ def command(
 
 
 def _earlier(events: Sequence[Event]) -> str:
-    """What is not shown: many events of one kind must not hide the others."""
+    """Return a line that counts the events not shown: many events of one kind must not hide the others."""
     counts = ", ".join(f"{count} {kind}" for kind, count in Counter(str(event.kind) for event in events).most_common())
     count = counted(len(events), "earlier event")
     return f"Not shown: {count} ({counts}). --kind chooses a kind, -n {_SHOWN * 10} shows more."

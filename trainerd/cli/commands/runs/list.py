@@ -90,7 +90,7 @@ def _loss(state: State) -> float | None:
 
 
 def _trouble(run: Run, state: State) -> str:
-    """What went wrong last, in a line."""
+    """Return the last problem of a run, in a line."""
     if state.error:
         found = state.error
     elif state.is_left(run.is_running):
