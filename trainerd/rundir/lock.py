@@ -57,7 +57,7 @@ class Held:
 
     @property
     def descriptors(self) -> list[int]:
-        """What a daemon keeps open: the lock's file, and its folder."""
+        """The file descriptors that a daemon keeps open: that of the lock's file, and that of its folder."""
         return [self._file.fileno(), self._folder]
 
     def find_folder(self) -> Path | None:

@@ -1,4 +1,4 @@
-"""state.json: the state of the run, as the CLI reads it without TensorFlow."""
+"""The file state.json: the state of the run, as the CLI reads it without TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_HOST = 255  # characters
 
 
 class Phase(enum.StrEnum):
-    """What the process is doing."""
+    """The phases of a process that trains."""
 
     GATHERING = "gathering"  # with the other workers of the cluster
     STARTING = "starting"
@@ -109,7 +109,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """What an Experiment has evaluated.
+    """A summary of the checkpoints that an Experiment has evaluated.
 
     Attributes:
       count: how many checkpoints.
@@ -124,12 +124,12 @@ class EvaluationSummary:
 
 @dataclass(frozen=True)
 class WorkerState:
-    """How another worker of the cluster is.
+    """The state of another worker of the cluster.
 
     Attributes:
       rank: its rank.
       host, pid: the process.
-      step: the global step that it has come to.
+      step: the global step that it has reached.
       steps_per_sec: how fast it did the last steps, the waiting for others included; None before it is known.
       memory_bytes: its resident memory.
       seen_at: when it said so, in seconds since 1970 (UTC), by its own clock.
@@ -145,7 +145,7 @@ class WorkerState:
 
     @classmethod
     def read(cls, rank: int, said: Mapping[str, Any]) -> WorkerState:
-        """Read what a worker says of itself.
+        """Read the state that a worker reports of itself.
 
         Raises:
           ValueError: it is none, or state.json could not hold it.
@@ -157,7 +157,7 @@ class WorkerState:
         return found
 
     def line(self, now: float) -> str:
-        """How it is, in one line; `now` is in seconds since 1970 (UTC)."""
+        """Return the state in one line; `now` is in seconds since 1970 (UTC)."""
         rate = f", {self.steps_per_sec:,.4g} steps/s" if self.steps_per_sec else ""
         where = printable(" ".join(self.host.split()))
         seen = seconds(max(0.0, now - self.seen_at))
