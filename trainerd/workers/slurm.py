@@ -41,10 +41,10 @@ def workers_of(
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """Slurm's "2(x3),1" as [2, 2, 2, 1].
+    """Parse Slurm's "2(x3),1" as [2, 2, 2, 1].
 
     Raises:
-      ConfigError: it is no such list.
+      ConfigError: the text is not such a list.
     """
     found = [_COUNT.fullmatch(part) for part in text.split(",")]
     if not all(found):
