@@ -163,14 +163,14 @@ class PeerFailedError(TrainerdError):
 
 
 class ConfigError(TrainerdError, ValueError):
-    """trainerd.toml is wrong. Holds every mistake that was found, not the first."""
+    """An error for a wrong trainerd.toml. It holds every mistake that was found, not only the first."""
 
     exit_code = 78
     summary = "the configuration is wrong"
 
 
 def exit_code_of(error: BaseException) -> int:
-    """What a process exits with that this error ends."""
+    """Return the exit code of a process that this error ends."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, SystemExit):
@@ -193,7 +193,7 @@ def headline(error: BaseException) -> str:
 
 
 def every_class() -> list[type[TrainerdError]]:
-    """All error classes, the base first, in the order of their definition."""
+    """Return all error classes, the base first, in the order of their definition."""
     found: list[type[TrainerdError]] = [TrainerdError]
     for cls in found:
         found.extend(cls.__subclasses__())
