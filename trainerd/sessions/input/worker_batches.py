@@ -16,7 +16,7 @@ _HOLD_NOTHING = {"Map", "Options"}  # of the stages after it
 
 
 def worker_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Part every batch among the workers of a cluster; alone, a worker has all of it.
+    """Split every batch among the workers of a cluster; alone, a worker has all of it.
 
     All workers read the same batches in the same order, and each takes its part of each. So the position of one is
     that of all, a checkpoint holds it once, and a run may resume with another number of workers: it sees the same

@@ -71,7 +71,7 @@ def _of_datasets() -> set[tuple[str, Path]]:
 
 
 def _files(kind: str, path: Path) -> list[Path]:
-    """What there is of it: the parts of a cache and the whole, or all in the folder of a snapshot."""
+    """Return the files of a stage: the parts of a cache and the whole, or all in the folder of a snapshot."""
     if kind == "Snapshot":
         return [*path.iterdir()] if path.is_dir() else []
     own = re.compile(re.escape(path.name) + r"(_\d+)?\.(index|lockfile|data-\d.*)")

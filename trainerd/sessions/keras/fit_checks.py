@@ -1,4 +1,4 @@
-"""What `Supervise` refuses: uses of the data by `fit` that it could not resume."""
+"""Checks of `Supervise`: it refuses uses of the data by `fit` that it could not resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training step returns, as one row of numbers."""
+"""The metrics of a training step, as one row of numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def as_row(outputs: Any, names: tuple[str, ...], dtype: tf.DType) -> tf.Tensor:
 
 
 def row_shape(names: tuple[str, ...]) -> list[int]:
-    """[metrics], or a scalar's where there is one: to make a vector of it would take an op of each step."""
+    """Return [metrics], or a scalar's shape if there is one metric: a vector of it would take an op of each step."""
     return [] if len(names) == 1 else [len(names)]
 
 

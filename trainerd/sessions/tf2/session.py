@@ -170,7 +170,7 @@ class StepSession:
         return result
 
     def _function(self, step_fn: Any) -> _Function:
-        """What is known of a function; the function is kept too, so that no other gets its identity."""
+        """Return the entry of a step function. The function is kept too, so that no other gets its identity."""
         # A method is another object each time it is asked for.
         key = (id(step_fn.__self__), step_fn.__func__) if inspect.ismethod(step_fn) else id(step_fn)
         if key not in self._functions:
@@ -201,7 +201,7 @@ class StepSession:
 
 
 def as_numpy(result: Any) -> Any:
-    """What a function returned, as NumPy values."""
+    """Return the result of a function as NumPy values."""
     return tf.nest.map_structure(lambda part: part.numpy() if hasattr(part, "numpy") else part, result)
 
 

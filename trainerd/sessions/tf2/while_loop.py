@@ -60,14 +60,14 @@ class GraphLoop:
         self._run = self._make()
 
     def set_raised(self, raised: bool) -> None:
-        """Called with the flag's value by any thread, whenever it changes."""
+        """Set the flag's value. Called by any thread, whenever it changes."""
         with self._limit_lock:
             self._is_raised = raised
             if raised:
                 self._limit.assign(0)
 
     def run(self, count: int) -> int | None:
-        """Run so many steps, or fewer where the flag is raised, or a metric that it looks at is no number.
+        """Run so many steps, or fewer where the flag is raised, or a metric that it checks is no number.
 
         Returns:
           How many were run; None where such a metric ended it.
@@ -95,7 +95,7 @@ class GraphLoop:
         return self._iterator is not None and int(self._entered.numpy()) == int(self._global_step.numpy())
 
     def enter(self) -> None:
-        """The global step was set to that of a boundary."""
+        """Record that the global step was set to that of a boundary."""
         self._entered.assign(self._global_step)
 
     def _checked(self, outputs: Any) -> list[tf.Tensor]:
@@ -132,7 +132,7 @@ class GraphLoop:
         return run  # type: ignore[no-any-return]
 
     def _one_step(self, count: tf.Tensor) -> Any:
-        """One step in the graph, with what counts and records it. Returns what the step returns."""
+        """Run one step in the graph, and count and record it. Returns what the step returns."""
         batch = [] if self._iterator is None else [next_batch(self._iterator)]
         with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
             entered = [self._entered.assign_add(1, read_value=False)] if batch else []
