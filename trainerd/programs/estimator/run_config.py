@@ -1,4 +1,4 @@
-"""How an Estimator runs, as `tf.estimator.RunConfig` said it. `TF_CONFIG` says which task of a cluster this is."""
+"""The settings of an Estimator, as `tf.estimator.RunConfig` had them. `TF_CONFIG` names this task of a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VARIABLE = "TF_CONFIG"
 
 
 class TaskType:
-    """What a process of a cluster does."""
+    """The types of the tasks in a cluster."""
 
     MASTER = "master"
     PS = "ps"
@@ -194,7 +194,7 @@ class RunConfig:
                 )
 
     def _take_task(self, found: Mapping[str, Any]) -> None:
-        """Take which task of which cluster this process is."""
+        """Take the task of this process, and its cluster."""
         task = found.get("task") or {}
         self._service = found.get("service")
         if self._service is not None and not isinstance(self._service, dict):

@@ -29,7 +29,7 @@ _NOTHING_NEW = "No new checkpoint ready for evaluation."
 
 @dataclass(frozen=True)
 class Pace:
-    """How an evaluator continues.
+    """The pace of an evaluator.
 
     Attributes:
       delay_secs: how long it waits before it begins.
@@ -51,7 +51,7 @@ class ContinuousEvaluation:
       once: evaluates a checkpoint once.
       again: evaluates a checkpoint whether it was evaluated or not.
       model_dir: the run directory of the training.
-      pace: how it continues.
+      pace: its pace.
       predicate: called with the metrics and, if it takes two arguments, the checkpoint; says whether to continue.
     """
 

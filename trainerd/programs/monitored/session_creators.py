@@ -19,7 +19,7 @@ _POLL_SECS = 0.5
 
 
 class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
-    """What the creators have in common, with TensorFlow's private names: programs that derive from them use those."""
+    """The base of the creators, with TensorFlow's private names: programs that derive from them use those."""
 
     _scaffold: Any
     _session_manager: Any = None

@@ -120,7 +120,7 @@ class EvaluationGraph:
         return found
 
     def close(self) -> None:
-        """No evaluation follows."""
+        """Close the session that is kept: no evaluation follows."""
         if self._kept is not None:
             self._kept.close()
 
