@@ -128,7 +128,7 @@ class Boundary:
     def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
         """Call a function between two steps, on this thread, which is not the loop's: the loop waits meanwhile.
 
-        The loop does not wait for ever: a function that fills a queue may wait for a step to empty it. If no boundary
+        The loop does not wait forever: a function that fills a queue may wait for a step to empty it. If no boundary
         comes for long, the step under way may wait for this very function: then it is called during the step.
 
         Args:

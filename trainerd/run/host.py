@@ -171,8 +171,7 @@ def guarded(
     *,
     in_services: bool = True,
 ) -> Iterator[None]:
-    """End the process if a pause waits for something that is stuck while the block runs. Nothing else gives up on a
-    loop.
+    """End the process if a pause waits for something stuck while the block runs. Nothing else gives up on a loop.
 
     Args:
       services: those of the run; they save the state that they hold.

@@ -29,9 +29,7 @@ class SessionLink:
     _closing: Callable[[BaseException | None], None] | None = field(default=None)
 
     def call_at_close(self, closing: Callable[[BaseException | None], None] | None) -> None:
-        """Call this before the program itself closes the session, with the error that is the reason; None: call
-        nothing.
-        """
+        """Call this before the program itself closes the session, with the error that made it do so; None: nothing."""
         self._closing = closing
 
     def be_back_at(self, step: float) -> None:

@@ -148,7 +148,7 @@ class WorkerState:
         """Read the state that a worker reports of itself.
 
         Raises:
-          ValueError: it is none, or state.json could not hold it.
+          ValueError: it is not a state, or state.json could not hold it.
         """
         found = msgspec.convert({**said, "rank": rank}, cls)
         numbers = (found.pid, found.step, found.memory_bytes, found.seen_at, found.steps_per_sec or 0.0)
@@ -173,7 +173,7 @@ class State:
       pid, create_time: which process; `create_time` is in seconds since 1970 (UTC), as psutil gives it.
       uptime_at_start: the machine's uptime when the process started, in seconds: it distinguishes a process
         from another with its pid even when the wall clock was set in between.
-      host: the name of its machine; empty where it is not known.
+      host: the name of its machine; empty if it is not known.
       step, max_steps: the global step, and where training ends (None: it does not).
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
       steps_per_sec: the rate over the last seconds; None before it is known.
@@ -186,7 +186,7 @@ class State:
       ended: why the run was paused, or is finished; None otherwise.
       failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
-      evaluations: what an Experiment has evaluated; None for what is none.
+      evaluations: what an Experiment has evaluated; None for other jobs.
       answers: the replies to the last requests that had an id, the newest last.
       goodput: how the time of the run was spent.
       workers: the other workers of the cluster; empty for a run on one machine, and for a worker that is not the chief.

@@ -175,7 +175,7 @@ class Runs:
         return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.look()
 
     def detail(self, name: str) -> RunDetail | None:
-        """Return the curve and the checkpoints of one run that was looked at; None if there is none of this name.
+        """Return the curve and the checkpoints of one run of the last look; None if there is none of this name.
 
         While another thread reads a detail for long, it is what was read last, and is not complete.
 

@@ -22,7 +22,7 @@ def workers_of(
     after the chief's is the chief's too.
 
     Raises:
-      ConfigError: this is no task of a Slurm step, or Slurm does not say where its nodes are.
+      ConfigError: this is not a task of a Slurm step, or Slurm does not say where its nodes are.
     """
     missing = [name for name in (_NODES, _TASKS, _RANK) if not environment.get(name)]
     if missing:

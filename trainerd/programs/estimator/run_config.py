@@ -59,7 +59,7 @@ class RunConfig:
       session_config: a ConfigProto for the sessions. Default: with soft placement; of a cluster, TensorFlow's, which
         sees the parameter servers and this task alone.
       keep_checkpoint_max: how many of the last checkpoints are kept. 0 or None: all.
-      keep_checkpoint_every_n_hours: hours between checkpoints that are kept for ever.
+      keep_checkpoint_every_n_hours: hours between checkpoints that are kept forever.
       log_step_count_steps: steps between two log lines with the loss, and two points of the curve of the rate.
       session_creation_timeout_secs: seconds for which a worker waits for the chief.
       checkpoint_save_graph_def: whether the graph is written with each checkpoint.

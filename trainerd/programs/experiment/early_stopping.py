@@ -36,7 +36,7 @@ def make_early_stopping_hook(
       run_every_steps: it is asked at the multiples of so many steps. Unlike seconds, the same in each run.
 
     Raises:
-      TypeError: `estimator` is none of trainerd's.
+      TypeError: `estimator` is not one of trainerd's.
       ValueError: both seconds and steps are given, or neither.
     """
     if not isinstance(estimator, BaseEstimator):

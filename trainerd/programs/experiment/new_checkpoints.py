@@ -78,8 +78,7 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
 
 
 class NewCheckpointHook(CheckpointHook):
-    """A hook that does the same, for estimators that are not trainerd's. It looks for a new checkpoint every so many
-    steps.
+    """A hook that does the same, for estimators that are not trainerd's. It looks for a checkpoint every so many steps.
 
     Args:
       listener: what an Estimator of trainerd calls in its place.

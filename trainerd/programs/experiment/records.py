@@ -76,9 +76,7 @@ class Records:
         self.summary = self._read()
 
     def go_back_to(self, step: int) -> None:
-        """Forget evaluations of later steps, if there are any: the training has gone back, and they are of another
-        line.
-        """
+        """Forget evaluations of later steps, if any: the training has gone back, and they are of another line."""
         if self.summary.last_step is None or self.summary.last_step <= step:
             return
         self.summary = Summary()

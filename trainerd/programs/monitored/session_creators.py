@@ -47,7 +47,7 @@ class ChiefSessionCreator(_Creator):
       scaffold: the ops. Default: a new Scaffold.
       master: the TensorFlow master.
       config: a ConfigProto for the session.
-      checkpoint_dir: where to look for the newest checkpoint.
+      checkpoint_dir: the folder in which the newest checkpoint is looked for.
       checkpoint_filename_with_path: the prefix of the checkpoint to restore.
     """
 

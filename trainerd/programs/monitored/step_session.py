@@ -1,4 +1,4 @@
-"""A MonitoredSession of TensorFlow 2 functions: hooks around steps, and the loop in the graph where none is due."""
+"""A MonitoredSession of TensorFlow 2 functions: hooks around steps, and the loop in the graph if none is due."""
 
 from __future__ import annotations
 

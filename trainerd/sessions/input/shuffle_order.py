@@ -121,7 +121,7 @@ def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) 
 
     Args:
       dataset: what is read.
-      begins_again: whether it is begun again where it ends.
+      begins_again: whether it is begun again when it ends.
     """
     if len(_counted(dataset, begins_again)) < len(_at_risk(dataset, begins_again)):
         log.warning(
@@ -179,7 +179,7 @@ def begin_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None
 
     Args:
       dataset: what is read.
-      begins_again: whether it is begun again where it ends.
+      begins_again: whether it is begun again when it ends.
     """
     for shuffle in _counted(dataset, begins_again):
         set_drawn(shuffle.dataset, 1)

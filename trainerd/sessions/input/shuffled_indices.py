@@ -90,8 +90,10 @@ def shuffled_indices(
 
 
 def _sound(last: int) -> int:
-    """Return a greatest index for which the op is a permutation: at 4^8, 4^9 and so on it is none, since a bit is
-    missing."""
+    """Return a greatest index for which the op is a permutation.
+
+    At 4^8, 4^9 and so on it is not, since a bit is missing.
+    """
     is_unsound = last >= 1 << 16 and last & (last - 1) == 0 and last.bit_length() % 2 == 1
     return last + 1 if is_unsound else last
 

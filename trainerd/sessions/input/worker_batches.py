@@ -75,8 +75,11 @@ def worker_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def is_shared(dataset: tf.data.Dataset) -> bool:
-    """Return whether the position of one worker in a dataset is that of all: it is made of `worker_batches`, and no
-    stage after that holds elements, which are each worker's own."""
+    """Return whether the position of one worker in a dataset is that of all.
+
+    The dataset must be made of `worker_batches`, and no stage after that may hold elements, which are each worker's
+    own.
+    """
     stage = dataset
     while not hasattr(stage, _MARK):
         below = inputs(stage)

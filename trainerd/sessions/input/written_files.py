@@ -25,7 +25,7 @@ def removed() -> Iterator[None]:
     """Remove what the datasets of this process write while the block runs.
 
     A trial reads a few batches and leaves a cache that is half written, with which TensorFlow refuses each later start.
-    Where anything was before, all stays: another process may write it. So it does where TensorFlow has refused a cache.
+    If anything was there before, all stays: another process may write it. So it does if TensorFlow has refused a cache.
     """
     began, is_refused = time.time() - _COARSE_SECS, False
     try:

@@ -56,7 +56,7 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
     None stands for data without an end, and for a number that is unknown before the data was read once.
 
     Raises:
-      EntryError: it is no data.
+      EntryError: it is not data.
     """
     if isinstance(job.data, tf.data.Dataset):
         count = int(job.data.cardinality())

@@ -48,7 +48,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     """Signals, durable checkpoints and a resume in mid-epoch for `model.fit`. Give it as the last of the callbacks.
 
     The next `fit` of the program resumes from the newest checkpoint that verifies: with the weights, the optimizer, the
-    metrics and the epoch; and with the next batch, where the data is `supervise.data(dataset)`.
+    metrics and the epoch; and with the next batch, if the data is `supervise.data(dataset)`.
 
     One class, since Keras's Callback is one: Keras calls most of its methods, and the others are what those share.
 

@@ -328,7 +328,7 @@ def _ops_of(op: Any) -> _Ops:
 
 
 def _reason(message: str) -> str:
-    """Return the message of a session's error, without where the op was made."""
+    """Return the message of a session's error, without the place in which the op was made."""
     found = re.search(r"^Node: .*\n(.*)$", message, re.MULTILINE)
     return found[1] if found else message.splitlines()[0]
 

@@ -80,7 +80,7 @@ class DeferredRestore:
         """Return whether every value has its variable. Once it had, the program may put others in their places.
 
         Raises:
-          DataError: some have none after a thousand runs: the program is another.
+          DataError: some have none after a thousand runs: the program has changed.
         """
         is_late = runs - self._restored_at > PATIENCE
         missing = self._tracked_missing() + self._hidden_missing()

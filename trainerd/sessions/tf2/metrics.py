@@ -18,7 +18,7 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
       outputs: what the step returned when it was traced: a dict of scalars, one scalar, or None.
 
     Returns:
-      The names in the order of a row, and float32, or float64 where a metric needs it.
+      The names in the order of a row, and float32, or float64 if a metric needs it.
 
     Raises:
       EntryError: the step returned something else.

@@ -156,7 +156,7 @@ class CheckpointModel:
 
         Args:
           graph: that of the step.
-          where: what they would have to be in.
+          where: the thing that they would have to be in, for the message.
         """
         held = [*tracked_objects(self._checkpoint), *self.variables()]
         require_saved(graph, held, refuse=False, where=where)

@@ -21,8 +21,7 @@ _REMEMBERS = ("random", "shuffle", "sample", "pyfunc", "generator", "oneshot", "
 
 
 def can_be_kept(graph: Any, fetches: Sequence[Any]) -> bool:
-    """Return whether nothing that an evaluation runs remembers it, but variables and iterators, which are initialized
-    anew.
+    """Return whether only variables and iterators remember an evaluation: they are initialized again.
 
     Args:
       graph: the graph.
