@@ -17,7 +17,7 @@ ASKED = ("save", "pause")
 
 @dataclass(frozen=True)
 class Asked:
-    """A request that a process was asked.
+    """A request that was made to a process.
 
     Attributes:
       pid: the process; that of a worker, if only workers that are not the chief are on this machine.
