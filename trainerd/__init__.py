@@ -1,4 +1,4 @@
-"""trainerd: a daemon and a library that train a TensorFlow model for days or months.
+"""A daemon and a library that train a TensorFlow model for days or months.
 
 Importing this package does not import TensorFlow. What is in it is imported when it is first asked for, so that a
 command costs what it needs.
@@ -138,7 +138,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is first asked for."""
+    """Import a public name when it is first used."""
     if name in _LATER:
         module = importlib.import_module(_LATER[name])
         found: object = module if module.__name__ == f"trainerd.{name}" else getattr(module, name)

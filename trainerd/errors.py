@@ -19,8 +19,8 @@ class TrainerdError(Exception):
 
     Attributes:
       exit_code: what the process exits with; each class owns its own.
-      cause: the job's own error that led to it, in a line; empty where none did.
-      phase: what the run was doing; empty where that is not known.
+      cause: the job's own error that led to it, in a line; empty if none did.
+      phase: what the run was doing; empty if that is not known.
       was_shown: whether the person has seen it already, in the log that goes to the terminal.
     """
 
@@ -74,7 +74,7 @@ class JobError(TrainerdError):
       step: the last step that was completed.
       sound: whether the state is that of a boundary, so that it may be saved.
       details: the job's own traceback, or an empty string.
-      failed_at: the step that failed; the last one that was completed where what comes after it did.
+      failed_at: the step that failed; the last one that was completed if something after it failed.
     """
 
     exit_code = 70
@@ -163,14 +163,14 @@ class PeerFailedError(TrainerdError):
 
 
 class ConfigError(TrainerdError, ValueError):
-    """trainerd.toml is wrong. Holds every mistake that was found, not the first."""
+    """An error for a wrong trainerd.toml. It holds every mistake that was found, not only the first."""
 
     exit_code = 78
     summary = "the configuration is wrong"
 
 
 def exit_code_of(error: BaseException) -> int:
-    """What a process exits with that this error ends."""
+    """Return the exit code of a process that this error ends."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, SystemExit):
@@ -179,7 +179,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def full_message(error: TrainerdError) -> str:
-    """Return an error for a person: its message, and the job's own traceback where it has one."""
+    """Return an error for a person: its message, and the job's own traceback if it has one."""
     details = error.details if isinstance(error, JobError) else ""
     lines = [headline(error), *str(error).splitlines()[1:], *([details] if details else [])]
     return "\n".join(lines)
@@ -193,7 +193,7 @@ def headline(error: BaseException) -> str:
 
 
 def every_class() -> list[type[TrainerdError]]:
-    """All error classes, the base first, in the order of their definition."""
+    """Return all error classes, the base first, in the order of their definition."""
     found: list[type[TrainerdError]] = [TrainerdError]
     for cls in found:
         found.extend(cls.__subclasses__())

@@ -1,4 +1,4 @@
-"""What trainerd has for programs that keep Keras's `model.fit`.
+"""The public names for programs that keep Keras's `model.fit`.
 
 For a Keras model under the daemon's own loop there is `trainerd.KerasJob`.
 """

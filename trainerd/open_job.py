@@ -125,7 +125,7 @@ def _load(config: Config) -> AnyJob | Program | Scheduled:
 
 
 def _as_scheduled(found: object) -> Scheduled | None:
-    """(estimator, train_spec, eval_spec) as what trains on a schedule."""
+    """Return (estimator, train_spec, eval_spec) as a job that trains on a schedule; None if it is not such a tuple."""
     if isinstance(found, tuple) and len(found) == 3 and isinstance(found[1], TrainSpec):
         return TrainAndEvaluate(*found)
     return None

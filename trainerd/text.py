@@ -13,7 +13,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def size(count: float) -> str:
-    """Bytes with a unit."""
+    """Format a number of bytes with a unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -52,7 +52,7 @@ def _escape(letter: str) -> str:
 
 
 def no_metric(wanted: str, metrics: Iterable[str]) -> str | None:
-    """What to say where a job has no such metric, when all that it has are these. None if it has."""
+    """Return a message for a job that has these metrics but not the wanted one; None if it has the wanted one."""
     names = sorted(metrics)
     if wanted in names:
         return None
@@ -72,7 +72,7 @@ def figures(values: Mapping[str, float]) -> str:
 
 
 def seconds(count: float) -> str:
-    """Return a span of time."""
+    """Format a span of time."""
     if not math.isfinite(count):
         return "?"
     if count < 10:

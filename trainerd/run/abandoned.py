@@ -32,7 +32,7 @@ class AbandonedRun:
         self._run = run
 
     def close_for_another(self) -> None:
-        """Another session begins in this one's run directory: end this one, if an error or a pause has ended its loop.
+        """End this session if an error or a pause has ended its loop: another session begins in its run directory.
 
         A notebook's cell is run once more after that, and with TensorFlow another session can begin. What is sound is
         saved. The run is not ended while a `with` statement will end it, while it is in a step or on another thread,
@@ -63,7 +63,7 @@ class AbandonedRun:
         run.save_and_leave(session_link.failure if is_torn else None)
 
     def _drop(self) -> None:
-        """End it without a save."""
+        """End the run without a save."""
         run = self._run
         why = "%s was removed under a session of this process that was not closed: nothing is saved of it any more"
         log.warning(why, run.place, extra=_ABANDONED)
@@ -80,7 +80,7 @@ class AbandonedRun:
         return library is not None and self._run.session_link.boundary.is_mine and library.was_left(frame)
 
     def end(self, error: BaseException | None) -> None:
-        """The program has ended, and has not ended this session: save what is sound, and leave.
+        """Save what is sound of a session that its program has not ended, and leave: the program has ended.
 
         If another thread that lives is in a step, only the checkpoint under way is waited for.
 

@@ -53,7 +53,7 @@ _TORN = "%s: the error came in the middle of a step, so nothing is saved of it. 
 
 
 class RunStage(enum.Enum):
-    """What a managed run is in."""
+    """The stages of a managed run."""
 
     IDLE = "no run directory is held"
     BEGUN = "the run directory is held, and there is no session yet"
@@ -141,7 +141,7 @@ class ManagedRun(ABC):
 
     @abstractmethod
     def _open(self, session: Any, prefix: Path | None, step: int, *, was_finished: bool) -> None:
-        """Open the model in this session. It goes on from a checkpoint, if there is one.
+        """Open the model in this session. It resumes from a checkpoint, if there is one.
 
         Args:
           session: the session.
@@ -151,11 +151,11 @@ class ManagedRun(ABC):
         """
 
     def be_within(self, is_within: bool) -> None:
-        """A `with` statement will end the run; or, if not `is_within`, has done so."""
+        """Record whether a `with` statement will end the run. It is False again once that statement has done so."""
         self.is_within = is_within
 
     def outlive(self) -> None:
-        """The program has ended before its session."""
+        """Record that the program has ended before its session."""
         self.has_outlived = True
 
     # ------------------------------------------------------------------ the beginning
@@ -357,7 +357,7 @@ class ManagedRun(ABC):
 
     @property
     def boundary(self) -> Boundary | None:
-        """Where services are run; None before the run has begun."""
+        """The boundary at which services are run; None before the run has begun."""
         return self._session_link.boundary if self._session_link is not None else None
 
     def _be_back_at(self, step: float) -> None:
@@ -366,7 +366,7 @@ class ManagedRun(ABC):
         self._session_link.be_back_at(step)
 
     def look(self) -> None:
-        """The program asks whether it should stop. On the loop's thread that is a boundary too."""
+        """Serve a boundary if the program asks on the loop's thread whether it should stop, and the flag is raised."""
         if self._flag.is_raised and self._session_link is not None and self._session_link.boundary.is_mine:
             self._session_link.boundary.reached()
 
@@ -387,7 +387,7 @@ class ManagedRun(ABC):
         self._counted = now
 
     def show(self, scalars: dict[str, float]) -> None:
-        """Show these figures in `trainerd status`."""
+        """Show these metrics in `trainerd status`."""
         if self._services is not None:
             self._reporter.hold(metrics=self._reporter.state.metrics | scalars)
 
@@ -436,7 +436,7 @@ class ManagedRun(ABC):
             self.loop.stop(None)
 
     def follow(self, loss: float) -> None:
-        """A run has given this loss."""
+        """Record the loss that a run of the session has given."""
         self._losses.append(loss)
 
     def _steps_to(self, step: int) -> Steps:
@@ -452,7 +452,7 @@ class ManagedRun(ABC):
         self._services.recorder.steps(self._steps_to(step))
 
     def _saved(self, state: State) -> None:
-        """Tell that a checkpoint is begun."""
+        """Report to the loop that a checkpoint is begun."""
         if state.saving is not None and state.saving != self._saving:
             self.loop.saving(state.saving)
         self._saving = state.saving
@@ -518,7 +518,7 @@ class ManagedRun(ABC):
         return last is not None and last.reason == FINISH and last.step != self.resumed_step
 
     def part(self) -> None:
-        """The session is saved and about to be closed. Nothing runs in it any more."""
+        """Detach the session, which is saved and about to be closed. Nothing runs in it any more."""
         self._end_session()
         if self._session_link is not None:
             self._session_link.call_at_close(None)
@@ -552,12 +552,12 @@ class ManagedRun(ABC):
         self.close()
 
     def _note_pause(self, error: BaseException | None) -> None:
-        """An evaluation beside the loop was asked to pause before the loop was: so is the loop."""
+        """Pause the loop if an evaluation beside it was asked to pause before the loop was."""
         if isinstance(error, Paused) and self.outcome is None:
             self.outcome = outcome.PAUSED
 
     def _closing(self, error: BaseException | None) -> None:
-        """The program closes the session before its loop has ended."""
+        """Save what is sound when the program closes the session before its loop has ended."""
         if threading.get_ident() == (self._session_link.boundary.thread if self._session_link is not None else None):
             self.save(error)
         self.wait()
@@ -568,7 +568,7 @@ class ManagedRun(ABC):
             self._stages.enter(RunStage.BETWEEN)
 
     def give_up(self) -> None:
-        """The run directory is gone: nothing is saved any more."""
+        """Save nothing any more: the run directory is gone."""
         with self.session_link.boundary.lock:
             self._gone()
 
@@ -591,5 +591,5 @@ class ManagedRun(ABC):
 
 
 def _reason(ending: Outcome) -> str:
-    """Why the last step is saved, for its manifest."""
+    """Return the reason for which the last step is saved, for its manifest."""
     return FINISH if ending.phase is Phase.FINISHED else "pause"

@@ -26,7 +26,7 @@ class _Visit:
       thread: the thread.
       granted, done: set when the call may begin, and when it has ended.
       is_decided: whether it was granted or withdrawn.
-      is_alone: whether the loop went on before its end.
+      is_alone: whether the loop continued before its end.
     """
 
     function: Callable[[], Any]
@@ -49,7 +49,10 @@ def _serve_nothing() -> None:
 
 
 class InStep:
-    """Whether the loop's thread is in the middle of a step. Entered for each: cheaper than a generator's context."""
+    """A context that knows whether the loop's thread is in the middle of a step.
+
+    It is entered for each step, and is cheaper than a generator's context.
+    """
 
     def __init__(self) -> None:
         self.is_entered = False
@@ -96,7 +99,7 @@ class Boundary:
         return not self.in_step.is_entered and threading.get_ident() == self.thread != self._server
 
     def reached(self) -> None:
-        """The loop is between two steps, and the flag is raised."""
+        """Serve the flag, which is raised, while the loop is between two steps."""
         with self.lock:
             if self._server is not None:
                 return
@@ -113,7 +116,7 @@ class Boundary:
         self.thread = threading.get_ident()
 
     def inherit(self) -> None:
-        """If the loop's thread has ended, take this thread for the loop's from now on."""
+        """Take this thread for the loop's from now on if the loop's thread has ended."""
         if self.thread not in {thread.ident for thread in threading.enumerate()}:
             self.adopt()
 
@@ -125,7 +128,7 @@ class Boundary:
     def call(self, function: Callable[[], Any], is_over: Callable[[], bool]) -> bool:
         """Call a function between two steps, on this thread, which is not the loop's: the loop waits meanwhile.
 
-        The loop does not wait for ever: a function that fills a queue may wait for a step to empty it. If no boundary
+        The loop does not wait forever: a function that fills a queue may wait for a step to empty it. If no boundary
         comes for long, the step under way may wait for this very function: then it is called during the step.
 
         Args:
@@ -170,7 +173,7 @@ class Boundary:
         return not was_decided
 
     def _receive(self) -> None:
-        """Let the threads that wait for a boundary have this one, one after the other."""
+        """Let each of the threads that wait for a boundary use this one, in turn."""
         for visit in [self._visits.popleft() for _ in range(len(self._visits))]:
             if not self._decide(visit):
                 continue

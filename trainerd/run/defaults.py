@@ -1,4 +1,4 @@
-"""What is common to programs of a graph and of functions."""
+"""Defaults that programs of a graph and of functions have in common."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ NO_WRITER = "Writing a summary requires a summary writer."
 
 
 def or_default(value: Any, make: Callable[[], Any]) -> Any:
-    """Return a value, or what is made where it is USE_DEFAULT: 0, and no tensor that happens to equal it."""
+    """Return a value, or what `make` makes if the value is USE_DEFAULT: the 0 itself, and no tensor that equals it."""
     return make() if value is USE_DEFAULT else value

@@ -54,7 +54,7 @@ class DrivenRun:
 
         Raises:
           DataError: checkpoints exist and none can be used.
-          JobError: a step failed. The state of the last boundary was saved where it is sound.
+          JobError: a step failed. The state of the last boundary was saved if it is sound.
           StorageError: the save at the end could not be written.
         """
         with self._reporter.phase(Phase.RESTORING):
@@ -70,7 +70,7 @@ class Loop:
     """Runs the loop over one session.
 
     Args:
-      services: what is done at boundaries; it also says where training ends.
+      services: what is done at boundaries; it also says at which step training ends.
       session: the model, ready to train.
       flag: looked at after every step.
       reporter: shows every change.
@@ -87,7 +87,7 @@ class Loop:
         """Run the loop until the run is paused or finished, and save.
 
         Raises:
-          JobError: a step failed. The state of the last boundary was saved where it is sound.
+          JobError: a step failed. The state of the last boundary was saved if it is sound.
           StorageError: the save at the end could not be written.
         """
         self._session.bind(self._flag)
@@ -105,7 +105,7 @@ class Loop:
             self._services.recorder.close()
 
     def _loop(self) -> Outcome:
-        """Steps and boundaries, until one of them ends the run."""
+        """Run steps and boundaries until a boundary ends the run."""
         services, session = self._services, self._session
         before = session.step
         if services.overdue:  # what another process has left undone at this boundary is done before the first step
@@ -120,7 +120,7 @@ class Loop:
         return outcome
 
     def _first_step(self) -> Outcome | None:
-        """Run the first step alone: it compiles. Where the flag is raised, no step is run."""
+        """Run the first step alone, since it compiles. If the flag is raised, no step is run."""
         before = self._session.step
         with self._services.stepping():
             steps = self._session.run_until(before + 1)
@@ -132,7 +132,7 @@ class Loop:
         return self._services.at_boundary(steps, recorded=lambda: self._announce(before + 1))
 
     def _announce(self, step: int) -> None:
-        """This run really trains. Its metrics are there for the observers."""
+        """Report that this run really trains. Its metrics are there for the observers."""
         self._is_announced = True
         self._reporter.hold(phase=Phase.TRAINING, step=self._session.step)
         log.info("training; the first step was %d", step, extra={"event": "training"})

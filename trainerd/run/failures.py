@@ -1,4 +1,4 @@
-"""What the error that has ended a loop says of it."""
+"""Tells failures from other errors that end a loop: the end of the input, an exit, a cancelled step."""
 
 from __future__ import annotations
 

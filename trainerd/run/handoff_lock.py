@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class HandoffLock:
-    """As `threading.RLock`, but its owner can let another thread pass while it holds the lock."""
+    """A `threading.RLock` whose owner can let another thread pass while it holds the lock."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

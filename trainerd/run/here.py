@@ -30,7 +30,7 @@ def train_here(make: Callable[[], Session], config: Config) -> Outcome:
       Paused: this process was asked to pause before, by a signal or in that run directory.
       InUseError: another process trains in that run directory.
       DataError: it holds the run of another job, or no checkpoint of it can be used.
-      JobError: a step failed. The state of the last boundary was saved where it is sound.
+      JobError: a step failed. The state of the last boundary was saved if it is sound.
       StorageError: the save at the end could not be written.
     """
     host, rundir = ProcessHost(job=config.entry), RunDirectory(config.rundir)

@@ -66,7 +66,7 @@ class Host(Protocol):
         ...
 
     def guarded(self, services: Services, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
-        """Watch the services of a session while the block runs, and end the process if a pause waits for ever.
+        """Watch the services of a session while the block runs, and end the process if a pause waits forever.
 
         Args:
           services: the services.
@@ -79,7 +79,7 @@ class Host(Protocol):
         ...
 
     def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
-        """The session has ended.
+        """Report how the session has ended.
 
         Args:
           outcome: how it ended.
@@ -102,7 +102,7 @@ class ProcessHost:
         self._job = job
 
     def holds(self, rundir: RunDirectory) -> bool:
-        """No: the session takes it."""
+        """Return False: the session takes the run directory itself."""
         return False
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class ProcessHost:
 
         Raises:
           DataError: it holds the run of another program.
-          Paused: this process was asked to pause before, by a signal, or in that run directory. It may go on where it
+          Paused: this process was asked to pause before, by a signal, or in that run directory. It may continue if it
             catches that.
         """
         if _was_asked_to_pause(rundir):
@@ -138,11 +138,11 @@ class ProcessHost:
         return config
 
     def guarded(self, services: Services, *, is_driven: bool) -> contextlib.AbstractContextManager[None]:
-        """Guard trainerd's own loop. A program with a loop of its own decides by itself when it ends."""
+        """Guard trainerd's own loop. A program with a loop of its own decides itself when it ends."""
         return guarded(services, self.flag, self.left, self._fail) if is_driven else contextlib.nullcontext()
 
     def reload(self) -> Config | None:
-        """No change: there is no file to read."""
+        """Return None, for no change: there is no file to read."""
         return None
 
     def left(self, outcome: Outcome, error: BaseException | None = None) -> None:
@@ -171,7 +171,7 @@ def guarded(
     *,
     in_services: bool = True,
 ) -> Iterator[None]:
-    """While the block runs, end the process where a pause waits for what is stuck: the only place that gives up on it.
+    """End the process if a pause waits for something stuck while the block runs. Nothing else gives up on a loop.
 
     Args:
       services: those of the run; they save the state that they hold.
@@ -212,7 +212,7 @@ _hosts: list[Host] = []  # of the program that this process runs as a daemon
 
 @contextlib.contextmanager
 def hosting(host: Host) -> Iterator[None]:
-    """While the block runs, sessions in the run directory that this host holds are its own."""
+    """Have sessions in the run directory that this host holds use this host while the block runs."""
     _hosts.append(host)
     try:
         yield
@@ -230,7 +230,7 @@ def host_of(rundir: RunDirectory | None) -> Host:
 
 @contextlib.contextmanager
 def default_logdir(path: str) -> Iterator[None]:
-    """While the block runs, an estimator that names no folder has this one."""
+    """Have an estimator that names no folder use this one while the block runs."""
     _logdirs.append(path)
     try:
         yield
@@ -245,14 +245,14 @@ def hosted_logdir() -> str | None:
 
 @contextlib.contextmanager
 def hosted_phase(phase: Phase) -> Iterator[None]:
-    """While the block runs, the daemon that runs this program, if there is one, shows this phase."""
+    """Show this phase in the daemon that runs this program, if there is one, while the block runs."""
     reporter = _hosts[-1].reporter if _hosts else None
     with reporter.phase(phase) if reporter is not None else contextlib.nullcontext():
         yield
 
 
 def hosted_tell(**changes: Any) -> None:
-    """The daemon that runs this program, if there is one, shows these changes of its state."""
+    """Show these changes of the state in the daemon that runs this program, if there is one."""
     reporter = _hosts[-1].reporter if _hosts else None
     if reporter is not None:
         reporter.update(**changes)
@@ -264,7 +264,7 @@ _paused = set[str]()  # the run directories in which this process was paused
 def _was_asked_to_pause(rundir: RunDirectory | None) -> bool:
     """Return whether the process was asked to pause, or was paused in that run directory, since this was last asked.
 
-    A person at a prompt goes on when they like.
+    A person at a prompt continues at will.
     """
     place = str(rundir.path) if rundir is not None else ""
     was_paused = place in _paused

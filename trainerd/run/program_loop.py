@@ -22,7 +22,7 @@ class LibraryLoop:
 
 @dataclass(frozen=True)
 class ProgramLoop:
-    """What a run asks of a loop that is not trainerd's.
+    """The interface of a loop that is not trainerd's, as its run calls it.
 
     Attributes:
       stop: ends the loop; called with None for a pause, and with the error if a service failed.

@@ -1,4 +1,4 @@
-"""What a program's session knows of its managed run."""
+"""The link between a program's session and its managed run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainerd.run.boundary import Boundary
 
 @dataclass
 class SessionLink:
-    """What a session that a program runs reports to its managed run, and asks of it.
+    """The link of a session that a program runs to its managed run: what the session reports, and what it asks for.
 
     Attributes:
       boundary: the boundary after each step.
       failure: the last error that a step raised. The state after it is not that of a boundary.
       is_within: whether a `with` statement of the program closes the session.
-      failed_at: how many runs had changed something at that failure; negative if there was none.
+      failed_at: the number of runs that had changed something at that failure; negative if there was none.
       next_step: the global step at which a service is due; infinity if none is by steps.
     """
 
@@ -29,7 +29,7 @@ class SessionLink:
     _closing: Callable[[BaseException | None], None] | None = field(default=None)
 
     def call_at_close(self, closing: Callable[[BaseException | None], None] | None) -> None:
-        """Call this before the program itself closes the session, with the error that it does so for; None: nothing."""
+        """Call this before the program itself closes the session, with the error that made it do so; None: nothing."""
         self._closing = closing
 
     def be_back_at(self, step: float) -> None:
@@ -37,17 +37,20 @@ class SessionLink:
         self.next_step = step
 
     def be_within(self) -> None:
-        """A `with` statement of the program closes the session."""
+        """Record that a `with` statement of the program closes the session."""
         self.is_within = True
 
     def close(self, error: BaseException | None) -> None:
-        """The session is about to be closed; a session that is collected closes itself, perhaps again."""
+        """Call what `call_at_close` was given, once: the session is about to be closed.
+
+        A session that is collected closes itself, perhaps again.
+        """
         closing, self._closing = self._closing, None
         if closing is not None:
             closing(error)
 
     def fail(self, error: BaseException, changes: int) -> None:
-        """A step raised an error, when so many runs had changed something."""
+        """Record that a step raised an error, and how many runs had changed something by then."""
         self.failure, self.failed_at = error, changes
 
     def failed(self, error: BaseException | None) -> bool:

@@ -1,4 +1,4 @@
-"""What a program asks for of its checkpoints and curves."""
+"""The settings of a program for its checkpoints and curves."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FOR_EVER = 2**62
 
 @dataclass(frozen=True)
 class KeepSettings:
-    """How many checkpoints are kept: the last so many, and one for each so many hours. 0 stands for none by that."""
+    """The number of checkpoints to keep: the last `last`, and one for each `hours` hours. 0: none by that rule."""
 
     last: int = 5
     hours: float = 0.0
 
 
 def as_config(logdir: str, keep: KeepSettings | None, secs: float, steps: int, metrics_steps: int) -> Config:
-    """What a trainerd.toml would say of a program's session.
+    """Return the config that a program's session has: what a trainerd.toml would say of it.
 
     Args:
       logdir: the run directory; "" for none.

@@ -32,7 +32,7 @@ _ENDS = {Phase.PAUSED: EventKind.PAUSE, Phase.FINISHED: EventKind.FINISH, Phase.
 
 
 class Claim:
-    """What a process has of a run directory whose lock it holds: the holder's name in the lock, and state.json.
+    """The claim of a process on a run directory whose lock it holds: its name in the lock, and state.json.
 
     Requests from before this start are void, as whoever starts a run wants it to train. They are removed before the
     lock names this process: what is asked for from then on is served.
@@ -97,7 +97,7 @@ class Claim:
             run_events.add(self._rundir, EventKind.REBOOT, "the machine was rebooted", step=left.step, at=booted)
 
     def _note(self, state: State) -> None:
-        """Note that the run has started, and that it is over, each once. A start that finds it finished is no news."""
+        """Record that the run has started, and that it is over, each once; but no start that finds it finished."""
         kind = _ENDS.get(state.phase)
         if self._started_at is not None:
             if state.phase in (Phase.GATHERING, Phase.STARTING) or (kind is EventKind.FINISH and self._was_finished):
@@ -110,14 +110,14 @@ class Claim:
         self._is_over = kind is not None
 
     def look(self) -> None:
-        """Look whether the run directory is there, and write what of the state waits to be written."""
+        """Check whether the run directory is there, and write the parts of the state that wait to be written."""
         self._place.look()
         self._state_file.flush()
         run_events.flush(self._rundir, patience=0.0)
 
 
 def _since(left: State | None, now: float) -> Goodput:
-    """How the time of the run was spent up to now, if this is how it was left."""
+    """Return how the time of the run was spent up to now, if an earlier process has left it in this state."""
     if left is None or not left.at:
         return Goodput()
     if left.phase in (Phase.PAUSED, Phase.FINISHED):

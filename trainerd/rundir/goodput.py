@@ -1,4 +1,4 @@
-"""How the time of a run was spent, from its first start on: how much of it was training."""
+"""The goodput of a run: how its time was spent since its first start, and how much of it was training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Spent(StrEnum):
-    """What a run's time goes to."""
+    """The kinds of time that a run spends."""
 
     TRAINING = "training"
     AGAIN = "trained again"
@@ -21,7 +21,7 @@ class Spent(StrEnum):
 
 @dataclass(frozen=True)
 class Goodput:
-    """Seconds by what they went to.
+    """The seconds that a run has spent, by kind.
 
     Attributes:
       seconds: for each kind that there was.
@@ -35,13 +35,13 @@ class Goodput:
     known_until: int = 0
 
     def after(self, kind: Spent, seconds: float) -> Goodput:
-        """So much time later."""
+        """Return the goodput so many seconds later, all spent on one kind."""
         if seconds <= 0:
             return self
         return replace(self, seconds={**self.seconds, kind: self.seconds.get(kind, 0.0) + seconds})
 
     def after_training(self, first: int, last: int, seconds: float) -> Goodput:
-        """After a time of training.
+        """Return the goodput after some time of training.
 
         Args:
           first: the step at its beginning.
@@ -52,11 +52,11 @@ class Goodput:
         return self.after(Spent.AGAIN, seconds * share).after(Spent.TRAINING, seconds * (1 - share))
 
     def after_steps(self, first: int, last: int) -> Goodput:
-        """After the steps from one boundary to another."""
+        """Return the goodput after the steps from one boundary to another."""
         return replace(self, steps_again=self.steps_again + self._again(first, last))
 
     def _again(self, first: int, last: int) -> int:
-        """Return how many steps between two boundaries an earlier process had trained."""
+        """Return the number of steps between two boundaries that an earlier process had trained."""
         return max(0, min(last, self.known_until) - first)
 
     def percent(self) -> dict[str, float]:

@@ -57,13 +57,13 @@ class Held:
 
     @property
     def descriptors(self) -> list[int]:
-        """What a daemon keeps open: the lock's file, and its folder."""
+        """The file descriptors that a daemon keeps open: that of the lock's file, and that of its folder."""
         return [self._file.fileno(), self._folder]
 
     def find_folder(self) -> Path | None:
         """Return the present path of the folder of the lock, which may have been moved; None if it was removed.
 
-        An error that may pass says nothing: the folder is where it was then, and what is done there fails by itself.
+        An error that may pass proves nothing: the folder is where it was then, and what is done there fails by itself.
         """
         for path in (self._path.parent, Path(f"/proc/self/fd/{self._folder}").readlink()):
             try:
@@ -159,7 +159,7 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
     """Hold the lock of a run directory while the block runs. A child process that inherits the file holds it too.
 
     Raises:
-      InUseError: another process holds it; or this one does, even where the folder was removed since.
+      InUseError: another process holds it; or this one does, even if the folder was removed since.
       StorageError: the file cannot be made.
     """
     if (own := _held.get(rundir.lock)) is not None and own.is_open:
@@ -182,8 +182,10 @@ def hold(rundir: RunDirectory) -> Iterator[Held]:
 
 
 def is_there(rundir: RunDirectory) -> bool:
-    """Return whether the run directory that this process holds was not removed. One that was made anew, or emptied, is
-    taken."""
+    """Return whether the run directory that this process holds was not removed.
+
+    One that was made again, or emptied, is taken.
+    """
     held = _held_of(rundir)
     if held is None:
         return True
@@ -194,8 +196,7 @@ def is_there(rundir: RunDirectory) -> bool:
 
 
 def moved_to(rundir: RunDirectory) -> Path | None:
-    """Return the path to which somebody has moved the run directory that this process holds; None if it was not
-    moved."""
+    """Return the path to which somebody has moved the run directory of this process; None if it was not moved."""
     held = _held_of(rundir)
     found = held.find_folder() if held is not None else None
     return found if found not in (None, rundir.path) else None
@@ -213,8 +214,10 @@ def was_removed(rundir: RunDirectory) -> bool:
 
 
 def is_in_place(rundir: RunDirectory) -> bool:
-    """Return whether this process may write into a run directory: nobody has moved the folder, and no other process has
-    named itself in the lock there since. True if this process holds no lock."""
+    """Return whether this process may write into a run directory. True if this process holds no lock.
+
+    It may if nobody has moved the folder, and no other process has named itself in the lock there since.
+    """
     held = _held_of(rundir)
     return held is None or (held.is_named() and moved_to(rundir) is None)
 

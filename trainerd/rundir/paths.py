@@ -69,15 +69,15 @@ class RunDirectory:
 
     @property
     def save_path(self) -> str:
-        """What the checkpoints' names begin with, as a program that names the folder expects it."""
+        """The path that the checkpoints' names begin with, in the form in which the program names the folder."""
         return os.path.join(self.given or str(self.path), self.basename)  # noqa: PTH118, which would spell it anew
 
     def worker(self, rank: int) -> RunDirectory:
-        """Where a worker that is not the chief has its lock, log and state."""
+        """Return the folder of a worker that is not the chief: its lock, log and state are there."""
         return RunDirectory(self.path / WORKERS / str(rank), self.basename)
 
     def workers(self) -> list[RunDirectory]:
-        """Those of the workers that are not the chief, as far as they are on this machine."""
+        """Return the folders of the workers that are not the chief, as far as they are on this machine."""
         folder = self.path / WORKERS
         with contextlib.suppress(OSError):
             ranks = [int(name) for name in safe_paths.names(folder) if name.isascii() and name.isdecimal()]
@@ -87,7 +87,7 @@ class RunDirectory:
 
     @property
     def gathering(self) -> Path:
-        """What the chief writes, and workers that share the folder read."""
+        """The file that the chief writes while the workers gather; workers that share the folder read it."""
         return self.path / ".gathering"
 
     @property
@@ -102,12 +102,12 @@ class RunDirectory:
 
     @property
     def pause(self) -> Path:
-        """Touch it: save and exit at the next boundary."""
+        """The file to touch for a pause: the run saves and exits at the next boundary."""
         return self.path / "pause"
 
     @property
     def save(self) -> Path:
-        """Touch it: save at the next boundary and continue."""
+        """The file to touch for a save: the run saves at the next boundary and continues."""
         return self.path / "save"
 
     @property
@@ -117,17 +117,17 @@ class RunDirectory:
 
     @property
     def set_request(self) -> Path:
-        """Names numbers, such as the learning rate, that the job is to take at the next boundary."""
+        """The file that names numbers, such as the learning rate, that the job is to take at the next boundary."""
         return self.path / "set"
 
     @property
     def rollback(self) -> Path:
-        """Says to which step the run goes back: at the next boundary, or at the next start."""
+        """The file with the step to which the run goes back, at the next boundary or at the next start."""
         return self.path / "rollback"
 
     @property
     def rollback_moves(self) -> Path:
-        """What a rollback that is under way moves."""
+        """The file that lists what a rollback under way moves."""
         return self.path / ".rollback.json"
 
     @property
@@ -137,12 +137,12 @@ class RunDirectory:
 
     @property
     def accept_changes(self) -> Path:
-        """Touch it before a start: resume although the dataset is not the one whose position was saved."""
+        """The file to touch before a start to resume although the dataset is not the one whose position was saved."""
         return self.path / "accept-changes"
 
     @property
     def accept_job(self) -> Path:
-        """Touch it before a start: resume although the newest checkpoint is of another job."""
+        """The file to touch before a start to resume although the newest checkpoint is of another job."""
         return self.path / "accept-job"
 
     @property
@@ -152,7 +152,7 @@ class RunDirectory:
 
     @property
     def events(self) -> Path:
-        """What happened to the run, for `trainerd events`. A run that version 0.2.0 left has it under the old name."""
+        """The file of the run's events, for `trainerd events`. If version 0.2.0 has left it, it has its old name."""
         new, old = self.path / "run-events.jsonl", self.path / "events.jsonl"
         return old if not os.path.lexists(new) and os.path.lexists(old) else new
 
@@ -185,7 +185,7 @@ class RunDirectory:
 
     @property
     def origin(self) -> Path:
-        """Says which run this one was forked from."""
+        """The file that says which run this one was forked from."""
         return self.path / "fork.json"
 
     @property
@@ -198,7 +198,7 @@ class RunDirectory:
         return self.lines / str(number)
 
     def prefix(self, step: int) -> Path:
-        """What TensorFlow calls the checkpoint of a step: the path without `.index`."""
+        """Return TensorFlow's name of the checkpoint of a step: the path without `.index`."""
         return self.path / f"{self.basename}-{step}"
 
     def index(self, step: int) -> Path:
@@ -211,7 +211,7 @@ class RunDirectory:
         return int(match[1]) if match else None
 
     def manifest(self, step: int) -> Path:
-        """Return the file that makes the checkpoint of a step exist."""
+        """Return the path of the manifest of a step. Its checkpoint exists if this file does."""
         return self.path / f"{self.basename}-{step}.json"
 
     def evaluations(self, step: int) -> Path:
@@ -223,7 +223,7 @@ class RunDirectory:
         return set(self._steps_of(r"evaluations\.json"))
 
     def pin(self, step: int) -> Path:
-        """While this file is there the checkpoint of a step is not deleted."""
+        """Return the path of a file that keeps the checkpoint of a step from being deleted."""
         return self.path / f"{self.basename}-{step}.pin"
 
     def pinned(self) -> set[int]:
@@ -231,7 +231,7 @@ class RunDirectory:
         return set(self._steps_of("pin"))
 
     def deletion(self, step: int) -> Path:
-        """Return the manifest's path while the checkpoint of a step is deleted."""
+        """Return the path that the manifest has while the checkpoint of its step is deleted."""
         return self.path / f".deleting-{step}.json"
 
     def deletions(self) -> list[int]:
@@ -255,7 +255,7 @@ class RunDirectory:
         return self.path / f".saving-{step}"
 
     def stagings(self) -> list[Path]:
-        """Every staging folder there is: after a start, what a killed save left."""
+        """Return every staging folder that there is: after a start, those that a killed save has left."""
         return self._folders("saving")
 
     def _folders(self, what: str) -> list[Path]:
@@ -269,7 +269,7 @@ class RunDirectory:
         return self._steps_of("json")
 
     def steps_and_pins(self) -> tuple[list[int], set[int]]:
-        """As `steps` and `pinned`, at the cost of one of them."""
+        """Return `steps` and `pinned`, at the cost of one of them."""
         names = self._names()
         return self._steps_of("json", names), set(self._steps_of("pin", names))
 
@@ -284,8 +284,9 @@ class RunDirectory:
         return []
 
     def unmanaged_checkpoints(self) -> list[str]:
-        """Names of the indexes of TensorFlow checkpoints here that are not of this run: they have no manifest, or a
-        name that the store would not give them, such as another basename.
+        """Return the names of the indexes of TensorFlow checkpoints here that are not of this run.
+
+        They have no manifest, or a name that the store would not give them, such as one with another basename.
 
         A checkpoint that is being published has no manifest yet, but a staging folder: it is the run's.
         """
@@ -298,7 +299,7 @@ class RunDirectory:
 
 
 def url_mistake(path: Path) -> str | None:
-    """Why a URL such as gs://bucket/run is no run directory; None for a path that TensorFlow does not read as a URL."""
+    """Return why a URL such as gs://bucket/run cannot be a run directory; None if TensorFlow sees no URL in it."""
     named = [folder for folder in (path, *path.parents) if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+:", folder.name)]
     if named and not named[-1].exists():  # else it is a folder's name after all
         return (
@@ -309,7 +310,7 @@ def url_mistake(path: Path) -> str | None:
 
 
 def logdir_mistake(path: Path) -> str | None:
-    """Why a folder with this path cannot be a run directory; None if it can."""
+    """Return why a folder with this path cannot be a run directory; None if it can."""
     if "\0" in str(path):
         return f"{str(path)!r} has a NUL in it, which no path has."
     if mistake := url_mistake(path):

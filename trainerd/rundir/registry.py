@@ -129,7 +129,7 @@ def _write(run: RegisteredRun) -> None:
 
 
 def _read(file: Path) -> RegisteredRun | None:
-    """What a file says; None if it is missing or damaged."""
+    """Return the run that a file names; None if the file is missing or damaged."""
     try:
         said = json.loads(read_regular(file))
         return RegisteredRun(Path(said["logdir"]), Path(said["config"]) if said["config"] else None)

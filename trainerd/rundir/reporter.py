@@ -64,7 +64,7 @@ class Reporter:
                 observer(self.state)
 
     def _spent(self) -> Goodput:
-        """How the time was spent, up to now."""
+        """Return how the time was spent up to now."""
         before, began = self._shown, self._shown_at
         self._shown, self._shown_at = self.state, self._timer()
         took, spent = self._shown_at - began, self.state.goodput
@@ -78,7 +78,7 @@ class Reporter:
             self.state = replace(self.state, **changes)
 
     def trained(self, first: int, last: int, metrics: Mapping[str, float]) -> None:
-        """Steps were trained, from one boundary to another; the next update shows it.
+        """Record that steps were trained, from one boundary to another; the next update shows it.
 
         One copy of the state, since some sessions call this after every step.
         """
@@ -88,7 +88,7 @@ class Reporter:
             self.state = replace(self.state, step=last, metrics={**self.state.metrics, **metrics}, goodput=spent)
 
     def went_back(self) -> None:
-        """The run has gone back: what is trained again from here on was not lost in a crash."""
+        """Record that the run has gone back: what it trains again from here on was not lost in a crash."""
         with self._lock:
             self.state = replace(self.state, goodput=replace(self.state.goodput, known_until=0))
 

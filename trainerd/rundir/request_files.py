@@ -23,8 +23,10 @@ _GROUP_MAY_ASK = "TRAINERD_GROUP_MAY_ASK"
 
 
 def open_to_group(rundir: RunDirectory) -> None:
-    """Let this process's group ask for a pause or a save, if the environment says so: a unit does, whose `Group=` is
-    that of the watcher. It may do nothing else in the run directory."""
+    """Let this process's group request a pause or a save, if the environment says so.
+
+    A unit does, whose `Group=` is that of the watcher.
+    """
     if os.environ.get(_GROUP_MAY_ASK) != "1":
         return
     try:

@@ -1,4 +1,4 @@
-"""What happened to a run: a line of JSON for each event, in `run-events.jsonl` of the run directory.
+"""The events of a run: one line of JSON for each, in `run-events.jsonl` of the run directory.
 
 The file is appended to. When it has grown too large, evaluations and bests are dropped, and its older half if that is
 not enough. A line that a kill or a full disk has torn is passed over.
@@ -34,7 +34,7 @@ _LONGEST = 500  # characters that an event says
 
 
 class EventKind(StrEnum):
-    """What kind of event."""
+    """The kinds of events."""
 
     START = "start"
     RESUME = "resume"
@@ -149,12 +149,12 @@ def parse(content: bytes) -> tuple[list[Event], int]:
 
 
 def notable(events: Sequence[Event]) -> list[Event]:
-    """Those that are not evaluations, which come so often that they would hide the others."""
+    """Return the events without evaluations, which come so often that they would hide the others."""
     return [event for event in events if event.kind is not EventKind.EVALUATION]
 
 
 def _event(line: bytes) -> Event | None:
-    """What a line says; None for a torn one."""
+    """Return the event in a line; None if the line is torn."""
     with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return msgspec.json.decode(line, type=Event)
     return None

@@ -49,13 +49,13 @@ class Run:
 
 
 class Cached(Generic[T]):
-    """What was read, for as long as the files that it is read from stay the same."""
+    """Keeps what was read for as long as the files that it was read from stay the same."""
 
     def __init__(self) -> None:
         self._found: tuple[object, T] | None = None
 
     def get(self, stamps: object, read: Callable[[], T]) -> T:
-        """What there is.
+        """Return what the files hold; read them only if they have changed.
 
         Args:
           stamps: what the files were like before this call; a file that changes meanwhile is read again the next time.
@@ -70,7 +70,7 @@ class Cached(Generic[T]):
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """What changes when a file changes; None where there is none, or it may not be looked at."""
+    """Return a value that changes when a file changes; None if there is no such file, or it may not be read."""
     try:
         found = path.lstat()
     except OSError:
@@ -79,7 +79,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 class RunReader:
-    """Reads what becomes of one run: each file again only when it has changed.
+    """Reads the state of one run: each file again only when it has changed.
 
     Args:
       name: unique among the runs.
@@ -95,7 +95,7 @@ class RunReader:
         self._holder: Cached[Holder | None] = Cached()
 
     def look(self) -> Run:
-        """Look what has become of it."""
+        """Read the present state of the run."""
         rundir, state, is_here, unread = self.rundir, None, False, ""
         unit = _unit_of(rundir.path)
         if unit and not _may(os.R_OK | os.X_OK, rundir.path):
@@ -134,7 +134,7 @@ def all_paths() -> list[Path]:
 
 
 def _folder(path: Path) -> object:
-    """Which folder it is, whatever its name; the path where it may not be looked at."""
+    """Return the identity of a folder, whatever its name; its path if it may not be read."""
     try:
         found = path.stat()
     except OSError:
@@ -143,13 +143,12 @@ def _folder(path: Path) -> object:
 
 
 def readable_paths() -> list[Path]:
-    """Those of `all_paths` that can be read: without the services that only root may look into."""
+    """Return those of `all_paths` that can be read: all but the services that only root may look into."""
     return [path for path in all_paths() if not _unit_of(path) or _may(os.R_OK | os.X_OK, path)]
 
 
 def _of_services() -> list[Path]:
-    """Return the run directories of the machine's own services. systemd has them be links into a folder that is
-    root's."""
+    """Return the run directories of the machine's own services: to systemd they are links into a folder of root's."""
     found = [machine.MACHINE.state / NAME, *machine.MACHINE.state.glob(f"{NAME}-*")]
     runs = [path for path in found if path.name != WATCHER and _is_there(path)]
     return [path.resolve() if _may(os.R_OK, path) else path for path in runs]
@@ -173,7 +172,7 @@ def _unit_of(path: Path) -> str:
 
 
 def _by_systemd(name: str, rundir: RunDirectory, unit: str) -> Run:
-    """What systemd says of a run that only root may look into."""
+    """Return a run that only root may look into, as systemd describes it."""
     show = ["systemctl", "show", "--property=ActiveState", "--property=StatusText", unit]
     try:
         done = subprocess.run(show, capture_output=True, text=True, timeout=_SYSTEMCTL_SECS, check=False)

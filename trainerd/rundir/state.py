@@ -1,4 +1,4 @@
-"""state.json: the state of the run, as the CLI reads it without TensorFlow."""
+"""The file state.json: the state of the run, as the CLI reads it without TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_HOST = 255  # characters
 
 
 class Phase(enum.StrEnum):
-    """What the process is doing."""
+    """The phases of a process that trains."""
 
     GATHERING = "gathering"  # with the other workers of the cluster
     STARTING = "starting"
@@ -109,7 +109,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """What an Experiment has evaluated.
+    """A summary of the checkpoints that an Experiment has evaluated.
 
     Attributes:
       count: how many checkpoints.
@@ -124,12 +124,12 @@ class EvaluationSummary:
 
 @dataclass(frozen=True)
 class WorkerState:
-    """How another worker of the cluster is.
+    """The state of another worker of the cluster.
 
     Attributes:
       rank: its rank.
       host, pid: the process.
-      step: the global step that it has come to.
+      step: the global step that it has reached.
       steps_per_sec: how fast it did the last steps, the waiting for others included; None before it is known.
       memory_bytes: its resident memory.
       seen_at: when it said so, in seconds since 1970 (UTC), by its own clock.
@@ -145,10 +145,10 @@ class WorkerState:
 
     @classmethod
     def read(cls, rank: int, said: Mapping[str, Any]) -> WorkerState:
-        """Read what a worker says of itself.
+        """Read the state that a worker reports of itself.
 
         Raises:
-          ValueError: it is none, or state.json could not hold it.
+          ValueError: it is not a state, or state.json could not hold it.
         """
         found = msgspec.convert({**said, "rank": rank}, cls)
         numbers = (found.pid, found.step, found.memory_bytes, found.seen_at, found.steps_per_sec or 0.0)
@@ -157,7 +157,7 @@ class WorkerState:
         return found
 
     def line(self, now: float) -> str:
-        """How it is, in one line; `now` is in seconds since 1970 (UTC)."""
+        """Return the state in one line; `now` is in seconds since 1970 (UTC)."""
         rate = f", {self.steps_per_sec:,.4g} steps/s" if self.steps_per_sec else ""
         where = printable(" ".join(self.host.split()))
         seen = seconds(max(0.0, now - self.seen_at))
@@ -173,7 +173,7 @@ class State:
       pid, create_time: which process; `create_time` is in seconds since 1970 (UTC), as psutil gives it.
       uptime_at_start: the machine's uptime when the process started, in seconds: it distinguishes a process
         from another with its pid even when the wall clock was set in between.
-      host: the name of its machine; empty where it is not known.
+      host: the name of its machine; empty if it is not known.
       step, max_steps: the global step, and where training ends (None: it does not).
       metrics: the last value of each metric; `val_NAME` for those of the evaluation.
       steps_per_sec: the rate over the last seconds; None before it is known.
@@ -186,7 +186,7 @@ class State:
       ended: why the run was paused, or is finished; None otherwise.
       failure: how the run failed last, in this start or an earlier one; None if a checkpoint was made since.
       logdir, job: the run directory, and the entry that is trained.
-      evaluations: what an Experiment has evaluated; None for what is none.
+      evaluations: what an Experiment has evaluated; None for other jobs.
       answers: the replies to the last requests that had an id, the newest last.
       goodput: how the time of the run was spent.
       workers: the other workers of the cluster; empty for a run on one machine, and for a worker that is not the chief.

@@ -1,1 +1,1 @@
-"""What trainerd needs of the operating system: durable files, threads, forks."""
+"""The parts of the operating system that trainerd needs: durable files, threads, forks."""

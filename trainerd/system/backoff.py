@@ -1,4 +1,4 @@
-"""How long to wait before the next try of what has failed."""
+"""Waits between the tries of something that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of this process: nothing that a job leaves running may delay it for ever."""
+"""The end of this process: nothing that a job leaves running may delay it forever."""
 
 from __future__ import annotations
 

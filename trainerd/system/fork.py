@@ -25,7 +25,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def undone_in_children(undo: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, every child that this process forks calls `undo`."""
+    """Have every child that this process forks call `undo`, while the block runs."""
     _undo.append(undo)
     try:
         yield
@@ -34,7 +34,7 @@ def undone_in_children(undo: Callable[[], None]) -> Iterator[None]:
 
 
 def ends_with_parent(parent: int) -> Callable[[], None]:
-    """Return a function that makes a child end with its parent, since a worker waits for ever for a killed parent.
+    """Return a function that makes a child end with its parent, since a worker waits forever for a killed parent.
 
     Linux sends the signal when the thread that made the child ends. Threads other than the main one may end long before
     the process, so their children are left alone.
@@ -75,7 +75,7 @@ os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_
 
 @contextlib.contextmanager
 def ended_in_children() -> Iterator[None]:
-    """A child that is forked in the block ends when it leaves the block, by an error, an exit, or the block's end.
+    """End a child that is forked in the block when it leaves the block, by an error, an exit, or the block's end.
 
     What follows is the trainer's work, and would hang in a child, which has none of the trainer's threads.
     """

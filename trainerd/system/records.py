@@ -1,4 +1,4 @@
-"""The records of an event file: TensorFlow's TFRecord format, whose checksums are not looked at."""
+"""The records of an event file: TensorFlow's TFRecord format, without a check of its checksums."""
 
 from __future__ import annotations
 

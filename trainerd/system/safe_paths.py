@@ -47,7 +47,7 @@ def _open(folder: Path) -> int:
 
 
 def _open_by_parts(folder: Path) -> int:
-    """Open a folder part by part, and look at whose links lead there."""
+    """Open a folder part by part, and check the owner of each link on the way."""
     pending = list(reversed(folder.absolute().parts))
     makers, proc = list[int](), _device_of_proc()
     with contextlib.ExitStack() as stack:

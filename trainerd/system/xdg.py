@@ -1,4 +1,4 @@
-"""A user's own folders, as the XDG Base Directory Specification has them. It has a relative one ignored.
+"""A user's own folders, as the XDG Base Directory Specification has them. It requires that a relative one is ignored.
 
 https://specifications.freedesktop.org/basedir-spec/latest/
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def config_home() -> Path:
-    """Where a user's configs are.
+    """Return the folder of a user's configs.
 
     Raises:
       RuntimeError: there is no home.
@@ -19,7 +19,7 @@ def config_home() -> Path:
 
 
 def state_home() -> Path:
-    """Where programs keep what they note for a user; see `config_home`."""
+    """Return the folder in which programs keep their notes for a user; see `config_home`."""
     return _folder("XDG_STATE_HOME", ".local/state")
 
 

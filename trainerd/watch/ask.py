@@ -1,4 +1,4 @@
-"""How the watcher asks a run for something: by the request files, as the commands do."""
+"""Requests of the watcher to a run: it writes the request files, as the commands do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKED = ("save", "pause")
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked of a process.
+    """A request that was made to a process.
 
     Attributes:
       pid: the process; that of a worker, if only workers that are not the chief are on this machine.
@@ -52,7 +52,7 @@ def ask(rundir: RunDirectory, what: str) -> Asked:
 
 
 def _folder(rundir: RunDirectory) -> Path:
-    """Where to ask: in the run directory, or in its folder for a group if this process may write into that alone."""
+    """Return the folder for a request: the run directory, or its folder for a group if only that can be written."""
     is_ours = os.access(rundir.path, os.W_OK, effective_ids=True)
     is_for_group = rundir.requests.is_dir() and not rundir.requests.is_symlink()  # a link may lead to another run
     return rundir.requests if is_for_group and not is_ours else rundir.path

@@ -1,4 +1,4 @@
-"""What the watcher remembers of one run between two looks: what was read, and since when it stands."""
+"""The watcher's memory of one run between two looks: what was read, and since when nothing has changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTE_SECS = 60.0
 
 
 class RunMemory:
-    """One run.
+    """The memory of one run.
 
     Args:
       lines_read: the last lines of its events that were read by an earlier watcher.
@@ -53,7 +53,7 @@ class RunMemory:
         return seems_left and before
 
     def stands_for(self, seen: RunView, now: float) -> float:
-        """For how many seconds the run trains and has made no step; 0 if it does not train.
+        """Return for how many seconds the run trains and has made no step; 0 if it does not train.
 
         Args:
           seen: the run now.
@@ -82,11 +82,11 @@ class RunMemory:
         return _new(events, lines, self._lines_read, begun_at), lines[-_KEPT:] or self._lines_read
 
     def took(self, events: Sequence[Event], lines: list[str]) -> None:
-        """What was new has been dealt with."""
+        """Record that the new events have been dealt with."""
         self._events, self._lines_read = events, lines
 
     def is_note_due(self, lines: list[str], now: float) -> bool:
-        """Return whether it is to be noted how far the events were read, although no notice is due.
+        """Return whether the position in the events is to be noted although no notice is due.
 
         A run may be evaluated at every look, and each note waits for the disk. So it is noted once a minute: what came
         since then is read again by the next watcher, and is not sent again.
@@ -98,7 +98,7 @@ class RunMemory:
         return lines != self._noted and now >= self._noted_at + _NOTE_SECS
 
     def noted(self, lines: list[str], now: float) -> None:
-        """It was noted."""
+        """Record that the position in the events was noted."""
         self._noted, self._noted_at = lines, now
 
 

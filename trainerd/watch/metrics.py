@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: the metrics of all runs."""
+"""The metrics of all runs, for Prometheus to scrape."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Labelled:
 
     @property
     def phase(self) -> str:
-        """What it does."""
+        """The run's phase."""
         return self.state.phase_now(self.run.is_running)
 
 
@@ -82,7 +82,7 @@ class _Runs(Collector):
         self._runs, self._clock = runs, clock
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, each with a sample for each run that has it."""
+        """Yield all metrics, each with a sample for each run that has it."""
         began = time.perf_counter()
         runs = {_label(run.name): run for run in self._runs()}  # a series that is there twice spoils a whole scrape
         ones = [_Labelled(label, run, run.state) for label, run in runs.items() if run.state is not None]
@@ -110,7 +110,7 @@ class _Runs(Collector):
         )
 
     def _of_now(self, ones: Sequence[_Labelled]) -> Iterator[Metric]:
-        """What holds only while a process trains, and what depends on the time."""
+        """Yield the metrics that hold only while a process trains, and those that depend on the time."""
         rates = {one.label: one.state.steps_per_sec for one in ones if one.run.is_running}
         yield _gauge("steps_per_second", "The rate over the last seconds of training.", rates)
         now = self._clock()

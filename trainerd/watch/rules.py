@@ -1,4 +1,4 @@
-"""Which notices a run gives, in which words. Pure: its callers read files and clocks."""
+"""The rules that decide which notices a run gives, and in which words. Pure: its callers read files and clocks."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def of_event(run: str, event: Event, state: State | None) -> Notice:
 
 
 def of_kill(run: str, state: State, booted_at: float) -> Notice:
-    """Return the notice of a run whose process has gone without a word.
+    """Return the notice of a run whose process has gone without a report.
 
-    The next start notes the same: the key is that of its event.
+    The next start records the same event, so the notice has that event's key.
 
     Args:
       run: the run's name.

@@ -1,4 +1,4 @@
-"""What the watcher knows of the runs: each file is read again only when it has changed."""
+"""Readers of the runs for the watcher: each file is read again only when it has changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RunDetail:
     """The curve of a run, and what is marked on it.
 
     Attributes:
-      tag: the metric: the loss, or else the first that there is.
+      tag: the metric, which is the loss, or else the first that there is.
       curve: its points.
       is_complete: whether all that was written of it has been read. If not, the next look reads on.
       checkpoints: its newest checkpoints, by step.
@@ -87,7 +87,7 @@ class WatchedRun:
         self.known = RunDetail(_LOSS, Curve(), False, (), 0, ())
 
     def look(self) -> RunView:
-        """Look what has become of it."""
+        """Read the present state of the run."""
         run = self._reader.look()
         unread = run.unread
         try:
@@ -99,7 +99,7 @@ class WatchedRun:
         return RunView(**vars(run) | {"unread": unread}, events=events, event_counts=counts)
 
     def detail(self) -> RunDetail:
-        """Read its curve on, and its checkpoints; after a look. One thread at a time.
+        """Read the new points of its curve, and its checkpoints; after a look. One thread at a time.
 
         Raises:
           DataError: a manifest is of another version of trainerd.
@@ -119,13 +119,15 @@ class WatchedRun:
 
 
 def _newest(entries: list[TimelineEntry]) -> tuple[int, list[TimelineEntry]]:
-    """Return how many checkpoints there are, and the newest of them: ten thousand that are pinned would fill the
-    memory."""
+    """Return how many checkpoints there are, and the newest of them.
+
+    Ten thousand that are pinned would fill the memory.
+    """
     return len(entries), entries[-_MOST:]
 
 
 def _stamps_of_checkpoints(rundir: RunDirectory) -> list[Stamp | None]:
-    """What the checkpoints are read from: the manifests, evaluations, pins, and the folder of the earlier lines."""
+    """Return the stamps of the checkpoints' files: manifests, evaluations, pins, the folder of the earlier lines."""
     with storage(f"read {rundir.path}", missing_ok=True):
         names = [name for name in os.listdir(rundir.path) if name.startswith(rundir.basename)]
         found = [rundir.path / name for name in names if name.endswith((".json", ".pin"))]
@@ -152,7 +154,7 @@ class Runs:
         self._reads = threading.Lock()  # a detail; it may take long, and keeps no look waiting
 
     def look(self) -> list[RunView]:
-        """Look at all of them; by name.
+        """Read the present state of all runs, and return them by name.
 
         Raises:
           StorageError: what is known of them cannot be read.
@@ -165,7 +167,7 @@ class Runs:
             return self._seen
 
     def seen(self) -> list[RunView]:
-        """What the last look has found, if that was within two seconds; else look.
+        """Return the result of the last look if that was within two seconds; else look.
 
         Raises:
           StorageError: see `look`.
@@ -173,7 +175,7 @@ class Runs:
         return self._seen if self._timer() - self._looked_at < _FRESH_SECS else self.look()
 
     def detail(self, name: str) -> RunDetail | None:
-        """Return the curve and the checkpoints of one run that was looked at; None if there is none of this name.
+        """Return the curve and the checkpoints of one run of the last look; None if there is none of this name.
 
         While another thread reads a detail for long, it is what was read last, and is not complete.
 

@@ -1,4 +1,4 @@
-"""watch.toml, the config of the watcher: whom to notify, of what, and where the page is."""
+"""The config of the watcher, watch.toml: whom to notify, of what, and where the page is."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class WatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PageConfig:
-    """Where the page and the metrics are."""
+    """The address of the page and the metrics, and their token."""
 
     listen: str = key(
         "127.0.0.1:9780",
@@ -95,7 +95,7 @@ class PageConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What one watch.toml says."""
+    """The settings in one watch.toml."""
 
     watch: WatchConfig = field(default_factory=WatchConfig)
     page: PageConfig = field(default_factory=PageConfig)
@@ -114,7 +114,7 @@ def find(path: Path | None) -> Path | None:
 
 
 def own_path() -> Path:
-    """Where the user's own file is, or would be."""
+    """Return the path of the user's own file, which need not exist."""
     return config_home() / NAME / FILE
 
 
@@ -158,7 +158,10 @@ def _mistakes(settings: Settings) -> list[str]:
 
 
 def _require_private(path: Path) -> None:
-    """systemd's credentials are private, and their modes do not show it."""
+    """Require that only the owner may read a file with secrets.
+
+    systemd's credentials are private, and their modes do not show it.
+    """
     credentials = os.environ.get("CREDENTIALS_DIRECTORY")
     if credentials and path.is_relative_to(credentials):
         return

@@ -37,7 +37,7 @@ class Trend:
 
     @property
     def secs(self) -> float:
-        """How long a time is known, in seconds."""
+        """The time between the first value and the last, in seconds."""
         return self._values[-1][0] - self._values[0][0] if self._values else 0.0
 
     def per_sec(self) -> float | None:

@@ -1,4 +1,4 @@
-"""The watcher: looks at all runs once a second, and queues the notices that are due."""
+"""The watcher: checks all runs once a second, and queues the notices that are due."""
 
 from __future__ import annotations
 

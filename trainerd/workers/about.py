@@ -1,4 +1,4 @@
-"""What must be the same on all workers, and how a difference is reported. Imports no TensorFlow."""
+"""The values that must be the same on all workers, and the report of a difference. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def about_this(config: Config) -> dict[str, str]:
 
 
 def difference(chiefs: Mapping[str, str], others: Mapping[str, str], name: str) -> str:
-    """What differs on another worker, for a person; empty if nothing does."""
+    """Return the differences of another worker from the chief, for a person; empty if there are none."""
     names = [each for each in sorted(chiefs.keys() | others.keys()) if chiefs.get(each) != others.get(each)]
     lines = [f"  {each}: {chiefs.get(each)} on the chief, {others.get(each)} on {name}" for each in names[:_SHOWN]]
     if len(names) > _SHOWN:

@@ -25,12 +25,12 @@ END_SECS = 1.0  # in which the others take note of the end
 
 
 class Chief:
-    """What the chief has of the other workers.
+    """The chief's side of the connections to the other workers.
 
     Args:
       peers: the other workers, by rank.
       asked: called with a worker's rank, what it was asked for, and what belongs to that, on another thread.
-      seen: called with how the others are, when one of them says it, on another thread.
+      seen: called with the states of the others, when one of them reports its own, on another thread.
       abort: ends what this process and the others do together, from any thread.
       timer: seconds on a clock that is never set.
 
@@ -62,13 +62,13 @@ class Chief:
 
     @property
     def size(self) -> int:
-        """How many workers there are, this one included."""
+        """The number of workers, this one included."""
         return len(self._peers) + 1
 
     # ------------------------------------------------------------------ commands
 
     def send(self, command: str, **arguments: Any) -> None:
-        """Have all others do this.
+        """Have all others execute this command.
 
         Raises:
           PeerLostError: one of them is gone.
@@ -79,7 +79,7 @@ class Chief:
             peer.send(command, **arguments)
 
     def answers(self, leaves: Callable[[], bool] = lambda: False) -> dict[int, Message]:
-        """Wait until all others have done it. Returns what each says, by rank; nothing, if this worker leaves instead.
+        """Wait until all others have executed it. Returns the answers by rank; none if this worker leaves instead.
 
         Args:
           leaves: whether to leave instead of waiting.
@@ -92,12 +92,12 @@ class Chief:
         return {rank: answer for rank, answer in found.items() if answer is not None}
 
     def be_patient(self, seconds: float) -> None:
-        """Count as gone whoever says nothing for so many seconds."""
+        """Count a worker as gone after so many seconds of silence."""
         for peer in self._peers.values():
             peer.be_patient(seconds)
 
     def call(self, command: str, **arguments: Any) -> dict[int, Message]:
-        """Have all others do this, and wait until they have; see `send` and `answers`."""
+        """Have all others execute this command, and wait until they have; see `send` and `answers`."""
         self.send(command, **arguments)
         return self.answers()
 
@@ -147,7 +147,7 @@ class Chief:
                 peer.try_send("state", state=shown)
 
     def end(self, outcome: Outcome | BaseException) -> None:
-        """The run is over: the others end as the chief does. May be called twice, and from any thread."""
+        """End the run: the others end as the chief does. May be called twice, and from any thread."""
         if self._is_over:
             return
         self._is_over = True

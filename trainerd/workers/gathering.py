@@ -35,14 +35,14 @@ _BACKLOG = 128
 
 @dataclass(frozen=True)
 class Terms:
-    """What this worker brings to the gathering.
+    """A worker's terms for the gathering.
 
     Attributes:
       plan: the workers.
       about: what must be the same on all; see `about_this`.
       token: the file of the token.
       heartbeat_secs: see `Peer`.
-      is_asked_to_pause: looked at all the time.
+      is_asked_to_pause: whether a pause is requested; called all the time.
       show: shows who is missing, in a few words.
       clock: seconds since 1970 (UTC).
     """
@@ -57,7 +57,7 @@ class Terms:
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """What a worker says of itself first.
+    """The first message of a worker, about itself.
 
     Attributes:
       rank, size: its rank, and how many workers its config names.
@@ -138,7 +138,7 @@ def _listening(plan: ClusterPlan) -> Any:
 
 
 def _require_free(address: WorkerAddress) -> None:
-    """See that TensorFlow will be able to listen at an address of this machine.
+    """Require that TensorFlow will be able to listen at an address of this machine.
 
     Raises:
       ConfigError: it will not.

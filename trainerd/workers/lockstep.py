@@ -27,7 +27,7 @@ _SHOWN = 5  # variables in a message
 
 
 class Replicas(Protocol):
-    """What the workers' steps have in common.
+    """The settings and checks that the workers' steps have in common.
 
     Attributes:
       period: after how many steps the workers agree on whether to continue. The same on all.
@@ -58,15 +58,15 @@ class ReplicatedSession(Session, Protocol):
         ...
 
     def own_state(self) -> bytes:
-        """What this worker has of its own, as it is sent."""
+        """Return this worker's own state, in the form in which it is sent."""
         ...
 
     def with_own_states(self, snapshot: Snapshot, states: Mapping[int, bytes]) -> Snapshot:
-        """Return a snapshot with what other workers have of their own, by rank."""
+        """Return a snapshot with the own states of other workers, by rank."""
         ...
 
     def restore_own_state(self, prefix: Path, rank: int) -> None:
-        """Take back what the worker of this rank had of its own when a checkpoint was made."""
+        """Restore the own state that the worker of this rank had when a checkpoint was made."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class ReplicatedSession(Session, Protocol):
         ...
 
     def stop(self, why: str) -> None:
-        """Be stopped for this reason, or by none."""
+        """Stop the training for this reason; with an empty one, do not stop it."""
         ...
 
     def digests(self) -> Mapping[str, str]:
@@ -83,7 +83,7 @@ class ReplicatedSession(Session, Protocol):
         ...
 
     def epoch_logs(self) -> Mapping[str, float]:
-        """What this worker has measured in the epoch that ends at this boundary. For sessions that have epochs."""
+        """Return the metrics of this worker for the epoch that ends at this boundary. For sessions that have epochs."""
         ...
 
     def validation_logs(self) -> Mapping[str, float]:
@@ -91,12 +91,14 @@ class ReplicatedSession(Session, Protocol):
         ...
 
     def agree_on(self, logs: Mapping[str, Any]) -> None:
-        """Take these metrics for those of that epoch."""
+        """Use these metrics for that epoch."""
         ...
 
 
 class ChiefSession:
     """The chief's session. Whatever it does that changes the state, the other workers do too.
+
+    Methods that are not here run on the chief alone: evaluations, summaries, event files.
 
     What is not here is done by the chief alone: evaluations, summaries, event files.
 
@@ -177,7 +179,7 @@ class ChiefSession:
             return self._session.run_until(limit)
 
     def _require_equal(self) -> None:
-        """See that the workers train one model: what a step learns, it must bring together.
+        """Require that the workers train one model: a step must bring together what it learns.
 
         Raises:
           JobError: they have drifted apart.
@@ -197,14 +199,13 @@ class ChiefSession:
                 )
 
     def _adapt(self, count: int, seconds: float) -> None:
-        """Have the workers agree twenty times a second, whatever a step takes."""
+        """Have the workers agree twenty times a second, however long a step takes."""
         if self._is_compiled and count:
             self._replicas.agree_every(max(1, min(_MOST_STEPS, int(PERIOD_SECS * count / seconds))))
         self._is_compiled = self._is_compiled or count > 0
 
     def _between(self, then: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        """Return the end of an epoch: callbacks get the same metrics on all workers: means, and the chief's
-        validation."""
+        """Run the end of an epoch, with the same metrics on all workers: their means, and the chief's validation."""
         others = [said["logs"] for said in self._chief.call("logs").values()]
         logs = {**means([self._session.epoch_logs(), *others]), **self._session.validation_logs()}
         self._session.agree_on(logs)
@@ -212,7 +213,7 @@ class ChiefSession:
         return found
 
     def snapshot(self) -> Snapshot:
-        """Return the state at this boundary, with what each worker has of its own."""
+        """Return the state at this boundary, with each worker's own state."""
         if not self._session.has_own_state:
             return self._session.snapshot()
         found, answers = self._all("own_state", self._session.snapshot)
@@ -236,21 +237,21 @@ class ChiefSession:
         return found if self._session.shares_position else [*found, *others]
 
     def end(self, *, finished: bool) -> None:
-        """No step follows, on any worker."""
+        """End the steps on all workers: none follows."""
         self._all("last", lambda: self._session.end(finished=finished), finished=finished)
         self._require_equal()
 
     def changes_since(self, prefix: Path) -> Sequence[str]:
-        """Those of the session."""
+        """Return the changes of the chief's session."""
         return self._session.changes_since(prefix)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the chief's, with what the cluster is."""
+        """Return the fingerprint of the chief's session, with that of the cluster."""
         positions = fingerprint.SHARED if self._session.shares_position else fingerprint.OWN
         return {**self._alike, fingerprint.WORKERS: str(self._chief.size), fingerprint.POSITIONS: positions}
 
     def _all(self, command: str, do: Callable[[], Any], **arguments: Any) -> tuple[Any, dict[int, Message]]:
-        """Have all do something, this worker too. Returns what it gives here, and what the others answer.
+        """Have all workers do something, this one too. Returns the result here, and the answers of the others.
 
         Raises:
           JobError: it failed here. The others may be in the midst of it, so the state is not that of a boundary.
@@ -265,7 +266,7 @@ class ChiefSession:
 
 
 def explained(do: Callable[[], Any], explain: Callable[[], None], replicas: Replicas) -> Any:
-    """Do something that all workers do together. If it fails for the sake of another worker, that is what is raised.
+    """Do something that all workers do together. If another worker made it fail, raise that worker's error.
 
     Raises:
       PeerLostError: another worker is gone, or does not answer.
@@ -305,7 +306,7 @@ def rows_of(answer: Message, chiefs: Steps) -> np.ndarray[Any, Any]:
 
 
 class WorkerCommands:
-    """What a worker does for each of the chief's commands.
+    """The commands of the chief, as a worker executes them.
 
     Args:
       session: this worker's.
@@ -353,7 +354,7 @@ class WorkerCommands:
         }
 
     def ready(self, message: Message) -> Mapping[str, Any]:
-        """Return the job is built."""
+        """Answer that the job is built, with its fingerprint."""
         return {"fingerprint": self._session.fingerprint()}
 
     def _run(self, message: Message) -> Mapping[str, Any]:

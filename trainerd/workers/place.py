@@ -1,4 +1,4 @@
-"""Which worker this process is. A job asks while it is built."""
+"""The place of this process among the workers. A job asks for it while it is built."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _here = Place()
 
 
 def cluster() -> Place:
-    """Which worker this process is: rank 0 of 1 if it trains alone."""
+    """Return the place of this process: rank 0 of 1 if it trains alone."""
     return _here
 
 
 def set_place(place: Place) -> None:
-    """Say which worker this process is."""
+    """Set the place of this process among the workers."""
     global _here
     _here = place

@@ -1,4 +1,4 @@
-"""Which workers there are, and which of them this process is. Pure: a config and an environment go in."""
+"""The plan of a cluster: its workers, and the rank of this process. Pure: a config and an environment go in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{
 
 @dataclass(frozen=True)
 class WorkerAddress:
-    """Where a worker listens.
+    """The address at which a worker listens.
 
     Attributes:
       host: a name or an IP address; an IPv6 address without brackets.
@@ -35,7 +35,7 @@ class WorkerAddress:
         """Read "host:port".
 
         Raises:
-          ValueError: it is none.
+          ValueError: the text is not an address.
         """
         found = _ADDRESS.fullmatch(text)
         if found is None or not 0 < int(found["port"]) < 65535:
@@ -61,7 +61,7 @@ class ClusterPlan:
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return len(self.workers)
 
     @property
@@ -71,12 +71,12 @@ class ClusterPlan:
 
     @property
     def meeting_place(self) -> WorkerAddress:
-        """Where the chief listens for the other workers."""
+        """The address at which the chief listens for the other workers."""
         return WorkerAddress(self.workers[0].host, self.workers[0].port + 1)
 
     @property
     def local_rank(self) -> int:
-        """How many workers of a lower rank are on the same host: which of its GPUs is this one's."""
+        """The number of workers of a lower rank on the same host, and so the number of the GPU that this one uses."""
         return sum(each.host == self.workers[self.rank].host for each in self.workers[: self.rank])
 
 
@@ -153,7 +153,7 @@ def _of_tf_config(text: str) -> tuple[list[str], str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens at, for so many workers: each has one, and the one after it is free."""
+    """Return ports of this machine, one for each of so many workers: nobody listens at it, or at the one after it."""
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(found) < count:

@@ -1,4 +1,4 @@
-"""What a worker that is not the chief is asked for, and how it gets to the chief."""
+"""The requests to a worker that is not the chief, and their way to the chief."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ASKED_TO = {Request.SET: "set a number", Request.ROLLBACK: "roll back"}
 
 
 def take_over(rank: int, what: str, message: Message, rundir: RunDirectory, flag: Flag) -> None:
-    """On the chief: take over what another worker was asked for.
+    """Take over a request to another worker. Called on the chief.
 
     Args:
       rank: that worker's.
@@ -54,7 +54,7 @@ def _files(rundir: RunDirectory) -> dict[Request, Path]:
 
 
 def pass_on(worker: Worker, rundir: RunDirectory, flag: Flag) -> None:
-    """On another worker, from now on: pass what it is asked for to the chief, on a thread of its own.
+    """Pass each request to this worker to the chief from now on, on a thread of its own. Called on another worker.
 
     Args:
       worker: the connection to the chief.

@@ -22,7 +22,7 @@ def workers_of(
     after the chief's is the chief's too.
 
     Raises:
-      ConfigError: this is no task of a Slurm step, or Slurm does not say where its nodes are.
+      ConfigError: this is not a task of a Slurm step, or Slurm does not say where its nodes are.
     """
     missing = [name for name in (_NODES, _TASKS, _RANK) if not environment.get(name)]
     if missing:
@@ -41,10 +41,10 @@ def workers_of(
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """Slurm's "2(x3),1" as [2, 2, 2, 1].
+    """Parse Slurm's "2(x3),1" as [2, 2, 2, 1].
 
     Raises:
-      ConfigError: it is no such list.
+      ConfigError: the text is not such a list.
     """
     found = [_COUNT.fullmatch(part) for part in text.split(",")]
     if not all(found):

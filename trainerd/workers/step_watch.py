@@ -1,4 +1,4 @@
-"""Finds out that a step never ends: a worker lives, and does not come to what all do together.
+"""Detects that a step never ends: a worker lives, and does not reach the operation that all do together.
 
 TensorFlow has a timeout for that. It costs a thread that sleeps for as long, for each collective operation.
 """
@@ -45,7 +45,7 @@ class StepWatch:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Steps are run in this block."""
+        """Watch the steps that run in the block."""
         self._at, self._moved_at, self._is_running = -1, self._timer(), True
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="trainerd-step-watch", daemon=True)
@@ -56,7 +56,7 @@ class StepWatch:
             self._is_running = False
 
     def look(self) -> bool:
-        """Look once. Returns whether the step under way takes too long."""
+        """Check once. Returns whether the step under way takes too long."""
         now = self._timer()
         at = self._step() if self._is_running else -1
         if at < 0 or at != self._at:

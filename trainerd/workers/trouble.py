@@ -1,4 +1,4 @@
-"""What has become of other workers: the first thing that went wrong, for whoever waits for it."""
+"""The trouble of other workers: the first thing that went wrong, for whoever waits for it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Trouble:
 
     @property
     def error(self) -> TrainerdError | None:
-        """What it is; None if all is well."""
+        """The error; None if all is well."""
         return self._error
 
     def found(self, error: TrainerdError) -> None:
-        """Something has become of another worker. What comes later is its consequence, and is not kept."""
+        """Record that another worker has failed or is gone. Later trouble is a consequence, and is not kept."""
         with self._lock:
             if self._error is not None or self._is_closed:
                 return
@@ -39,7 +39,7 @@ class Trouble:
         self._abort(error)
 
     def close(self) -> TrainerdError | None:
-        """This process ends: what becomes of the others from now on is ignored. Returns the trouble so far, if any."""
+        """Ignore all trouble from now on, since this process ends. Returns the trouble so far, if any."""
         with self._lock:
             self._is_closed = True
             return self._error
@@ -54,7 +54,7 @@ class Trouble:
             raise self._error
 
     def explain(self) -> None:
-        """Something that all do together has failed here: raise what has caused it elsewhere, if that is known soon.
+        """Raise the cause elsewhere, if it is soon known, of a failure here of something that all do together.
 
         Raises:
           PeerLostError, PeerFailedError: see `check`.

@@ -60,8 +60,7 @@ class Wire:
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """In this block, all that is received must have come after so many seconds, however slowly the other side
-        sends."""
+        """Limit the time for all that is received in the block, however slowly the other side sends."""
         self._deadline = time.monotonic() + seconds
         try:
             yield

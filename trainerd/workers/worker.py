@@ -1,4 +1,4 @@
-"""A worker that is not the chief: it does what the chief says, and passes on what it is asked for itself."""
+"""A worker that is not the chief: it obeys the chief, and passes on the requests that it gets itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Worker:
 
     Args:
       peer: the chief.
-      reporter: shows what the chief says of the run.
+      reporter: shows the state of the run that the chief sends.
       abort: ends what this process and the others do together, from any thread.
       received: takes a piece of a file.
 
@@ -54,10 +54,10 @@ class Worker:
     def serve(
         self, commands: Commands, *, until: str = "", leaves: Callable[[], bool] = lambda: False
     ) -> Outcome | None:
-        """Do what the chief says, until it says that the run is over.
+        """Execute the chief's commands until it says that the run is over.
 
         Args:
-          commands: what to do for each of them; returns the answer.
+          commands: the function for each of them; it returns the answer.
           until: the command after which to return, if there is one.
           leaves: whether to leave instead of waiting for a command.
 
@@ -109,7 +109,7 @@ class Worker:
         return not self._peer.is_gone
 
     def ask(self, what: str, **fields: Any) -> None:
-        """Pass on what this worker was asked for."""
+        """Pass on a request that this worker got."""
         self._peer.try_send(what, **fields)
 
     def send_state(self, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""What every estimator of trainerd does: it trains, evaluates and reads the checkpoints of one run directory."""
+"""The base of trainerd's estimators: it trains, evaluates and reads the checkpoints of one run directory."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class BaseEstimator(ABC):
 
     @abstractmethod
     def trial(self, train_input_fn: Any, eval_input_fn: Any, eval_steps: int | None) -> Job | GraphJob:
-        """Its training as a job, to check it, to prove it and to evaluate its past."""
+        """Return its training as a job, to check it, to prove it and to evaluate its past."""
 
     # ------------------------------------------------------------------ what it is
 
@@ -190,7 +190,7 @@ class BaseEstimator(ABC):
         return self._training
 
     def keep_open(self, keeps: bool) -> None:
-        """Whether `train` keeps its session and its input from one call to the next. If not, they are closed."""
+        """Set whether `train` keeps its session and its input from one call to the next. If not, they are closed."""
         self._keeps_training = keeps
         if not keeps:
             self._end_training()
@@ -202,8 +202,10 @@ class BaseEstimator(ABC):
 
     @property
     def is_paused(self) -> bool:
-        """True if the training that is open was asked to pause. While an evaluation runs beside it, this is a boundary
-        of the training: a requested checkpoint is made."""
+        """True if the training that is open was asked to pause.
+
+        While an evaluation runs beside it, this is a boundary of the training: a requested checkpoint is made.
+        """
         return self._training is not None and self._training.look()
 
     # ------------------------------------------------------------------ evaluation and prediction
@@ -268,7 +270,7 @@ class BaseEstimator(ABC):
 
 
 def _extras(hooks: Sequence[Any] | None, listeners: Sequence[Any] | None) -> Extras:
-    """Hooks and listeners; hooks that only wait for checkpoints are listeners."""
+    """Return the hooks and the listeners; hooks that only wait for checkpoints are listeners."""
     given = checked_hooks(hooks)
     waiting = [hook.listener for hook in given if isinstance(hook, CheckpointHook)]
     others = [hook for hook in given if not isinstance(hook, CheckpointHook)]

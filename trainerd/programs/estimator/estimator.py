@@ -81,7 +81,7 @@ class Estimator(BaseEstimator):
         return graph.evaluate(steps, hooks, path, lambda: self.is_paused)
 
     def trial(self, train_input_fn: Any, eval_input_fn: Any, eval_steps: int | None) -> GraphJob:
-        """Its training as a job, to try it. The evaluation reads a checkpoint of the job's session."""
+        """Return its training as a job, to try it. The evaluation reads a checkpoint of the job's session."""
         return graph_job(self._blueprint, train_input_fn, eval_input_fn, eval_steps)
 
     # ------------------------------------------------------------------ prediction
@@ -172,7 +172,7 @@ class Estimator(BaseEstimator):
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = True,
     ) -> bytes:
-        """As `export_saved_model`, by its name in TensorFlow 1. Default attributes are always left out."""
+        """Call `export_saved_model`, by its name in TensorFlow 1. Default attributes are always left out."""
         return self.export_saved_model(
             export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
         )

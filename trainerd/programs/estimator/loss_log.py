@@ -26,7 +26,7 @@ class LossLog:
         self._begun = step
 
     def ran(self, loss: float, count: int) -> None:
-        """The run of this number has given this loss."""
+        """Log the loss of a run, if it is time; `count` is the number of the run."""
         if self._every and self._runs % self._every == 0:
             now = time.monotonic()
             since = f" ({now - self._at:.3f} sec)" if self._runs else ""

@@ -1,4 +1,4 @@
-"""What a `model_fn` returns, as `tf.estimator.EstimatorSpec` was. Programs rely on its messages, TensorFlow's own."""
+"""The result of a `model_fn`, as `tf.estimator.EstimatorSpec` was. Programs rely on its messages, TensorFlow's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANOTHER_GRAPH = (
 
 
 class ModeKeys:
-    """What a `model_fn` is called for."""
+    """The modes in which a `model_fn` is called."""
 
     TRAIN = "train"
     EVAL = "eval"

@@ -1,4 +1,4 @@
-"""How an Estimator runs, as `tf.estimator.RunConfig` said it. `TF_CONFIG` says which task of a cluster this is."""
+"""The settings of an Estimator, as `tf.estimator.RunConfig` had them. `TF_CONFIG` names this task of a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VARIABLE = "TF_CONFIG"
 
 
 class TaskType:
-    """What a process of a cluster does."""
+    """The types of the tasks in a cluster."""
 
     MASTER = "master"
     PS = "ps"
@@ -59,7 +59,7 @@ class RunConfig:
       session_config: a ConfigProto for the sessions. Default: with soft placement; of a cluster, TensorFlow's, which
         sees the parameter servers and this task alone.
       keep_checkpoint_max: how many of the last checkpoints are kept. 0 or None: all.
-      keep_checkpoint_every_n_hours: hours between checkpoints that are kept for ever.
+      keep_checkpoint_every_n_hours: hours between checkpoints that are kept forever.
       log_step_count_steps: steps between two log lines with the loss, and two points of the curve of the rate.
       session_creation_timeout_secs: seconds for which a worker waits for the chief.
       checkpoint_save_graph_def: whether the graph is written with each checkpoint.
@@ -194,7 +194,7 @@ class RunConfig:
                 )
 
     def _take_task(self, found: Mapping[str, Any]) -> None:
-        """Take which task of which cluster this process is."""
+        """Take the task of this process, and its cluster."""
         task = found.get("task") or {}
         self._service = found.get("service")
         if self._service is not None and not isinstance(self._service, dict):

@@ -27,7 +27,7 @@ _NO_STEPS = "Training with estimator made no steps. Perhaps input is empty or mi
 
 @dataclass(frozen=True)
 class Extras:
-    """What a program adds to a training.
+    """The hooks and listeners that a program adds to a training.
 
     Attributes:
       hooks: `SessionRunHook`s.
@@ -85,7 +85,7 @@ class Training(ABC):
         """Run steps until the session is over, or this global step is done, and count them in `_done`."""
 
     def _as_default(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context for what hooks ask the default graph for."""
+        """Return a context in which hooks find the default graph that they ask for."""
         return contextlib.nullcontext()
 
     def run(self, last: float) -> bool:
@@ -132,7 +132,7 @@ class Training(ABC):
         self.session.save_now("schedule")
 
     def look(self) -> bool:
-        """Look at the flag, between two steps. Returns whether a pause was requested."""
+        """Check the flag, between two steps. Returns whether a pause was requested."""
         if not self.is_open:
             return False
         self.session.should_stop()

@@ -29,7 +29,7 @@ _NOTHING_NEW = "No new checkpoint ready for evaluation."
 
 @dataclass(frozen=True)
 class Pace:
-    """How an evaluator continues.
+    """The pace of an evaluator.
 
     Attributes:
       delay_secs: how long it waits before it begins.
@@ -51,7 +51,7 @@ class ContinuousEvaluation:
       once: evaluates a checkpoint once.
       again: evaluates a checkpoint whether it was evaluated or not.
       model_dir: the run directory of the training.
-      pace: how it continues.
+      pace: its pace.
       predicate: called with the metrics and, if it takes two arguments, the checkpoint; says whether to continue.
     """
 
@@ -116,7 +116,7 @@ class ContinuousEvaluation:
         return self._warn(_NOTHING_NEW)
 
     def _warn(self, message: str) -> Any:
-        """Say why there is no evaluation, once in ten minutes."""
+        """Warn that there is no evaluation, once in ten minutes."""
         if time.monotonic() - self._warned_at > _WARN_SECS:
             tf1.logging.warning(message)
             self._warned_at = time.monotonic()
@@ -135,7 +135,7 @@ def as_predicate(given: Callable[..., bool] | None) -> Callable[[Any, str | None
     """Return a predicate of the metrics and the checkpoint, of one that may take the metrics alone.
 
     Raises:
-      ValueError: it is no function.
+      ValueError: it is not a function.
     """
     if given is None:
         return lambda metrics, path: True

@@ -1,4 +1,4 @@
-"""Hooks that end a training by what its evaluations gave, as those of `tf.estimator.experimental` did."""
+"""Hooks that end a training by the metrics of its evaluations, as those of `tf.estimator.experimental` did."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_early_stopping_hook(
       run_every_steps: it is asked at the multiples of so many steps. Unlike seconds, the same in each run.
 
     Raises:
-      TypeError: `estimator` is none of trainerd's.
+      TypeError: `estimator` is not one of trainerd's.
       ValueError: both seconds and steps are given, or neither.
     """
     if not isinstance(estimator, BaseEstimator):
@@ -92,7 +92,7 @@ class _StopHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 class _StopFunctionsHook(Hook):
-    """The same for functions of TensorFlow 2."""
+    """Asks a function whether to stop, for functions of TensorFlow 2."""
 
     def __init__(self, should_stop: Callable[[], bool], every_secs: float | None, every_steps: int | None) -> None:
         self._should_stop = should_stop
@@ -101,7 +101,7 @@ class _StopFunctionsHook(Hook):
         self.by_clock = every_secs is not None
 
     def due_at(self, step: int) -> float | None:
-        """At the multiples of so many steps; or at any boundary, by the clock."""
+        """Return the next multiple of so many steps; None, for any boundary, if the clock decides."""
         return None if self._every_steps is None else (step // self._every_steps + 1) * self._every_steps
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -147,7 +147,7 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """As `stop_if_higher_hook`, when the metric is lower."""
+    """Return a hook that ends the training when a metric is lower than a threshold; see `stop_if_higher_hook`."""
     found = _Threshold(metric_name, threshold, operator.lt, "less than", min_steps)
     return _hook_of(estimator, eval_dir, found, run_every_secs, run_every_steps)
 
@@ -180,7 +180,10 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """As `stop_if_no_increase_hook`, when the metric has not decreased."""
+    """Return a hook that ends the training when a metric has not decreased for so many steps.
+
+    See `stop_if_no_increase_hook`.
+    """
     found = _NoImprovement(metric_name, max_steps_without_decrease, operator.lt, "decrease", min_steps)
     return _hook_of(estimator, eval_dir, found, run_every_secs, run_every_steps)
 
@@ -199,7 +202,7 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
 
 @dataclass(frozen=True)
 class _Threshold:
-    """Whether a metric has crossed a threshold."""
+    """Returns whether a metric has crossed a threshold."""
 
     name: str
     threshold: float
@@ -225,7 +228,7 @@ class _Threshold:
 
 @dataclass(frozen=True)
 class _NoImprovement:
-    """Whether a metric has not improved for so many steps."""
+    """Returns whether a metric has not improved for so many steps."""
 
     name: str
     max_steps: int

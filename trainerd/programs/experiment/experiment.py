@@ -163,7 +163,7 @@ class Experiment(Scheduled):
         self._train_monitors.extend(additional_hooks)
 
     def reset_export_strategies(self, new_export_strategies: Any = None) -> tuple[ExportStrategy, ...]:
-        """Export by these from now on. Returns those from before."""
+        """Export by these strategies from now on. Returns the ones from before."""
         before = self._export_strategies
         self._set_export_strategies(new_export_strategies)
         return before
@@ -293,7 +293,7 @@ class Experiment(Scheduled):
         continuous_eval_predicate_fn: Callable[..., bool] | None = None,
         name: str = "continuous_on_train_data",
     ) -> None:
-        """As `continuous_eval`, on the input of the training."""
+        """Call `continuous_eval` on the input of the training."""
         self._continuous_eval(
             self._train_input_fn, name, delay_secs, throttle_delay_secs, True, continuous_eval_predicate_fn
         )
@@ -363,7 +363,7 @@ class Experiment(Scheduled):
         return [hook], []
 
     def local_run(self) -> tuple[Any, Any]:
-        """As `train_and_evaluate`, with `local_eval_frequency`. Deprecated."""
+        """Call `train_and_evaluate` with `local_eval_frequency`. Deprecated."""
         warnings.warn(_LOCAL_RUN, DeprecationWarning, stacklevel=2)
         before, self._min_eval_frequency = self._min_eval_frequency, self._local_eval_frequency or 0
         try:
@@ -421,15 +421,16 @@ class Experiment(Scheduled):
         return metrics, self._maybe_export(metrics)
 
     def _is_due(self, newest: str | None, once: OncePerCheckpoint) -> bool:
-        """Return whether an iteration has ended with this checkpoint, and a kill has prevented its evaluation or
-        export."""
+        """Return whether this checkpoint ends an iteration, and a kill has prevented its evaluation or its export."""
         step = step_of(newest)
         ends = newest is not None and step > 0 and self._steps_left(step) == self._steps_left(0)
         return ends and (once.records.found(str(newest)) is None or once.is_unfinished(str(newest)))
 
     def _steps_left(self, step: int) -> int:
-        """Return how many steps the present iteration still has: a run that was interrupted in one ends it where it
-        would."""
+        """Return how many steps the present iteration still has.
+
+        A run that was interrupted in an iteration ends it at the same step as one that was not.
+        """
         steps = 1000
         if self._train_steps_per_iteration is not None:
             steps = self._train_steps_per_iteration
@@ -444,7 +445,7 @@ class Experiment(Scheduled):
             self._estimator.keep_open(keeps)
 
     def run_std_server(self) -> None:
-        """Run a `tf.distribute.Server` of the cluster, such as that of a parameter server, for ever.
+        """Run a `tf.distribute.Server` of the cluster forever, such as that of a parameter server.
 
         Raises:
           ValueError: the settings of the estimator have no cluster.
@@ -452,7 +453,7 @@ class Experiment(Scheduled):
         server.start(self._estimator.config).join()
 
     def test(self) -> Any:
-        """Try it: one step, one evaluation, one export. Returns the metrics."""
+        """Try the Experiment: one step, one evaluation, one export. Returns the metrics."""
         self._call_train(
             input_fn=self._train_input_fn,
             steps=1,
@@ -468,7 +469,7 @@ class Experiment(Scheduled):
     # ------------------------------------------------------------------ what they are made of
 
     def _once(self, name: str | None, input_fn: Any, *, exports: bool = True) -> OncePerCheckpoint:
-        """What evaluates each checkpoint once, and exports it once."""
+        """Return an object that evaluates each checkpoint once, and exports it once."""
         return OncePerCheckpoint(
             Records(self._estimator.model_dir, name),
             lambda prefix: self._evaluated(prefix, name, input_fn),

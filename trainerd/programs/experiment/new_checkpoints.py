@@ -20,7 +20,7 @@ _ON_SCHEDULE = {"schedule", "retry", FINISH}
 
 @dataclass(frozen=True)
 class Throttle:
-    """How often is enough.
+    """The least distances between two evaluations.
 
     Attributes:
       secs: between the beginnings of two evaluations.
@@ -42,7 +42,7 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
     Args:
       once: evaluates.
       model_dir: the run directory.
-      throttle: how often is enough.
+      throttle: how often it evaluates at most.
     """
 
     def __init__(self, once: OncePerCheckpoint, model_dir: str, throttle: Throttle) -> None:
@@ -52,11 +52,11 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
         self._elapsed = Elapsed()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        """A checkpoint is on disk."""
+        """Evaluate the checkpoint, which is on disk now, if it is due."""
         self._look(int(global_step_value))
 
     def resumed(self, session: Any, global_step_value: int) -> None:
-        """The training resumes from this checkpoint."""
+        """Evaluate the checkpoint that the training resumes from, if it is due or a kill has prevented that."""
         self._look(int(global_step_value))
 
     def _look(self, step: int) -> None:
@@ -78,7 +78,7 @@ class NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):  # type
 
 
 class NewCheckpointHook(CheckpointHook):
-    """The same as a hook, for estimators that are not trainerd's: it looks for a new checkpoint every so many steps.
+    """A hook that does the same, for estimators that are not trainerd's. It looks for a checkpoint every so many steps.
 
     Args:
       listener: what an Estimator of trainerd calls in its place.
@@ -105,7 +105,7 @@ class NewCheckpointHook(CheckpointHook):
         self._runs, self._looked_at = 0, float("-inf")
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """A step has ended."""
+        """Look for a new checkpoint after a step, if it is time, and evaluate it."""
         self._runs += 1
         if self._runs % self._every_steps or time.monotonic() - self._looked_at < self._every_secs:
             return

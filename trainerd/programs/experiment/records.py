@@ -1,4 +1,4 @@
-"""What is known of the evaluations of a run, on disk: which checkpoints were evaluated, and what was exported."""
+"""The records of a run's evaluations, on disk: which checkpoints were evaluated, and what was exported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Summary:
     best: dict[str, float] = field(default_factory=dict)
 
     def with_evaluation(self, step: int, metrics: Mapping[str, float], at: float) -> Summary:
-        """With one evaluation more; a step that was evaluated already is not counted again."""
+        """Return the summary with one evaluation more; a step that was evaluated already is not counted again."""
         if self.last_step is not None and step <= self.last_step:
             return self
         now = replace(self, count=self.count + 1, last_step=step, last_at=at)
@@ -76,7 +76,7 @@ class Records:
         self.summary = self._read()
 
     def go_back_to(self, step: int) -> None:
-        """The training is at this step. If later ones were evaluated, it has gone back: those are of another line."""
+        """Forget evaluations of later steps, if any: the training has gone back, and they are of another line."""
         if self.summary.last_step is None or self.summary.last_step <= step:
             return
         self.summary = Summary()
@@ -120,7 +120,7 @@ class Records:
         self._sum_up(int(metrics.get(GLOBAL_STEP, step_of(prefix))), numbers, at)
 
     def exported(self, prefix: str, names: Sequence[str]) -> None:
-        """A checkpoint was exported by these."""
+        """Record that a checkpoint was exported by these exporters."""
         self._exported[prefix] = {*self._exported.get(prefix, ()), *names}
         if names and (checkpoint := self._manifest(prefix)) is not None:
             evaluations.mark_exported(rundir_of(prefix), checkpoint, self._key, names)
@@ -156,7 +156,7 @@ class Records:
 
 
 def reason_of(model_dir: str, step: int) -> str | None:
-    """Why a checkpoint was made; None if it has no manifest."""
+    """Return the reason for which a checkpoint was made; None if it has no manifest."""
     with contextlib.suppress(DamagedError, StorageError):
         return manifest.read(RunDirectory.of(model_dir).manifest(step)).reason
     return None
@@ -168,7 +168,7 @@ def prefix_of(model_dir: str, step: int) -> str:
 
 
 def numbers_of(metrics: Any) -> dict[str, float]:
-    """Those of the metrics that are single numbers."""
+    """Return those of the metrics that are single numbers."""
     if not isinstance(metrics, Mapping):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Which schedule of an Experiment a task of a cluster runs."""
+"""The schedule of an Experiment that a task of a cluster runs by default."""
 
 from __future__ import annotations
 

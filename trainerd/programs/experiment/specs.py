@@ -1,4 +1,4 @@
-"""What `train_and_evaluate` trains with and evaluates with, as `tf.estimator.TrainSpec` and `EvalSpec` were."""
+"""The specs of `train_and_evaluate`, as `tf.estimator.TrainSpec` and `EvalSpec` were."""
 
 from __future__ import annotations
 

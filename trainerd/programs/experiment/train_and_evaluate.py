@@ -147,7 +147,7 @@ class TrainAndEvaluate(Scheduled):
         self._train([])
 
     def run_ps(self) -> None:
-        """Serve, for ever."""
+        """Serve forever."""
         server.start(self._estimator.config).join()
 
     def run_evaluator(self) -> None:

@@ -1,4 +1,4 @@
-"""What the hooks have in common: when they are called."""
+"""The schedule of the hooks, which all of them have in common."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Timer:
         return step >= self._step + self.every_steps if self.every_steps is not None else self._is_time()
 
     def done(self, step: int) -> tuple[float | None, int]:
-        """Note that it was done. Returns the seconds and the steps since the last time; None if there was none."""
+        """Record that it was done. Returns the seconds and the steps since the last time; None if there was none."""
         now, before = self._clock(), self._step
         elapsed = (None, 0) if before is None else (now - self._at, step - before)
         self._step, self._at = step, now
@@ -80,8 +80,7 @@ class Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     stops_at: str | None = None
 
     def due_at(self, step: int) -> float | None:
-        """Return the global step of the next run that it wants, after this step; None for whenever there is a
-        boundary."""
+        """Return the global step of the next run that it wants, after this step; None for any boundary."""
         return None
 
 

@@ -52,7 +52,7 @@ class FeedFnHook(Hook):
         self.feed_fn = feed_fn
 
     def due_at(self, step: int) -> float | None:
-        """Every step."""
+        """Return the next step: it is due at every step."""
         return step + 1
 
     def before_run(self, run_context: Any) -> Any:

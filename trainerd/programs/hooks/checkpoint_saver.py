@@ -1,4 +1,4 @@
-"""The hook for where and how often a session saves."""
+"""The hook that sets the folder in which a session saves, and how often."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class LoggingTensorHook(Timed):
         self._last: dict[str, Any] | None = None
 
     def begin(self) -> None:
-        """A session begins."""
+        """Start over, since a session begins."""
         if self._timer is not None:
             self._timer.reset()
 
@@ -81,7 +81,7 @@ class LoggingTensorHook(Timed):
 
 
 def _tagged(tensors: Iterable[Any]) -> dict[str, Any]:
-    """Each value under a tag, which is its name. Variables of the same name get a number."""
+    """Return each value under a tag, which is its name. Variables of the same name get a number."""
     found: dict[str, Any] = {}
     for tensor in tensors:
         name = tensor if isinstance(tensor, str) else getattr(tensor, "name", getattr(tensor, "__name__", str(tensor)))

@@ -58,7 +58,7 @@ class NanTensorHook(Hook):
         self.stops_at = loss_tensor if isinstance(loss_tensor, str) else None
 
     def due_at(self, step: int) -> float | None:
-        """Every step, if the loop in the graph cannot check the loss itself."""
+        """Return the next step, if the loop in the graph cannot check the loss itself."""
         return None if self.stops_at is not None else step + 1
 
     def before_run(self, run_context: Any) -> Any:

@@ -242,7 +242,7 @@ class MonitoredSession(Lifecycle, tf.compat.v1.train.MonitoredSession):  # type:
         return bool(self._stops or self._coord.should_stop())
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As `tf.compat.v1.Session.run`, with the hooks.
+        """Run the fetches like `tf.compat.v1.Session.run`, with the hooks.
 
         Raises:
           RuntimeError: it was asked to stop, or is closed.

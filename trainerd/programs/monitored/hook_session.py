@@ -11,7 +11,7 @@ from trainerd.sessions.tf2.session import StepSession, as_numpy
 
 
 class HookSession:
-    """The session as hooks see it. What they run in it is no step.
+    """The session as hooks see it. Their own runs in it do not count as steps.
 
     Args:
       session: runs the steps.
@@ -29,7 +29,7 @@ class HookSession:
         self.has_run = False
 
     def ran(self, last: Any) -> None:
-        """Steps were run, and the last one has returned this."""
+        """Record that steps were run, and what the last one has returned."""
         self.last, self.has_run = last, True
 
     @property
@@ -38,7 +38,7 @@ class HookSession:
         return self._session.step
 
     def run(self, fetches: Any, feed_dict: Mapping[str, Any] | None = None) -> Any:
-        """Names of what the last step returned, variables, and functions without arguments, in any structure.
+        """Return values that the last step returned, variables, and results of functions, in any structure.
 
         Args:
           fetches: the names, variables and functions.

@@ -13,8 +13,10 @@ tf1 = tf.compat.v1
 
 
 class HookedFound(NamedTuple):
-    """What one run gave: what the caller fetched, the global step and the loss (None if none is known), and whether a
-    hook wants to stop."""
+    """The result of one run with hooks.
+
+    It has the caller's fetches, the global step and the loss (None if none is known), and whether a hook wants to stop.
+    """
 
     result: Any
     step: int | None
@@ -86,7 +88,7 @@ def _require_disjoint(one: Mapping[Any, Any], other: Mapping[Any, Any], message:
 
 
 def _merge_options(options: Any, more: Any) -> Any:
-    """RunOptions that do what both ask for."""
+    """Return RunOptions that do what both ask for."""
     merged = tf1.RunOptions()
     merged.CopyFrom(options)
     for name in ("trace_level", "timeout_in_ms", "inter_op_thread_pool", "output_partition_graphs"):

@@ -1,4 +1,4 @@
-"""What sessions with hooks have in common: the same for graphs and for functions."""
+"""The lifecycle of sessions with hooks, which those of graphs and those of functions have in common."""
 
 from __future__ import annotations
 

@@ -26,17 +26,17 @@ class SavingListeners:
         return bool(self._listeners)
 
     def begin(self) -> None:
-        """The session is about to be made."""
+        """Call `begin` of each: the session is about to be made."""
         for listener in self._listeners:
             listener.begin()
 
     def before_save(self, session: Any, step: int) -> None:
-        """The state of this step is about to be taken."""
+        """Call `before_save` of each: the state of this step is about to be taken."""
         for listener in self._listeners:
             listener.before_save(session, step)
 
     def saving(self, step: int) -> None:
-        """A checkpoint is begun."""
+        """Record that a checkpoint of this step is begun."""
         self._begun = step
 
     def after_save(self, session: Any, managed: ManagedRun) -> bool:
@@ -51,13 +51,13 @@ class SavingListeners:
         return any(wishes)
 
     def resumed(self, session: Any, managed: ManagedRun) -> None:
-        """The session is made, and may have been restored."""
+        """Call `resumed` of each that has it, if the session was restored."""
         for listener in self._listeners:
             if hasattr(listener, "resumed") and managed.resumed_step is not None:
                 listener.resumed(session, managed.resumed_step)
 
     def end(self, session: Any, managed: ManagedRun) -> bool:
-        """Return the last step is saved. Returns whether one wants to stop."""
+        """Call them for the last checkpoint, and then `end` of each. Returns whether one wants to stop."""
         wishes = self.after_save(session, managed)
         for listener in self._listeners:
             listener.end(session, managed.step)

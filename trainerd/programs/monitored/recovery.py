@@ -1,4 +1,4 @@
-"""What a MonitoredSession logs when it recovers from a preemption."""
+"""The errors of a preemption, and the messages that a MonitoredSession logs when it recovers from one."""
 
 from __future__ import annotations
 

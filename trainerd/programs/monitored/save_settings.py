@@ -1,4 +1,4 @@
-"""What a MonitoredTrainingSession saves and writes, where, and how often."""
+"""The settings of a MonitoredTrainingSession: what it saves and writes, in which folder, and how often."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ tf1 = tf.compat.v1
 
 @dataclass
 class SaveSettings:
-    """What a session of a graph saves, and how often. 0: never.
+    """The settings with which a session of a graph saves. 0: never.
 
     Attributes:
       rundir: the run directory.
@@ -59,7 +59,7 @@ class SaveSettings:
         }
 
     def on_saving(self, step: int) -> None:
-        """A checkpoint is begun: log it, in TensorFlow's words."""
+        """Log in TensorFlow's words that a checkpoint is begun."""
         self.listeners.saving(step)
         tf1.logging.info("Calling checkpoint listeners before saving checkpoint %d...", step)
         tf1.logging.info("Saving checkpoints for %d into %s.", step, self.rundir.save_path)
@@ -102,7 +102,7 @@ def require_global_step(needing: Mapping[str, bool]) -> Any:
 
 @dataclass(frozen=True)
 class StepSaveSettings:
-    """What a session of functions saves, and how often. 0: never.
+    """The settings with which a session of functions saves. 0: never.
 
     Attributes:
       rundir: where checkpoints and curves go; None for nowhere.

@@ -19,7 +19,7 @@ _POLL_SECS = 0.5
 
 
 class _Creator(tf.compat.v1.train.SessionCreator):  # type: ignore[misc]
-    """What the creators have in common, with TensorFlow's private names: programs that derive from them use those."""
+    """The base of the creators, with TensorFlow's private names: programs that derive from them use those."""
 
     _scaffold: Any
     _session_manager: Any = None
@@ -47,7 +47,7 @@ class ChiefSessionCreator(_Creator):
       scaffold: the ops. Default: a new Scaffold.
       master: the TensorFlow master.
       config: a ConfigProto for the session.
-      checkpoint_dir: where to look for the newest checkpoint.
+      checkpoint_dir: the folder in which the newest checkpoint is looked for.
       checkpoint_filename_with_path: the prefix of the checkpoint to restore.
     """
 

@@ -1,4 +1,4 @@
-"""A MonitoredSession of TensorFlow 2 functions: hooks around steps, and the loop in the graph where none is due."""
+"""A MonitoredSession of TensorFlow 2 functions: hooks around steps, and the loop in the graph if none is due."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLOCK_SECS = 0.25
 
 
 class MonitoredStepSession(Lifecycle):
-    """What `trainerd.MonitoredTrainingSession(checkpoint=...)` gives; see there, and `trainerd.MonitoredSession`.
+    """The session of `trainerd.MonitoredTrainingSession(checkpoint=...)`; see there, and `trainerd.MonitoredSession`.
 
     Hooks are called in the order of a MonitoredSession. A hook that says with `due_at` at which step it is due is
     called for that step: `before_run` before the steps that lead to it, `after_run` after it. If the flag is raised in
@@ -173,12 +173,14 @@ class MonitoredStepSession(Lifecycle):
         return bool(self._stops or self._coord.should_stop())
 
     def _is_to_end(self) -> bool:
-        """Return whether the loop is to end, or will be at the next boundary: for a hook that waits in the middle of a
-        run."""
+        """Return whether the loop is to end now or at the next boundary.
+
+        It is for a hook that waits in the middle of a run.
+        """
         return self._is_over() or self._session.session_link.boundary.flag.wants(Request.PAUSE)
 
     def _some(self, step_fn: Step, feeds: Mapping[str, Any] | None, end: int | None) -> Any:
-        """Steps up to the next one that a hook or a service wants; one step where there is no end.
+        """Run steps up to the next one that a hook or a service wants; one step if there is no end.
 
         Returns:
           What the last one returned; None if the flag was raised before the first.

@@ -123,7 +123,7 @@ def MonitoredTrainingSession(
 
 
 def _chosen(one: Any, other: Any, default_of_one: Any, default_of_other: Any) -> tuple[Any, Any]:
-    """Two ways to say how often: if only one is given, the other is off."""
+    """Choose between two ways to say how often: if only one is given, the other is off."""
     if one is USE_DEFAULT and other is USE_DEFAULT:
         return default_of_one, default_of_other
     return (None if one is USE_DEFAULT else one), (None if other is USE_DEFAULT else other)

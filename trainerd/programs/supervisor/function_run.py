@@ -1,4 +1,4 @@
-"""The run of TensorFlow 2 functions under a Supervisor: what of a graph they do without."""
+"""The run of TensorFlow 2 functions under a Supervisor, without the parts that need a graph."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class SupervisedFunctions(StepRun):
     can_summarize, has_queues = True, False
 
     def require_restored(self, session: Any) -> None:
-        """Nothing: the run restores the session when it takes it."""
+        """Do nothing: the run restores the session when it takes it."""
 
     def write_graph(self) -> None:
-        """Nothing: a program may run several functions."""
+        """Do nothing: a program may run several functions."""
 
     def show_graph(self) -> None:
-        """Nothing: there is no such writer."""
+        """Do nothing: there is no such writer."""
 
     def summarized(self, session: Any, summary: Any, global_step: int | None) -> None:
         """Write scalars of a step. Default: the present one.

@@ -163,7 +163,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     @property
     def init_feed_dict(self) -> Any:
-        """What is fed to `init_op`."""
+        """The values that are fed to `init_op`."""
         return self._run.init_feed_dict
 
     @property
@@ -183,7 +183,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     @property
     def summary_op(self) -> Any:
-        """What the summary service fetches, or None."""
+        """The op or function that the summary service fetches, or None."""
         return self._run.summary_op
 
     @property
@@ -193,7 +193,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     @property
     def global_step(self) -> Any:
-        """What counts the steps, or None."""
+        """The tensor or variable that counts the steps, or None."""
         return self._run.global_step
 
     @property
@@ -208,7 +208,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
 
     @property
     def save_path(self) -> str | None:
-        """What the checkpoints' paths begin with; None if nothing is saved."""
+        """The path that the checkpoints' names begin with; None if nothing is saved."""
         return None if self._rundir is None else self._rundir.save_path
 
     # ------------------------------------------------------------------ a session's life, top to bottom
@@ -221,7 +221,7 @@ class Supervisor(tf.compat.v1.train.Supervisor):  # type: ignore[misc]  # in nam
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[Any]:
-        """A session that is restored or initialized and ready to run steps, for as long as the block runs.
+        """Hold a session that is restored or initialized and ready to run steps, while the block runs.
 
         What the block or a service raises is raised when the block ends, after everything was stopped and saved.
         `tf.errors.OutOfRangeError` says that the input has ended, and is no error.

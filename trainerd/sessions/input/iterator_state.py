@@ -29,8 +29,9 @@ BRANCHING = {"Concatenate", "Zip", "DirectedInterleave"}  # what numbers its inp
 
 
 class Position:
-    """The iterators within an iterator. Each is known by its marks: the repeats and shuffles above it, and which of
-    several inputs it belongs to.
+    """The iterators within an iterator.
+
+    Each is known by its marks: the repeats and shuffles above it, and the number of the input that it belongs to.
 
     Args:
       iterator: whose.
@@ -55,7 +56,7 @@ class Position:
         return any("data_produced" in part.keys for part in self._parts if part.marks == marks)
 
     def epoch(self, marks: Marks) -> int | None:
-        """Which epoch the repeat with these marks is in, the first of its kind from above; None if all are over."""
+        """Return the epoch of the repeat with these marks, the first of its kind from above; None if all are over."""
         below = [part for part in self._parts if part.marks[: len(marks)] == marks]
         return next((part.epoch for part in below if part.epoch is not None), None)
 
@@ -113,7 +114,7 @@ def set_drawn(shuffle: tf.data.Dataset, count: int) -> None:
 
 
 def setter_of_drawn(shuffle: tf.data.Dataset, count: int) -> Callable[[], None]:
-    """Return a function that does what `set_drawn` does. To call it again costs little.
+    """Return a function that does the same as `set_drawn`. A further call of it costs little.
 
     There is no op for it, but restoring an iterator does it. So an iterator of a tiny dataset draws so many, and its
     position is restored into an iterator of this shuffle, which has no other use.

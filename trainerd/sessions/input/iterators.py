@@ -48,8 +48,10 @@ def retire(dataset: tf.data.Dataset, iterator: Any) -> None:
 
 
 def indices_in(batch: Any) -> list[int]:
-    """Return the indices of the elements of a batch, if it has them: if it is a dict, or a tuple with one, with
-    integers named `index`."""
+    """Return the indices of the elements of a batch, if it has them.
+
+    It has them if it is a dict, or a tuple with one, with integers named `index`.
+    """
     for part in batch if isinstance(batch, tuple) else (batch,):
         index = part.get("index") if isinstance(part, dict) else None
         if isinstance(index, tf.Tensor) and index.dtype.is_integer:

@@ -1,6 +1,6 @@
-"""What each worker has of its own, in one checkpoint: its position in its input, and what it has measured.
+"""The own state of each worker, in one checkpoint: its position in its input, and what it has measured.
 
-What the chief has is where a single worker's would be.
+The chief's is in the place where that of a single worker would be.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEY = OF_WORKER + "{rank}/own_state"
 
 
 class OwnState(msgspec.Struct, frozen=True):
-    """What a worker has of its own.
+    """The own state of a worker.
 
     Attributes:
       position: in its input; empty if that of the chief is that of all.
@@ -32,7 +32,7 @@ class OwnState(msgspec.Struct, frozen=True):
     measured: list[bytes] = []
 
     def put_back(self, iterator: Any, variables: Sequence[Any]) -> None:
-        """Continue from here."""
+        """Put the state back into an iterator and variables, which continue from there."""
         if self.position:
             go_to(iterator, self.position)
         for variable, value in zip(variables, self.measured, strict=False):
@@ -58,7 +58,7 @@ def measured(variables: Sequence[Any]) -> list[bytes]:
 
 
 def with_own_states(snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
-    """Return a snapshot with what other workers have of their own, by rank."""
+    """Return a snapshot with the own states of other workers, by rank."""
     items = [
         Item(_KEY.format(rank=rank), "", tf.constant(value), Form(tf.string, len(value)))
         for rank, value in states.items()
@@ -67,6 +67,6 @@ def with_own_states(snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> Te
 
 
 def stored_own_state(prefix: Path, rank: int) -> OwnState:
-    """What a worker had of its own when a checkpoint was made; nothing, if there was none of this rank."""
+    """Return the own state that a worker had when a checkpoint was made; an empty one if it had none of this rank."""
     reader, key = tf.train.load_checkpoint(str(prefix)), _KEY.format(rank=rank)
     return msgspec.msgpack.decode(reader.get_tensor(key), type=OwnState) if reader.has_tensor(key) else OwnState()

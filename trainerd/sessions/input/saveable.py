@@ -1,4 +1,4 @@
-"""Whether the input of a TensorFlow 2 job can be saved."""
+"""Checks that the input of a TensorFlow 2 job can be saved."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _OPENED_LATER = {"Shuffle", "Concatenate"}  # what they read is no part of a pos
 
 
 def has_position(prefix: Path) -> bool:
-    """Return whether a checkpoint holds a dataset's position; True if it cannot be read: its restore reports the
-    error."""
+    """Return whether a checkpoint holds a dataset's position.
+
+    True if the checkpoint cannot be read: its restore reports the error.
+    """
     try:
         return any(name.startswith("iterator/") for name, _ in tf.train.list_variables(str(prefix)))
     except tf.errors.OpError:

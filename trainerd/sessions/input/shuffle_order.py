@@ -84,12 +84,14 @@ class _Shuffle:
         return tuple(mark for stage, branch in self.above[:end] for mark in _marks(stage, branch))
 
     def epoch(self, position: Position, passes: int) -> int | None:
-        """Its epoch, from 0; None if all are over."""
+        """Return its epoch, from 0; None if all are over."""
         return position.epoch(self.marks_above(self.repeats[0] + 1)) if self.repeats else passes
 
     def drawn(self, position: Position, passes: int) -> int:
-        """Return the number of pairs of seeds that it had drawn; one more if it does not begin at once, so that there
-        is one."""
+        """Return the number of pairs of seeds that it had drawn.
+
+        It is one more if it does not begin at once, so that there is one.
+        """
         epoch = self.epoch(position, passes)
         if epoch is None:
             return 1
@@ -119,7 +121,7 @@ def warn_of_lost_order(dataset: tf.data.Dataset, *, begins_again: bool = False) 
 
     Args:
       dataset: what is read.
-      begins_again: whether it is begun again where it ends.
+      begins_again: whether it is begun again when it ends.
     """
     if len(_counted(dataset, begins_again)) < len(_at_risk(dataset, begins_again)):
         log.warning(
@@ -166,7 +168,7 @@ def require_seeds(dataset: tf.data.Dataset, *, refuse: bool) -> None:
 
 
 def has_seed(shuffle: tf.data.Dataset) -> bool:
-    """Two zeros are no seed; a seed that is unknown before the dataset runs is one."""
+    """Return whether a shuffle has a seed. Two zeros are none; one that is unknown before the dataset runs counts."""
     return setting(shuffle, "seed") != 0 or setting(shuffle, "seed2") != 0
 
 
@@ -177,7 +179,7 @@ def begin_order(dataset: tf.data.Dataset, *, begins_again: bool = False) -> None
 
     Args:
       dataset: what is read.
-      begins_again: whether it is begun again where it ends.
+      begins_again: whether it is begun again when it ends.
     """
     for shuffle in _counted(dataset, begins_again):
         set_drawn(shuffle.dataset, 1)
@@ -213,8 +215,10 @@ def _counted(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
 
 
 def _at_risk(dataset: tf.data.Dataset, begins_again: bool) -> list[_Shuffle]:
-    """Return the shuffles whose number may be lost: they have another epoch, and a stage above releases them before it
-    begins."""
+    """Return the shuffles whose number may be lost.
+
+    They have another epoch, and a stage above releases them before it begins.
+    """
     begins_again = begins_again and int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY
     maps_run_ahead = dataset.options().experimental_optimization.map_parallelization is not False
     return [each for each in _shuffles(dataset, begins_again) if _ends_early(each, maps_run_ahead)]

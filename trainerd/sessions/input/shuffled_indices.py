@@ -13,7 +13,7 @@ _ROUNDS = 8  # of the cipher, twice the least that it takes
 def shuffled_indices(
     size: int, *, seed: int, batch_size: int | None = None, epochs: int | None = None, runs_on: bool = True
 ) -> tf.data.Dataset:
-    """Indices of `size` elements in a random order, another one in each epoch.
+    """Make a dataset of the indices of `size` elements in a random order, another one in each epoch.
 
     `Dataset.shuffle` fills a buffer that every checkpoint holds. This computes the next element from the epoch and the
     offset in it, with the block cipher of `tf.random.experimental.index_shuffle`. So the shuffle is over all elements,
@@ -90,8 +90,10 @@ def shuffled_indices(
 
 
 def _sound(last: int) -> int:
-    """Return a greatest index for which the op is a permutation: at 4^8, 4^9 and so on it is none, since a bit is
-    missing."""
+    """Return a greatest index for which the op is a permutation.
+
+    At 4^8, 4^9 and so on it is not, since a bit is missing.
+    """
     is_unsound = last >= 1 << 16 and last & (last - 1) == 0 and last.bit_length() % 2 == 1
     return last + 1 if is_unsound else last
 

@@ -66,7 +66,7 @@ class ValidationData:
             )
 
     def begin(self) -> None:
-        """A validation begins."""
+        """Prepare a validation, which begins now: its shuffles draw the seeds of the first one."""
         for set_drawn in self._setters:
             set_drawn()
 
@@ -78,7 +78,7 @@ def _own_stages(data: tf.data.Dataset, training: tf.data.Dataset) -> list[tf.dat
 
 
 def _reasons(data: Any, training: tf.data.Dataset) -> list[str]:
-    """What may give other elements after a resume, each once."""
+    """Return the reasons for which the data may give other elements after a resume, each once."""
     if not isinstance(data, tf.data.Dataset):
         return ["an iterator, which restarts"] if hasattr(data, "__next__") else []
     read = {id(stage) for stage in stages(training) if is_reshuffled(stage)}

@@ -16,7 +16,7 @@ _HOLD_NOTHING = {"Map", "Options"}  # of the stages after it
 
 
 def worker_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Part every batch among the workers of a cluster; alone, a worker has all of it.
+    """Split every batch among the workers of a cluster; alone, a worker has all of it.
 
     All workers read the same batches in the same order, and each takes its part of each. So the position of one is
     that of all, a checkpoint holds it once, and a run may resume with another number of workers: it sees the same
@@ -75,8 +75,11 @@ def worker_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def is_shared(dataset: tf.data.Dataset) -> bool:
-    """Return whether the position of one worker in a dataset is that of all: it is made of `worker_batches`, and no
-    stage after that holds elements, which are each worker's own."""
+    """Return whether the position of one worker in a dataset is that of all.
+
+    The dataset must be made of `worker_batches`, and no stage after that may hold elements, which are each worker's
+    own.
+    """
     stage = dataset
     while not hasattr(stage, _MARK):
         below = inputs(stage)

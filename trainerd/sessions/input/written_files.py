@@ -25,7 +25,7 @@ def removed() -> Iterator[None]:
     """Remove what the datasets of this process write while the block runs.
 
     A trial reads a few batches and leaves a cache that is half written, with which TensorFlow refuses each later start.
-    Where anything was before, all stays: another process may write it. So it does where TensorFlow has refused a cache.
+    If anything was there before, all stays: another process may write it. So it does if TensorFlow has refused a cache.
     """
     began, is_refused = time.time() - _COARSE_SECS, False
     try:
@@ -71,7 +71,7 @@ def _of_datasets() -> set[tuple[str, Path]]:
 
 
 def _files(kind: str, path: Path) -> list[Path]:
-    """What there is of it: the parts of a cache and the whole, or all in the folder of a snapshot."""
+    """Return the files of a stage: the parts of a cache and the whole, or all in the folder of a snapshot."""
     if kind == "Snapshot":
         return [*path.iterdir()] if path.is_dir() else []
     own = re.compile(re.escape(path.name) + r"(_\d+)?\.(index|lockfile|data-\d.*)")

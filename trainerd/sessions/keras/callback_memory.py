@@ -80,8 +80,10 @@ def memory_of(callback: Any) -> dict[str, Any]:
 
 
 def _states(callback: Any) -> dict[str, Any]:
-    """Return the states of attributes that are no plain values: generators of random numbers, variables, objects that
-    give their state."""
+    """Return the states of attributes that are not plain values.
+
+    They are generators of random numbers, variables, and objects that give their state.
+    """
     found = {name: _state_of(value) for name, value in vars(callback).items() if name not in _NOT_THEIRS}
     return {name: {_STATE: state} for name, state in found.items() if state is not None}
 
@@ -173,8 +175,10 @@ class Forgotten:
             )
 
     def look_again(self, callback: Any, begun: Mapping[str, Any]) -> None:
-        """Warn of attributes that could be saved when training began, and cannot be now; and of objects with a state
-        that were not there then, since a resume has none to give it to."""
+        """Warn of attributes that could be saved when training began, and cannot be now.
+
+        It also warns of objects with a state that were not there then, since a resume has none to give it to.
+        """
         now, there = memory_of(callback), vars(callback)
         lost = begun.keys() & there.keys() - now.keys()
         made = {name for name in _states(callback).keys() & now.keys() if not _is_state(begun.get(name))}

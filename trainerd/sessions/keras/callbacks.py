@@ -98,23 +98,23 @@ class Callbacks:
         return {each.filename: max(0, len(read_rows(each)) - 1) for each in loggers}
 
     def begin(self) -> None:
-        """Training begins."""
+        """Begin the training: call `on_train_begin` of each."""
         self._model.stop_training = False
         self.call("on_train_begin", step=0)
         self._look()
         self.warn_of_forgotten()
 
     def begin_anew(self) -> None:
-        """The run goes back while it trains: put each back to how it was made. Files are closed."""
+        """Put each back to how it was made, since the run goes back while it trains. Files are closed."""
         self.pause()
         self.go_back(self._as_made)
         self._known = [set() for _ in self._own]
 
     def go_on(self, epoch: int, rows: Mapping[str, int]) -> None:
-        """Training resumes.
+        """Resume the training.
 
         Args:
-          epoch: in this one, counted from 0.
+          epoch: the epoch in which it resumes, counted from 0.
           rows: what `rows` returned before training began.
         """
         for each in self._own:
@@ -123,8 +123,7 @@ class Callbacks:
         self.begin()
 
     def _look(self) -> None:
-        """Record the attributes after on_train_begin, as they are at every start: changes from then on are
-        remembered."""
+        """Record the attributes after `on_train_begin`, as they are at every start. Later changes are remembered."""
         self._begun = [copy.deepcopy(memory_of(each)) for each in self._own]
 
     def warn_of_forgotten(self, unlisted: Sequence[Any] = ()) -> None:
@@ -136,7 +135,7 @@ class Callbacks:
                 self._forgotten.look_at_unlisted(each)
 
     def pause(self) -> None:
-        """The process ends, but training does not: callbacks that only close their files at its end do so."""
+        """Close the files that callbacks close when training ends: the process ends, and the training does not."""
         for each in self._own:
             for kind in (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard):
                 if isinstance(each, kind):  # and not what a program's own does at the end
@@ -154,8 +153,7 @@ class Callbacks:
         ]
 
     def remember(self, memory: Sequence[Any]) -> None:
-        """Give each the memory of the one of its class, in their order. Log which callbacks are new, and which are
-        gone."""
+        """Give each the memory of the one of its class, in their order. Log which are new, and which are gone."""
         added, gone = self.put_back(memory)
         for name in added:
             log.info("the callback %s is new", name, extra={"event": "changed"})
@@ -163,8 +161,7 @@ class Callbacks:
             log.info("the callback %s is no longer there", name, extra={"event": "changed"})
 
     def put_back(self, memory: Sequence[Any]) -> tuple[list[str], list[str]]:
-        """Give each the memory of the one of its class. Returns the names of the new ones, and of those that are
-        gone."""
+        """Give each the memory of the one of its class. Returns the names of the new ones and of the missing ones."""
         left, added = list(memory), []
         for each, known in zip(self._own, self._known, strict=True):
             name = type(each).__name__
@@ -179,7 +176,7 @@ class Callbacks:
         return added, [name for name, _ in left]
 
     def moment(self) -> CallbackMoment:
-        """Their present state."""
+        """Return their present state."""
         return CallbackMoment(self.memory(), [(taken(each, memory_of(each)), {*vars(each)}) for each in self._own])
 
     def go_back(self, moment: CallbackMoment) -> None:
@@ -191,7 +188,7 @@ class Callbacks:
 
 
 def without_files(callbacks: Sequence[Any]) -> list[Any]:
-    """These callbacks, without Keras's that write files."""
+    """Return these callbacks, without those of Keras's that write files."""
     kinds = (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard, keras.callbacks.ModelCheckpoint)
     return [each for each in callbacks if not isinstance(each, kinds)]
 
@@ -219,8 +216,10 @@ def _wants_batches(callback: Any) -> bool:
 
 
 def raised_in(error: BaseException) -> str:
-    """Return the method and the callback that raised an error, such as "on_epoch_end of the callback Uploads"; "" if
-    none did.
+    """Return the method and the callback that raised an error, such as "on_epoch_end of the callback Uploads".
+
+    It is "" if none did. Keras calls all callbacks in a loop, and the error does not name the one. An error of
+    `evaluate` lacks the frame of that loop.
 
     Keras calls all callbacks in a loop, and the error does not name the one. An error of `evaluate` lacks the frame of
     that loop.
@@ -235,7 +234,7 @@ def raised_in(error: BaseException) -> str:
 
 
 def as_numbers(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics as `fit` gives them to callbacks: numbers, and arrays for a metric with several."""
+    """Return metrics as `fit` gives them to callbacks: numbers, and arrays for a metric with several."""
     found: dict[str, Any] = {}
     for name, value in logs.items():
         array = np.asarray(value)

@@ -1,4 +1,4 @@
-"""What `Supervise` refuses: uses of the data by `fit` that it could not resume."""
+"""Checks of `Supervise`: it refuses uses of the data by `fit` that it could not resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainerd.sessions.keras.job_checks import has_strategy
 
 
 def require_position(data: FitData, model: Any, params: Mapping[str, Any]) -> None:
-    """See that an epoch of this data can be gone on with.
+    """Require that an epoch of this data can be resumed.
 
     Args:
       data: what `supervise.data` was given.

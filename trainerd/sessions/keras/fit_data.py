@@ -43,14 +43,14 @@ class FitData:
         self.kept.__class__ = type(kind.__name__, (kind,), methods)
 
     def begin(self) -> Any:
-        """Training begins. The iterator, which may be moved before `fit` asks for it."""
+        """Begin the training. Returns the iterator, which may be moved before `fit` asks for it."""
         self._iterator, self.passes = iter(self._dataset), 0
         self.is_read = self.was_read = False
         begin_order(self._dataset, begins_again=True)
         return self._iterator
 
     def go_on(self) -> None:
-        """The iterator was restored."""
+        """Prepare the iterator, which was restored."""
         restore_order(self._dataset, self._iterator, self.passes)
 
     def _iterate(self) -> Any:
@@ -62,7 +62,7 @@ class FitData:
         return self._iterator
 
     def begin_again(self) -> None:
-        """An epoch has ended: the next one has all of the data. A second call does nothing."""
+        """Begin the data again, since an epoch has ended: the next one has all of it. A second call does nothing."""
         if self.was_read:
             begin_again(self._dataset, self._iterator)
             self.was_read = False

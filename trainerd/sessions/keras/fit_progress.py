@@ -1,4 +1,4 @@
-"""How far a `fit` is, for its checkpoint."""
+"""The progress of a `fit`, for its checkpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KeptBoundary:
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """What an earlier process has saved.
+    """The state that an earlier process has saved.
 
     Attributes:
       callbacks: the memory of the callbacks.
@@ -104,7 +104,7 @@ class FitProgress:
         self.logs = logs
 
     def replayed(self) -> None:
-        """Callbacks got a batch again that an earlier process has trained: all is as that process left it."""
+        """Put back the state of an earlier process, whose last batch callbacks got again."""
         assert self.left is not None and self._data is not None and self._memory is not None
         self._memory.put_back(self.left.callbacks)
         self._data.was_read = self.left.was_read
@@ -143,7 +143,7 @@ class FitProgress:
 
 @dataclass(frozen=True)
 class EpochReset:
-    """What `fit` and its callbacks reset where an epoch begins, such as an RNN's state, as it was restored.
+    """The values that `fit` and its callbacks reset when an epoch begins, such as an RNN's state, as restored.
 
     Attributes:
       values: variables and their values.

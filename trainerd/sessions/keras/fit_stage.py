@@ -1,4 +1,4 @@
-"""What a `fit` is in, as its callback sees it."""
+"""The stages of a `fit`, as its callback sees them."""
 
 from __future__ import annotations
 

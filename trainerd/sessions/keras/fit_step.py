@@ -59,7 +59,7 @@ class FitSteps:
         self._noted = model.train_function = NotedStep(model, train, self._take_note, is_over)
 
     def begin(self, batch: int) -> None:
-        """A step begins with this batch."""
+        """Record that a step begins with this batch."""
         self._begun = batch
         self._stages.enter(FitStage.STEP)
 

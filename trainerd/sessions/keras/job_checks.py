@@ -56,7 +56,7 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
     None stands for data without an end, and for a number that is unknown before the data was read once.
 
     Raises:
-      EntryError: it is no data.
+      EntryError: it is not data.
     """
     if isinstance(job.data, tf.data.Dataset):
         count = int(job.data.cardinality())
@@ -76,7 +76,7 @@ def data_of(job: KerasJob) -> tuple[tf.data.Dataset, int | None, int | None]:
 
 
 def validation_inputs(validation_data: Any) -> Any:
-    """What a validation reads: a dataset, or the arrays of the inputs; None if there is no validation."""
+    """Return the data that a validation reads: a dataset, or the arrays of the inputs; None without a validation."""
     return None if validation_data is None else keras.utils.unpack_x_y_sample_weight(validation_data)[0]
 
 
@@ -94,7 +94,7 @@ def epochs_of(job: KerasJob, epoch_steps: int | None, max_steps: int | None) -> 
 
 
 def _parted(job: KerasJob, arrays: Any, count: int) -> tf.data.Dataset:
-    """This worker's part of each batch of arrays, without an end."""
+    """Return a dataset of this worker's part of each batch of arrays, without an end."""
     if count % job.batch_size:
         raise EntryError(
             f"KerasJob: several workers part each batch among them, and the last of {count} examples in batches of "
@@ -163,7 +163,7 @@ def _require_validation(job: KerasJob) -> None:
 
 
 def _flat(callbacks: Any) -> Sequence[Any]:
-    """All callbacks in one list. Keras takes none, one, or lists of them."""
+    """Return all callbacks in one list. Keras takes none, one, or lists of them."""
     if callbacks is None:
         return []
     if isinstance(callbacks, list | tuple):
@@ -198,8 +198,10 @@ def _arrays_of(job: KerasJob) -> tuple[Any, int]:
 
 
 def _without_lists(data: Any) -> Any:
-    """Return the same structure with tuples in place of lists: tf.data makes one tensor of a list, and Keras does
-    not."""
+    """Return the same structure with tuples in place of lists.
+
+    tf.data makes one tensor of a list, and Keras does not.
+    """
     if isinstance(data, list | tuple):
         return tuple(map(_without_lists, data))
     if isinstance(data, dict):

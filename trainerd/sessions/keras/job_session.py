@@ -113,7 +113,7 @@ class KerasJobSession(FunctionSession):
         return self.step + self._ended_changes
 
     def fingerprint(self) -> dict[str, str]:
-        """That of its state and data, and its epochs."""
+        """Return the fingerprint of its state and data, and its epochs."""
         epochs = self._keras.epochs
         return super().fingerprint() | ({} if epochs is None else {EPOCHS: str(epochs)})
 
@@ -149,7 +149,7 @@ class KerasJobSession(FunctionSession):
         return Steps(steps.first, steps.names, steps.rows, then=lambda: self._end_epoch(data_ended))
 
     def restore(self, prefix: Path) -> None:
-        """Read a checkpoint; callbacks get their memory back."""
+        """Read a checkpoint, and give callbacks their memory back."""
         try:
             progress = Progress(**stored(prefix, _STATE)["progress"])
         except (KeyError, TypeError) as error:
@@ -163,7 +163,7 @@ class KerasJobSession(FunctionSession):
             self._progress.input_began = self.step
 
     def _passed_over(self, count: int) -> None:
-        """The data of the epoch end sooner by as many steps."""
+        """Move the beginning of the data back by so many steps: the epoch ends sooner."""
         self._progress.input_began -= count
 
     @property
@@ -215,7 +215,7 @@ class KerasJobSession(FunctionSession):
     # ------------------------------------------------------------------ epochs
 
     def _begin(self, was: Progress | None) -> None:
-        """Training begins, or resumes. The callbacks begin first, since the checkpoint overwrites what they do."""
+        """Begin or resume the training. The callbacks begin first, since the checkpoint overwrites what they do."""
         if was is None:
             self._progress.rows = self._callbacks.rows()
             self._callbacks.begin()
@@ -245,7 +245,10 @@ class KerasJobSession(FunctionSession):
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """If the block between two steps fails, the state before it is saved, and the next start does it again."""
+        """Keep the state before the block, which runs between two steps.
+
+        If the block fails, that state is saved, and the next start runs the block again.
+        """
         if self._keras.validation_data is None and not self._keras.callbacks:  # nothing to be done, or to fail
             yield
             return
@@ -263,8 +266,10 @@ class KerasJobSession(FunctionSession):
         return [*variables_among(own_objects(self._checkpoint)), *self._hidden.values()]
 
     def _require_same(self) -> None:
-        """Refuse a change of what is trained before the first step: `fit` makes its step only now, after
-        `on_train_begin`."""
+        """Refuse a change of what is trained before the first step.
+
+        `fit` makes its step only now, after `on_train_begin`.
+        """
         if self._trains is None:
             return
         if self.step == 0 and self._trains != trained_variables(self._model):
@@ -277,8 +282,10 @@ class KerasJobSession(FunctionSession):
         self._trains = None
 
     def _run_batch(self, before: int) -> Steps:
-        """One step, and the callbacks around it. If the flag is raised, the step waits, and callbacks are not called
-        again."""
+        """Run one step, and the callbacks around it.
+
+        If the flag is raised, the step waits, and callbacks are not called again.
+        """
         assert self._progress.epoch_began is not None
         batch = before - self._progress.epoch_began
         if not self._progress.batch_began:
@@ -344,7 +351,7 @@ class KerasJobSession(FunctionSession):
         return of_metrics if not given or set(of_metrics) == self._names else given
 
     def _given(self) -> dict[str, Any]:
-        """Return the logs of the last step, which may be from before a pause."""
+        """Return the logs of the last step, which may have been run before a pause."""
         return self._row | self._arrays.read() if self._row else self._progress.given
 
     def _is_validated(self) -> bool:
@@ -391,11 +398,11 @@ class KerasJobSession(FunctionSession):
         return self._progress.stopped
 
     def stop(self, why: str) -> None:
-        """Be stopped for this reason, or by none."""
+        """Stop the training for this reason; with an empty one, do not stop it."""
         self._progress.stopped = why
 
     def epoch_logs(self) -> Mapping[str, float]:
-        """Return the numbers that this worker has measured in the epoch that ends at this boundary."""
+        """Return the metrics of this worker for the epoch that ends at this boundary."""
         logs = self._progress.logs or self._logs()
         return _numbers(logs)
 
@@ -406,7 +413,7 @@ class KerasJobSession(FunctionSession):
         return {f"val_{name}": value for name, value in _numbers(self._validate()).items()}
 
     def agree_on(self, logs: Mapping[str, Any]) -> None:
-        """Take these metrics for those of that epoch."""
+        """Use these metrics for that epoch."""
         self._agreed = dict(logs)
 
     def _require_endless(self) -> None:
@@ -426,8 +433,10 @@ class KerasJobSession(FunctionSession):
         return {"progress": progress, "callbacks": memory}
 
     def _memory(self) -> Any:
-        """Return the memory of the callbacks. It is read again after a call only, since it may hold the best
-        weights."""
+        """Return the memory of the callbacks.
+
+        It is read again only after a call, since it may hold the best weights.
+        """
         if self._remembered is None:
             self._remembered = self._callbacks.memory()
         return self._remembered

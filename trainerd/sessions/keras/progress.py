@@ -11,7 +11,7 @@ from trainerd.checkpoints.contents.python_state import is_plain
 
 @dataclass
 class Progress:
-    """How far the training is.
+    """The progress of a training through its epochs.
 
     Attributes:
       epoch: the epoch that is under way or next, from 0.

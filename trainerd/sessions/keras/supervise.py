@@ -48,7 +48,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
     """Signals, durable checkpoints and a resume in mid-epoch for `model.fit`. Give it as the last of the callbacks.
 
     The next `fit` of the program resumes from the newest checkpoint that verifies: with the weights, the optimizer, the
-    metrics and the epoch; and with the next batch, where the data is `supervise.data(dataset)`.
+    metrics and the epoch; and with the next batch, if the data is `supervise.data(dataset)`.
 
     One class, since Keras's Callback is one: Keras calls most of its methods, and the others are what those share.
 
@@ -82,7 +82,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
 
     @property
     def step(self) -> int:
-        """How many batches have been trained with over the run's whole life."""
+        """The number of batches trained with over the run's whole life."""
         return self._progress.step
 
     def data(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -100,13 +100,13 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """If `fit` has raised an error, save what is sound of it and give back the run directory."""
+        """Save what is sound if `fit` has raised an error, and give back the run directory."""
         self._leave(error or left_by_error())
 
     # ------------------------------------------------------------------ what fit calls
 
     def set_model(self, model: Any) -> None:
-        """Another `fit` begins, and no callback knows of it yet. A `fit` that has raised an error is saved before."""
+        """Take the model of another `fit`, before callbacks learn of it. A `fit` that has failed is saved before."""
         step = getattr(model, "train_function", None)
         while isinstance(step, NotedStep):  # of another Supervise
             step.is_over()
@@ -115,7 +115,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             super().set_model(model)
 
     def set_params(self, params: Any) -> None:
-        """The params of `fit`, without the number of steps that `FitData` gives to Keras, since it is not a length."""
+        """Take the params of `fit`, except for the number of steps from `FitData`, since it is not a length."""
         if self._managed is not None:  # see `set_model`
             return
         if params and params.get("steps") == MANY:
@@ -176,7 +176,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         return model
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """In an epoch that is resumed, put back what `fit` has just reset."""
+        """Put back what `fit` has just reset, in an epoch that is resumed."""
         self.model._initial_epoch = None  # it is read by now, and another fit of this model is none of ours
         progress, reset = self._progress, self._restored
         if reset is None:
@@ -194,7 +194,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._steps.replay(progress.left.logs, may_have_more=not is_over)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """A step begins: an error from here on is in the middle of it."""
+        """Record that a step begins: an error from here on is in the middle of it."""
         if self._data is not None and self._begun_before == self._data.begun:
             self._begun_before = None
             raise all_of_the_data(self._data.size)
@@ -203,7 +203,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._steps.begin(batch)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """An epoch is at its end. If that is not completed, it is done again."""
+        """Begin the validation of an epoch that is at its end. If that is not completed, the next start repeats it."""
         if self._stages.now is FitStage.BOUNDARY:  # the epoch's end was not known: others have begun what follows it
             self._stages.enter(FitStage.STEP)
         if self._validation is not None:
@@ -211,11 +211,11 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         self._serve_in_validation()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A validation may take long, and a pause does not wait for its end."""
+        """Save or pause on request: a validation may take long, and a pause does not wait for its end."""
         self._serve_in_validation()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A boundary."""
+        """Count the step, and serve the flag at the boundary after it."""
         progress, steps, managed = self._progress, self._steps, self._managed
         assert steps is not None and managed is not None
         steps.done = None
@@ -244,7 +244,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             self._at_boundary()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """The epoch has ended."""
+        """Count the epoch, which has ended, and serve the flag."""
         if self.model.stop_training is self._break:
             self.model.stop_training = False
             if self._data is not None and self._data.size >= 0:
@@ -309,7 +309,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         raise error
 
     def _require_whole(self) -> None:
-        """All variables are made: every restored value has its variable, and had it before the first batch."""
+        """Require that every restored value has its variable, and had it before the first batch: all are made now."""
         assert self._unsure is not None
         model, self._unsure = self._unsure, None
         try:
@@ -319,7 +319,7 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
             raise
 
     def _at_boundary(self) -> None:
-        """Do what is due.
+        """Do the services that are due at a boundary.
 
         Raises:
           Paused: the run is to pause, and its last step is on disk.
@@ -430,14 +430,14 @@ class Supervise(keras.callbacks.Callback):  # type: ignore[misc]
         managed.save(error)
 
     def _leave_open(self, error: BaseException | None) -> None:
-        """The program ends, but `fit` did not: it was left by an error, or by an exit."""
+        """End a `fit` that was left by an error, or by an exit: the program ends, but `fit` did not."""
         is_torn = self._stages.now in (FitStage.STEP, FitStage.REPLAYED)
         self._leave(
             error or (RuntimeError("the program has ended in the middle of a step") if is_torn else SystemExit())
         )
 
     def _go_back_to_boundary(self) -> None:
-        """After an error: count a step that is done, whichever callback failed; an epoch's end is to be done again."""
+        """Count a step that is done, after an error, whichever callback failed; have the end of an epoch repeated."""
         if self._stages.now is FitStage.DONE and self._steps is not None and self._steps.done is not None:
             batch, logs = self._steps.done
             self._steps.done = None
@@ -471,6 +471,8 @@ def _validation_of(call: FitCall) -> ValidationData:
 
 class _Break:
     """Ends an epoch that was resumed: `fit` does not know that it has fewer batches, and would ask for more.
+
+    `fit` takes it for True; it is not the True that a callback sets to stop.
 
     True to `fit`, but not the True that a callback sets to stop.
     """

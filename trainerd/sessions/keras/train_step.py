@@ -43,7 +43,7 @@ def trained_variables(model: Any) -> Any:
 
 
 def flat(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Logs with nested logs, such as those of all compiled metrics, flattened as `fit` does."""
+    """Return logs flattened as `fit` does it: nested logs, such as those of all compiled metrics, become one dict."""
     found: dict[str, Any] = {}
     for name, value in logs.items():
         found |= flat(value) if isinstance(value, Mapping) else {name: value}
@@ -77,5 +77,5 @@ class LatestArrays:
         self._kept[name].assign(value, read_value=False)
 
     def read(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Those of the last step."""
+        """Return the arrays of the last step, by name."""
         return {name: variable.numpy() for name, variable in self._kept.items()}

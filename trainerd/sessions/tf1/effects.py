@@ -36,7 +36,7 @@ def is_change(op: Any) -> bool:
 
 
 def ancestors(fetches: Sequence[Any]) -> set[Any]:
-    """Every operation that is run for these tensors and operations."""
+    """Return every operation that is run for these tensors and operations."""
     seen: set[Any] = set()
     waiting = [fetch if isinstance(fetch, tf.Operation) else fetch.op for fetch in fetches]
     while waiting:

@@ -41,11 +41,11 @@ class GraphEvents:
         self._show = show
 
     def begin(self, step: int, model: Model) -> None:
-        """Training resumes after this step: TensorBoard hides what earlier processes wrote of later ones."""
+        """Write that training resumes after this step: TensorBoard hides what earlier processes wrote of later ones."""
         self._add(lambda: self._writer.add_session_log(SessionLog(status=SessionLog.START), step + 1))
 
     def saved(self, path: str, step: int) -> None:
-        """A checkpoint is on disk. Called on the writer's thread."""
+        """Write that a checkpoint is on disk. Called on the writer's thread."""
         log = SessionLog(status=SessionLog.CHECKPOINT, checkpoint_path=path)
         with contextlib.suppress(StorageError):  # the next summary will say so
             self._add(lambda: self._writer.add_session_log(log, step))

@@ -28,8 +28,10 @@ _HANGS = (
 
 
 def unsound_iterators(graph: Any) -> dict[str, list[str]]:
-    """Return the iterators of a TensorFlow 1 graph that TensorFlow saves but cannot resume: their names, by the
-    reason."""
+    """Return the iterators of a TensorFlow 1 graph that TensorFlow saves but cannot resume.
+
+    They are names, by the reason.
+    """
     definition = graph.as_graph_def()
     functions = {function.signature.name: function.node_def for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}
@@ -112,8 +114,10 @@ def inputs_of(node: Any) -> list[str]:
 
 
 def _all_behind(roots: list[Any], nodes: Nodes, functions: dict[str, Any]) -> list[tuple[Any, Nodes]]:
-    """These nodes, all nodes that they depend on, and those in the functions that they call, each with the nodes of its
-    scope."""
+    """Return these nodes, all nodes that they depend on, and those in the functions that they call.
+
+    Each comes with the nodes of its scope.
+    """
     found = [(node, nodes) for node in _behind(roots, nodes)]
     called, entered = [each for node, _ in found for each in _called(node)], set[str]()
     while called:
@@ -127,7 +131,7 @@ def _all_behind(roots: list[Any], nodes: Nodes, functions: dict[str, Any]) -> li
 
 
 def _behind(roots: list[Any], nodes: Nodes) -> list[Any]:
-    """These nodes, and all that they depend on."""
+    """Return these nodes, and all that they depend on."""
     found, waiting, seen = [], list(roots), {node.name for node in roots}
     while waiting:
         node = waiting.pop()

@@ -171,7 +171,7 @@ class GraphJobSession(GraphModel):
         self._job.settable[name].load(value, self._session)
 
     def skip(self, count: int) -> list[int]:
-        """Nothing: a graph reads its batches in the step itself.
+        """Raise an error: a graph reads its batches in the step itself.
 
         Raises:
           JobError: always.
@@ -205,7 +205,7 @@ class GraphJobSession(GraphModel):
         self._coord.request_stop()
 
     def events(self, logdir: Path) -> GraphEvents:
-        """Its summaries and metrics, written with TensorFlow 1's writer."""
+        """Return the writer of its summaries and metrics, which is TensorFlow 1's."""
         with self.graph().as_default():
             writer = tf1.summary.FileWriter(str(logdir))
         writer.add_graph(self.graph())
@@ -233,7 +233,7 @@ class GraphJobSession(GraphModel):
         self._is_raised = raised
 
     def _require_queues(self) -> None:
-        """A queue is empty and closed. See that its runner has not failed.
+        """Require that a queue that is empty and closed has a runner that has not failed.
 
         Raises:
           JobError: its runner has failed.

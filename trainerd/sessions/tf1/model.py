@@ -45,11 +45,11 @@ class GraphModel:
         self.runs = 0
 
     def count(self) -> None:
-        """A run may have changed something."""
+        """Count a run, which may have changed something."""
         self.runs += 1
 
     def open(self, session: Any, prefix: Path | None, step: int = 0, *, was_finished: bool = False) -> None:
-        """The graph's variables are in this `tf.compat.v1.Session` now.
+        """Use this `tf.compat.v1.Session`, which holds the graph's variables now.
 
         Args:
           session: the session.
@@ -78,7 +78,7 @@ class GraphModel:
         self._state.move(self._session, {name: was.state for name, was in self._waiting.items()})
 
     def initialized(self, made_by: Mapping[str, str]) -> None:
-        """The program has initialized these iterators, each by this operation.
+        """Record that the program has initialized these iterators, each by this operation.
 
         The first time, if the program has not trained since the resume, iterators in mid-epoch continue from there.
         Later an epoch begins.
@@ -95,12 +95,12 @@ class GraphModel:
         self._at_end -= made_by.keys()
 
     def read(self, names: Set[str]) -> None:
-        """The program has taken elements from these iterators: when it initializes them next, an epoch begins."""
+        """Record that the program has read from these iterators: their next initialization begins an epoch."""
         for name in names:
             self._waiting.pop(name, None)
 
     def ended(self, names: Set[str]) -> None:
-        """The program has reached the end of these iterators."""
+        """Record that the program has reached the end of these iterators."""
         if names:
             self.read(names)
             self._at_end |= names
@@ -130,7 +130,7 @@ class GraphModel:
         return int(self.run(self._global_step).item())  # some programs' has the shape [1]
 
     def run(self, fetches: Any) -> Any:
-        """Run an op for a service. It is no step."""
+        """Run an op for a service. It does not count as a step."""
         return tf1.Session.run(self._session, fetches)
 
     def snapshot(self) -> GraphSnapshot:
@@ -146,11 +146,11 @@ class GraphModel:
         self._go_on(prefix, was_finished=False)
 
     def changes_since(self, prefix: Path) -> list[str]:
-        """Nothing: a graph's variables are known by their names."""
+        """Return no changes: a graph's variables are known by their names."""
         return []
 
     def fingerprint(self) -> dict[str, str]:
-        """What of the graph is saved."""
+        """Return the fingerprint of what is saved of the graph."""
         digest = xxhash.xxh3_64_hexdigest(self._state.description.encode())
         return {
             "job.state": f"{len(self._state.description.splitlines())} tensors, {digest}",
@@ -158,14 +158,14 @@ class GraphModel:
         }
 
     def evaluate(self) -> dict[str, float]:
-        """Nothing: a graph has no evaluation of its own."""
+        """Return no metrics: a graph has no evaluation of its own."""
         return {}
 
     def write_summaries(self) -> None:
-        """Nothing: they are fetched from the graph."""
+        """Do nothing: the summaries are fetched from the graph."""
 
     def weights(self) -> Mapping[str, Any]:
-        """None: a graph's own summaries show them."""
+        """Return no weights: a graph's own summaries show them."""
         return {}
 
     def graph(self) -> Any:

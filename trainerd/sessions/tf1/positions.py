@@ -32,5 +32,5 @@ class IteratorPosition:
         return cls(made_by.removesuffix(_AT_END), state, made_by.endswith(_AT_END))
 
     def to_bytes(self) -> bytes:
-        """Its bytes in a checkpoint; empty if there is no position."""
+        """Return its bytes in a checkpoint; empty if there is no position."""
         return f"{self.made_by}{_AT_END if self.is_at_end else ''}\n".encode() + self.state if self.state else b""

@@ -96,7 +96,10 @@ class GraphRun(ManagedRun):
         self.model.open(session, prefix, step, was_finished=was_finished)
 
     def _be_back_at(self, step: float) -> None:
-        """A run may be no step, or several: after as many runs as there are steps left it is looked at again."""
+        """Have the loop come to a boundary at this global step, and after as many runs as there are steps left.
+
+        A run may be no step, or several.
+        """
         super()._be_back_at(step)
         assert isinstance(self._session_link, GraphSessionLink) and self.model is not None
         if self._services is not None and self._services.config.max_steps is not None:

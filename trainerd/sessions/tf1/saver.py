@@ -22,7 +22,7 @@ class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
     _seen: Sequence[str] = ()  # what was published when this saved last
 
     def publish(self, paths: Sequence[str]) -> None:
-        """The Supervisor keeps these checkpoints now, the newest last."""
+        """Record the checkpoints that the Supervisor keeps now, the newest last."""
         self._published = paths
 
     @property

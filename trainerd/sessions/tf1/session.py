@@ -34,7 +34,7 @@ class ManagedSession(tf.compat.v1.Session):  # type: ignore[misc]
         return result
 
     def run_step(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As `run`, for callers that reach the boundary themselves."""
+        """Run the fetches like `run`, for callers that reach the boundary themselves."""
         session_link = self.session_link
         try:
             if not feed_dict and options is None and run_metadata is None and session_link.callables is not None:

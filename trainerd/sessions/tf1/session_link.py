@@ -45,7 +45,7 @@ class GraphSessionLink(SessionLink):
         self.callables = Callables(session, self.wrapped(session))
 
     def save_no_more(self) -> None:
-        """The run is over: what a program saves from now on, its Saver writes as TensorFlow does."""
+        """Leave all saves to TensorFlow from now on, since the run is over: a program's Saver writes them."""
         self.save = None
 
     def be_back_after(self, runs: float) -> None:
@@ -54,7 +54,7 @@ class GraphSessionLink(SessionLink):
 
     @property
     def changes(self) -> int:
-        """How many runs have changed something; 0 if they are not counted."""
+        """The number of runs that have changed something; 0 if they are not counted."""
         return self.model.changes if self.model is not None else 0
 
     def close(self, error: BaseException | None) -> None:
@@ -63,7 +63,7 @@ class GraphSessionLink(SessionLink):
         self.callables = None
 
     def wrapped(self, session: Any) -> Callable[[Any, Callable[[], Any]], Callable[[], Any]]:
-        """For `Callables`: counts the runs that change something, and notes inputs that are initialized."""
+        """Return a wrapper for `Callables`: it counts runs that change something, and notes initialized inputs."""
 
         def wrap(fetches: Any, call: Callable[[], Any]) -> Callable[[], Any]:
             model, state = self.model, self.state
@@ -83,7 +83,7 @@ class GraphSessionLink(SessionLink):
         return wrap
 
     def ran(self, session: Any, fetches: Any, feeds: Any = None, *, is_step: bool = True) -> None:
-        """These fetches were run without `Callables`; as a step, or during or beside one."""
+        """Record that these fetches were run without `Callables`; as a step, or during or beside one."""
         state = self.state
         if self.model is None or state is None:
             return
@@ -94,7 +94,7 @@ class GraphSessionLink(SessionLink):
             self._note(self.model, effects, feeds or {})
 
     def failed_to_run(self, session: Any, error: BaseException) -> None:
-        """A run raised an error. Note the inputs that have ended."""
+        """Record that a run raised an error, and which inputs have ended."""
         op = op_of(session, error) if isinstance(error, tf.errors.OutOfRangeError) else None
         if op is not None and self.model is not None and self.state is not None:
             self.model.ended(frozenset(self.state.iterators_of(op)))
@@ -136,8 +136,10 @@ def _elements(session: Any, fetches: Any) -> list[Any]:
 
 
 def _digest(feeds: Mapping[Any, Any], placeholders: Set[str]) -> str:
-    """Return a digest of the feeds of a run that initializes an iterator: the same operation may get other data the
-    next time."""
+    """Return a digest of the feeds of a run that initializes an iterator.
+
+    The same operation may get other data the next time.
+    """
     given = {getattr(key, "name", str(key)).partition(":")[0]: value for key, value in feeds.items()}
     digest = xxhash.xxh3_64()
     for name in sorted(given.keys() & placeholders):

@@ -38,8 +38,10 @@ READ |= {"IteratorToStringHandle"}
 
 @dataclass(frozen=True)
 class _Ops:
-    """The ops of one iterator: its name, its state as bytes, the placeholder for such bytes, and the op that restores
-    them."""
+    """The ops of one iterator.
+
+    They are its name, its state as bytes, the placeholder for such bytes, and the op that restores them.
+    """
 
     name: str
     serialized: Any
@@ -182,7 +184,7 @@ class GraphState:
                     self._begin_anew(session, position.name)
 
     def _begin_anew(self, session: Any, name: str) -> None:
-        """The position is that of another dataset, such as one with other stages."""
+        """Restart an input whose position is that of another dataset, such as one with other stages."""
         makers = [
             op for op in self.graph.get_operations() if op.type == "MakeIterator" and name in self.iterators_of(op)
         ]
@@ -326,7 +328,7 @@ def _ops_of(op: Any) -> _Ops:
 
 
 def _reason(message: str) -> str:
-    """Return the message of a session's error, without where the op was made."""
+    """Return the message of a session's error, without the place in which the op was made."""
     found = re.search(r"^Node: .*\n(.*)$", message, re.MULTILINE)
     return found[1] if found else message.splitlines()[0]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def unfinalized(graph: Any) -> Iterator[None]:
-    """Ops may be added while the block runs; afterwards the graph is finalized, if it was before."""
+    """Let ops be added while the block runs; afterwards the graph is finalized, if it was before."""
     was_finalized = graph.finalized
     open_again(graph)
     try:
@@ -25,6 +25,6 @@ def unfinalized(graph: Any) -> Iterator[None]:
 
 
 def open_again(graph: Any) -> None:
-    """Ops may be added from now on."""
+    """Let ops be added from now on."""
     if graph.finalized:
         graph._unsafe_unfinalize()

@@ -73,14 +73,14 @@ class DeferredRestore:
         self._match(runs)
 
     def began(self, runs: int) -> None:
-        """The program runs from this count of runs on."""
+        """Record that the program runs from this count of runs on."""
         self._restored_at = runs
 
     def all_matched(self, runs: int) -> bool:
         """Return whether every value has its variable. Once it had, the program may put others in their places.
 
         Raises:
-          DataError: some have none after a thousand runs: the program is another.
+          DataError: some have none after a thousand runs: the program has changed.
         """
         is_late = runs - self._restored_at > PATIENCE
         missing = self._tracked_missing() + self._hidden_missing()
@@ -96,7 +96,7 @@ class DeferredRestore:
         return not missing
 
     def variables_made(self, runs: int) -> None:
-        """There may be variables that there were not: they get their values.
+        """Give values to variables that were made since the last call.
 
         Raises:
           DataError: the checkpoint has none for one of them.
@@ -105,7 +105,7 @@ class DeferredRestore:
         self._match(runs)
 
     def require_whole(self, runs: int) -> None:
-        """All variables are made now.
+        """Require that every value has its variable: all variables are made now.
 
         Raises:
           DataError: the checkpoint does not fit them, or some are made too late to be restored.
@@ -117,11 +117,11 @@ class DeferredRestore:
         self._forget_waiting()
 
     def forget_metrics(self) -> None:
-        """An epoch restarts: metrics that are not made yet do, too."""
+        """Forget metrics that are not made yet: an epoch restarts, and they do, too."""
         self._waiting = {key: value for key, value in self._waiting.items() if not is_of_metrics(key)}
 
     def _tracked_missing(self) -> list[str]:
-        """Keys that the checkpoint tracks and that have no variables yet."""
+        """Return the keys that the checkpoint tracks and that have no variables yet."""
         if self._status is None:
             return []
         try:
@@ -136,12 +136,12 @@ class DeferredRestore:
         return missing
 
     def _hidden_missing(self) -> list[str]:
-        """Keys of hidden variables that are not made yet. Metrics and seeds may be gone knowingly."""
+        """Return the keys of hidden variables that are not made yet. Metrics and seeds may be gone knowingly."""
         parts = tuple(f"hidden/{escaped(name)}/" for name in self._tracked.parts())
         return sorted(key for key in self._waiting if key.startswith(parts) and not _may_differ(key))
 
     def _require_stored(self) -> None:
-        """Every hidden variable that the program has made has its value in the checkpoint.
+        """Require that every hidden variable that the program has made has its value in the checkpoint.
 
         This is asked when a step is traced, since what a model is built of may have another place then than before.
         It is asked until every value has its variable: then the program may make others.
@@ -182,7 +182,7 @@ class DeferredRestore:
                     variable.assign(self._waiting.pop(key))
 
     def _anew(self) -> list[str]:
-        """Keys of what there is now and the checkpoint has no values for."""
+        """Return the keys of the present variables for which the checkpoint has no values."""
         new = [key for key in self._keys() if key not in self._stored]
         return [key for key in new if not (_may_differ(key) or is_inner(key))]
 
@@ -200,8 +200,10 @@ class DeferredRestore:
 
 
 def _may_differ(key: str) -> bool:
-    """Return whether the program may have a variable that the checkpoint has not: metrics restart at an epoch, seeds at
-    the end, and TensorFlow's own checkpoints count no steps."""
+    """Return whether the program may have a variable that the checkpoint does not have.
+
+    Metrics restart at an epoch, seeds at the end, and TensorFlow's own checkpoints count no steps.
+    """
     return is_of_metrics(key) or is_of_seeds(key) or key == STEP_KEY
 
 

@@ -69,13 +69,13 @@ class _JobSteps(StepSession):
         return self._job.step
 
     def run_step(self, step_fn: Step, feed_dict: Mapping[str, Any] | None = None) -> Any:
-        """One step; see `StepSession.run_step`."""
+        """Run one step; see `StepSession.run_step`."""
         if feed_dict:
             raise ValueError(f"a job's step takes its batch, and no arguments: {sorted(feed_dict)}.")
         return self.run_steps(step_fn, self.step + 1)[1]
 
     def run_steps(self, step_fn: Step, limit: int, stops_at: tuple[str, ...] = ()) -> tuple[Steps, Any]:
-        """Steps up to this one; see `StepSession.run_steps`."""
+        """Run steps up to this one; see `StepSession.run_steps`."""
         self._job.bind(self.session_link.boundary.flag)
         try:
             steps = self._job.run_until(limit)

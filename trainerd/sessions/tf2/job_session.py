@@ -140,7 +140,7 @@ class FunctionSession:
 
     @cached_property
     def _snapshotter(self) -> Snapshotter:
-        """Made when it is needed: what only evaluates or exports saves nothing."""
+        """The snapshotter, made when it is needed: a session that only evaluates or exports saves nothing."""
         return Snapshotter(
             self._checkpoint,
             self._hidden,
@@ -156,7 +156,7 @@ class FunctionSession:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of what a step measures."""
+        """The names of a step's metrics."""
         return self._loop.names
 
     def bind(self, flag: StopFlag) -> None:
@@ -232,7 +232,7 @@ class FunctionSession:
         self._snapshotter.prepare()
 
     def fingerprint(self) -> dict[str, str]:
-        """What the job's state and its dataset are."""
+        """Return the fingerprint of the job's state and of its dataset."""
         found = {"job.source": self._source, "job.state": self._snapshotter.describe()}
         found |= of_software()
         found |= optimizer_kinds(self._job.state)
@@ -269,7 +269,7 @@ class FunctionSession:
         return [index for indices in found for index in indices]
 
     def _passed_over(self, count: int) -> None:
-        """So many batches were read without a step."""
+        """Record that so many batches were read without a step."""
 
     @property
     def can_score(self) -> bool:
@@ -321,7 +321,7 @@ class FunctionSession:
         """Do nothing: a job has no function for its end."""
 
     def events(self, logdir: Path) -> EventWriter:
-        """Its curves, the pictures of its weights, and its own summaries."""
+        """Return the writer of its curves, the pictures of its weights, and its own summaries."""
         return EventWriter(logdir)
 
     # ------------------------------------------------------------------ several workers
@@ -337,16 +337,16 @@ class FunctionSession:
         return not self.shares_position or bool(self._measured)
 
     def own_state(self) -> bytes:
-        """What this worker has of its own, as it is sent."""
+        """Return this worker's own state, in the form in which it is sent."""
         position = b"" if self.shares_position else position_of(self._iterator)
         return msgspec.msgpack.encode(OwnState(position, measured(self._measured)))
 
     def with_own_states(self, snapshot: TensorSnapshot, states: Mapping[int, bytes]) -> TensorSnapshot:
-        """Return a snapshot with what other workers have of their own, by rank."""
+        """Return a snapshot with the own states of other workers, by rank."""
         return with_own_states(snapshot, states)
 
     def restore_own_state(self, prefix: Path, rank: int) -> None:
-        """Take back what the worker of this rank had of its own when a checkpoint was made."""
+        """Restore the own state that the worker of this rank had when a checkpoint was made."""
         stored_own_state(prefix, rank).put_back(self._iterator, self._measured)
         if not self.shares_position:
             self._has_read = False
@@ -354,11 +354,11 @@ class FunctionSession:
 
     @property
     def stopped(self) -> str:
-        """Nothing: a job has no callbacks."""
+        """An empty reason: a job has no callbacks that stop it."""
         return ""
 
     def stop(self, why: str) -> None:
-        """Nothing: see `stopped`."""
+        """Do nothing: see `stopped`."""
 
     def digests(self) -> dict[str, str]:
         """Return a digest of the value of each variable that is trained, by name."""
@@ -436,7 +436,7 @@ class FunctionSession:
 
     @property
     def _passes(self) -> int | None:
-        """How often the dataset was begun again; None if it never is."""
+        """The number of times that the dataset was begun again; None if it never is."""
         return None
 
     def _graphs_of_input(self) -> list[Any]:
@@ -478,7 +478,7 @@ def _iterate(dataset: Any) -> Any:
 
 
 def _require_trackable(name: str, part: Any) -> None:
-    """See that a part of the state is one that TensorFlow can save.
+    """Require that a part of the state is one that TensorFlow can save.
 
     Raises:
       EntryError: it is not.

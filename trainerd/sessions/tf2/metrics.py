@@ -1,4 +1,4 @@
-"""What a training step returns, as one row of numbers."""
+"""The metrics of a training step, as one row of numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def layout(outputs: Any) -> tuple[tuple[str, ...], tf.DType]:
       outputs: what the step returned when it was traced: a dict of scalars, one scalar, or None.
 
     Returns:
-      The names in the order of a row, and float32, or float64 where a metric needs it.
+      The names in the order of a row, and float32, or float64 if a metric needs it.
 
     Raises:
       EntryError: the step returned something else.
@@ -47,7 +47,7 @@ def as_row(outputs: Any, names: tuple[str, ...], dtype: tf.DType) -> tf.Tensor:
 
 
 def row_shape(names: tuple[str, ...]) -> list[int]:
-    """[metrics], or a scalar's where there is one: to make a vector of it would take an op of each step."""
+    """Return [metrics], or a scalar's shape if there is one metric: a vector of it would take an op of each step."""
     return [] if len(names) == 1 else [len(names)]
 
 

@@ -1,4 +1,4 @@
-"""What a program's own `tf.train.Checkpoint` tracks, as it is saved and restored. The program's own loop changes it."""
+"""The objects of a program's own `tf.train.Checkpoint`, as saved and restored. The program's loop changes them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class CheckpointModel:
 
     @property
     def changes(self) -> int:
-        """How often something may have changed: a function that is run need not be a step."""
+        """The number of runs that may have changed something: a function that is run need not be a step."""
         return self.runs
 
     @property
@@ -92,23 +92,23 @@ class CheckpointModel:
         return self._restored.all_matched(self.runs)
 
     def require_whole(self) -> None:
-        """All variables are made now; see `DeferredRestore.require_whole`."""
+        """Require that every restored value has its variable; see `DeferredRestore.require_whole`."""
         self._restored.require_whole(self.runs)
 
     def count(self, runs: int) -> None:
-        """Functions that may have changed something were run so often."""
+        """Count so many runs of functions that may have changed something."""
         self.runs += runs
 
     def traced(self, *, calls_python: bool) -> None:
-        """A function was traced, and a run of it may call Python."""
+        """Record that a function was traced, and whether a run of it may call Python."""
         self.calls_python = self.calls_python or calls_python
 
     def variables_made(self) -> None:
-        """There may be variables that there were not; see `DeferredRestore.variables_made`."""
+        """Give values to variables that were made since the last call; see `DeferredRestore.variables_made`."""
         self._restored.variables_made(self.runs)
 
     def forget_metrics(self) -> None:
-        """An epoch restarts: metrics that are not made yet do, too."""
+        """Forget metrics that are not made yet: an epoch restarts, and they do, too."""
         self._restored.forget_metrics()
 
     def snapshot(self) -> TensorSnapshot:
@@ -137,7 +137,7 @@ class CheckpointModel:
             restore_order(dataset_of(iterator), iterator)
 
     def begin_anew(self) -> None:
-        """There is nothing to restore.
+        """Begin with inputs that are not restored, since there is no checkpoint.
 
         Raises:
           EntryError: an input cannot be saved.
@@ -147,7 +147,7 @@ class CheckpointModel:
             begin_order(dataset_of(iterator))
 
     def began(self, step: int) -> None:
-        """The program runs from this step on."""
+        """Record that the program runs from this step on."""
         self.runs = step
         self._restored.began(step)
 
@@ -156,13 +156,13 @@ class CheckpointModel:
 
         Args:
           graph: that of the step.
-          where: what they would have to be in.
+          where: the thing that they would have to be in, for the message.
         """
         held = [*tracked_objects(self._checkpoint), *self.variables()]
         require_saved(graph, held, refuse=False, where=where)
 
     def variables(self) -> list[Any]:
-        """All that are saved, as far as they are made."""
+        """Return all variables that are saved, as far as they are made."""
         return self._tracked.variables()
 
     def changes_since(self, prefix: Path) -> list[str]:
@@ -173,7 +173,7 @@ class CheckpointModel:
         return names_of(self._checkpoint, hidden, parts_of(self._tracked.parts()))
 
     def fingerprint(self) -> dict[str, str]:
-        """What software saves it, and what its inputs are that are made by now."""
+        """Return the fingerprint of the software that saves it, and of the inputs that are made by now."""
         found = of_software()
         found |= optimizer_kinds(self._tracked.parts())
         if inputs := self._tracked.iterators():
@@ -181,7 +181,7 @@ class CheckpointModel:
         return found
 
     def evaluate(self) -> dict[str, float]:
-        """Nothing: a program evaluates by itself."""
+        """Return no metrics: a program evaluates by itself."""
         return {}
 
     def weights(self) -> Mapping[str, Any]:
@@ -196,7 +196,7 @@ class CheckpointModel:
             self._summaries()
 
     def graph(self) -> Any:
-        """None: a program may run several functions."""
+        """Return None: a program may run several functions."""
         return None
 
     def _reader(self) -> Snapshotter:

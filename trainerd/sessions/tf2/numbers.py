@@ -34,7 +34,7 @@ class Numbers:
         self._optimizers = dict(_named(list(_optimizers(state))))
 
     def read(self) -> dict[str, float | str]:
-        """Each number by its name; or why it cannot be set."""
+        """Return the value of each number by its name, or the reason why it cannot be set."""
         found: dict[str, float | str] = {name: float(variable.numpy()) for name, variable in self._own.items()}
         for name, optimizer in self._optimizers.items():
             found[name] = _SCHEDULED if _has_schedule(optimizer) else float(optimizer.learning_rate.numpy())
@@ -57,7 +57,7 @@ def _optimizers(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _named(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """`learning_rate`, or `PART.learning_rate` where there are several optimizers."""
+    """Yield the optimizers by `learning_rate`, or by `PART.learning_rate` if there are several."""
     distinct = {id(optimizer): (name, optimizer) for name, optimizer in found}.values()
     for name, optimizer in distinct:
         yield (LEARNING_RATE if len(distinct) == 1 else f"{name}.{LEARNING_RATE}"), optimizer

@@ -33,7 +33,7 @@ class ReplicatedLoop(GraphLoop):
         super().__init__(traced, iterator, global_step, stops_at=stops_at)
 
     def set_raised(self, raised: bool) -> None:
-        """Called with the flag's value by any thread, whenever it changes."""
+        """Set the flag's value. Called by any thread, whenever it changes."""
         self._objections.assign(int(raised))
 
     def run(self, count: int) -> int | None:

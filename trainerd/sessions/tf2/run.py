@@ -168,19 +168,19 @@ class NoEvents:
     is_well = True
 
     def begin(self, step: int, session: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def summaries(self, session: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def sync(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -71,17 +71,17 @@ class StepSession:
         Args:
           step_fn: a function, which becomes a `tf.function`, or one that is.
           feed_dict: its arguments by name.
-          steps: how many times: in the graph, with the flag looked at after each. It returns earlier if the loop
+          steps: how many times: in the graph, with a check of the flag after each. It returns earlier if the loop
             is to end, but runs the function at least once. The function then takes no arguments, and returns a dict of
             scalars, one scalar, or None.
 
         Returns:
-          What the function returned, the last time where there are several, as NumPy values.
+          What the function returned, the last time if there are several, as NumPy values.
 
         Raises:
-          what the function raises; `tf.errors.OutOfRangeError` where its input has ended.
+          what the function raises; `tf.errors.OutOfRangeError` if its input has ended.
           RuntimeError: `steps` on another thread; or `global_step` does not count the runs.
-          ValueError: `steps` is no positive whole number, or goes with a `feed_dict`.
+          ValueError: `steps` is not a positive whole number, or goes with a `feed_dict`.
         """
         if steps is not None and (feed_dict or not isinstance(steps, int | np.integer) or steps < 1):
             raise ValueError(
@@ -123,7 +123,7 @@ class StepSession:
         Args:
           step_fn: see `run`.
           limit: the global step.
-          stops_at: the metrics after whose first value that is no number it returns.
+          stops_at: the metrics that end the loop after their first value that is not a number.
 
         Returns:
           The steps, and what the last one returned.
@@ -170,7 +170,7 @@ class StepSession:
         return result
 
     def _function(self, step_fn: Any) -> _Function:
-        """What is known of a function; the function is kept too, so that no other gets its identity."""
+        """Return the entry of a step function. The function is kept too, so that no other gets its identity."""
         # A method is another object each time it is asked for.
         key = (id(step_fn.__self__), step_fn.__func__) if inspect.ismethod(step_fn) else id(step_fn)
         if key not in self._functions:
@@ -201,7 +201,7 @@ class StepSession:
 
 
 def as_numpy(result: Any) -> Any:
-    """What a function returned, as NumPy values."""
+    """Return the result of a function as NumPy values."""
     return tf.nest.map_structure(lambda part: part.numpy() if hasattr(part, "numpy") else part, result)
 
 

@@ -13,7 +13,7 @@ STEP_KEY = f"hidden/global_step/{VALUE}"
 
 
 class Tracked:
-    """What a `tf.train.Checkpoint` tracks, and what is saved beside it. Each call looks anew.
+    """The objects that a `tf.train.Checkpoint` tracks, and the variables saved beside them. Each call looks again.
 
     Args:
       checkpoint: the program's `tf.train.Checkpoint`.
@@ -25,11 +25,11 @@ class Tracked:
         self._global_step = global_step
 
     def parts(self) -> dict[str, Any]:
-        """What the checkpoint was made with, by name."""
+        """Return the parts that the checkpoint was made with, by name."""
         return {name: part for name, part in vars(self.checkpoint).items() if not name.startswith("_")}
 
     def beside(self, own: list[Any] | None = None) -> dict[str, Any]:
-        """What is saved beside that which the checkpoint tracks, by key.
+        """Return the variables that are saved beside those that the checkpoint tracks, by key.
 
         Args:
           own: the checkpoint's own objects, if they are known already.
@@ -38,7 +38,7 @@ class Tracked:
         return {STEP_KEY: self._global_step, **hidden_variables(self.parts(), variables_among(own))}
 
     def variables(self) -> list[Any]:
-        """All variables that are saved."""
+        """Return all variables that are saved."""
         return [*variables_among(tracked_objects(self.checkpoint)), *self.beside().values()]
 
     def iterators(self) -> list[tf.data.Iterator]:

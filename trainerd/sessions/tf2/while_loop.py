@@ -1,4 +1,4 @@
-"""The loop in the graph: a `while` that runs a step and looks at the flag, again and again.
+"""The loop in the graph: a `while` that runs a step and checks the flag, again and again.
 
 Calling a small `tf.function` from Python costs a few hundred microseconds; an iteration of a `while` in a graph
 costs a few. So the loop itself is a `tf.function`, and Python sees the boundaries only.
@@ -26,16 +26,16 @@ class GraphLoop:
 
     Args:
       traced: a step as a concrete function, from a batch to its metrics.
-      iterator: gives the batches; None where the step takes none.
+      iterator: gives the batches; None if the step takes none.
       global_step: int64, counts the steps.
-      counts: whether the loop counts them; False where the step does it itself.
-      stops_at: the metrics after whose first value that is no number the loop ends.
+      counts: whether the loop counts them; False if the step does it itself.
+      stops_at: the metrics that end the loop after their first value that is not a number.
 
     Attributes:
       names: the metrics, one a column.
 
     Raises:
-      EntryError: the step returns what is no metric.
+      EntryError: the step returns something that is not a metric.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class GraphLoop:
         self._run = self._make()
 
     def set_raised(self, raised: bool) -> None:
-        """Called with the flag's value by any thread, whenever it changes."""
+        """Set the flag's value. Called by any thread, whenever it changes."""
         with self._limit_lock:
             self._is_raised = raised
             if raised:
                 self._limit.assign(0)
 
     def run(self, count: int) -> int | None:
-        """Run so many steps, or fewer where the flag is raised, or a metric that it looks at is no number.
+        """Run so many steps, or fewer if the flag is raised, or a metric that it checks is not a number.
 
         Returns:
-          How many were run; None where such a metric ended it.
+          How many were run; None if such a metric ended it.
 
         Raises:
-          what the step raises; `tf.errors.OutOfRangeError` where there is no batch any more.
+          what the step raises; `tf.errors.OutOfRangeError` if there is no batch any more.
         """
         with self._limit_lock:
             self._limit.assign(0 if self._is_raised else min(count, ROWS))
@@ -91,20 +91,20 @@ class GraphLoop:
         return rows.reshape(count, len(self.names))
 
     def is_between_steps(self) -> bool:
-        """Return whether no step was cut short; where that is not known, it may have been."""
+        """Return whether no step was cut short; False if that is not known."""
         return self._iterator is not None and int(self._entered.numpy()) == int(self._global_step.numpy())
 
     def enter(self) -> None:
-        """The global step was set to that of a boundary."""
+        """Record that the global step was set to that of a boundary."""
         self._entered.assign(self._global_step)
 
     def _checked(self, outputs: Any) -> list[tf.Tensor]:
-        """Return the metrics that are to be looked at after every step."""
+        """Return the metrics to check after every step."""
         found = [value for name, value in as_dict(outputs).items() if name in self._stops_at]
         return [value for value in found if value.dtype.is_floating]
 
     def _make(self) -> Callable[[], Any]:
-        """Return the loop: runs until it has done as many steps as the limit says, or a metric is no number.
+        """Return the loop: it runs until it has done as many steps as the limit says, or a metric is not a number.
 
         Each op of an iteration costs a third of a microsecond or more, which is much to a small step. So the flag
         and the limit are one variable, and the count of steps is all that goes from one iteration to the next.
@@ -132,7 +132,7 @@ class GraphLoop:
         return run  # type: ignore[no-any-return]
 
     def _one_step(self, count: tf.Tensor) -> Any:
-        """One step in the graph, with what counts and records it. Returns what the step returns."""
+        """Run one step in the graph, and count and record it. Returns what the step returns."""
         batch = [] if self._iterator is None else [next_batch(self._iterator)]
         with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
             entered = [self._entered.assign_add(1, read_value=False)] if batch else []

@@ -1,1 +1,1 @@
-"""How a notice gets to a person: what waits is on disk, and a process for each channel sends it."""
+"""The way of a notice to a person: notices that wait are on disk, and one process for each channel sends them."""

@@ -33,12 +33,12 @@ class UndeliveredError(TrainerdError):
 
 
 def identity(url: str) -> str:
-    """What a channel is called where its URL, which is a secret, must not be."""
+    """Return the name of a channel for places where its URL, which is a secret, must not appear."""
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def service(url: str) -> str:
-    """What may be said of a channel: the kind of its service."""
+    """Return the kind of a channel's service, the only part of its URL that may be shown."""
     return re.sub(r"[^A-Za-z0-9+.-]", "", url.partition("://")[0])[:20]
 
 
@@ -54,7 +54,7 @@ def require_known(urls: Sequence[str]) -> None:
 
 
 def _target(url: str) -> tuple[Any, Any]:
-    """Apprise, and what it makes of a URL."""
+    """Return Apprise, and the target that it makes of a URL."""
     try:
         import apprise
     except ImportError:
@@ -113,7 +113,7 @@ def _pictures(notice: Notice, folder: Path) -> list[str]:
 
 
 class _Heard(logging.Handler):
-    """Keeps what Apprise says of a failure."""
+    """Keeps the messages with which Apprise reports a failure."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

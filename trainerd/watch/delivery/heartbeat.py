@@ -43,7 +43,7 @@ class Heartbeat:
 
 
 def _why(error: Exception) -> str:
-    """What went wrong, without the URL."""
+    """Return what went wrong, without the URL."""
     if isinstance(error, urllib.error.HTTPError):
         return f"the service answers with {error.code}"
     reason = getattr(error, "reason", error)

@@ -1,7 +1,6 @@
-"""What the watcher knows over its restarts: the events that it has read, the notices that it has queued, and those that
-wait.
+"""The watcher's memory over restarts: the events that it has read, the notices that it has queued, those that wait.
 
-It is a database of SQLite, so that an event is taken note of and put into the queue at once or not at all:
+It is a database of SQLite, so that an event is noted and queued at once or not at all:
 https://www.sqlite.org/atomiccommit.html
 """
 
@@ -120,7 +119,7 @@ class Notes:
         return int(found[0]), Notice(**{**said, "pictures": tuple(said["pictures"])})
 
     def delivered(self, number: int) -> None:
-        """A notice has reached its channel."""
+        """Record that a notice has reached its channel."""
         with self._at_once() as database:
             database.execute("DELETE FROM queue WHERE id = ?", (number,))
 
@@ -133,9 +132,9 @@ class Notes:
 
     @contextlib.contextmanager
     def _at_once(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, on disk when the block has ended.
+        """Hold one transaction while the block runs; it is on disk when the block has ended.
 
-        A connection of its own: senders are other processes, and SQLite's must not cross a fork.
+        It has a connection of its own: senders are other processes, and a connection of SQLite must not cross a fork.
         """
         try:
             database = sqlite3.connect(self.path, timeout=_BUSY_SECS, isolation_level=None)

@@ -1,4 +1,4 @@
-"""Starts a sender for each channel that something waits for, and tries again later where one failed."""
+"""Starts a sender for each channel that something waits for, and tries again later if one failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs as the page gets them. `harmless` goes over all of it: files that anybody may have written are behind it."""
+"""The runs as JSON for the page. All of it passes `harmless`, since anybody may have written the files behind it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _EXACT = 1 << 53  # up to here JavaScript's numbers are exact
 
 
 def harmless(value: Any) -> Any:
-    """Return the same as JSON's types, with short texts that can be shown, and without numbers that JSON or a page has
-    not."""
+    """Return the same as JSON's types, with short texts that can be shown.
+
+    It has no numbers that JSON or a page lacks.
+    """
     if isinstance(value, str):
         return printable(value[:_LONGEST])
     if isinstance(value, bool) or value is None:
@@ -43,7 +45,7 @@ def path_of(name: str) -> str:
 
 
 def runs_as_json(runs: Sequence[RunView], now: float) -> dict[str, Any]:
-    """What `/runs.json` gives: the runs that train first, then those that ended last.
+    """Return the content of `/runs.json`: the runs that train first, then those that ended last.
 
     Args:
       runs: those that are asked for.
@@ -87,7 +89,7 @@ def _state(state: State, is_running: bool) -> dict[str, Any]:
 
 
 def detail_as_json(detail: RunDetail, events: Sequence[Event]) -> dict[str, Any]:
-    """What `/run/NAME.json` gives: the curve with what happened on it, and the newest checkpoints and events first."""
+    """Return the content of `/run/NAME.json`: the curve with its events, and checkpoints and events, newest first."""
     curve = detail.curve
     smoothed = curve.smoothed(max(1.0, len(curve.steps) / _SMOOTHED))
     return {

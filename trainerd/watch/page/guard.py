@@ -39,7 +39,7 @@ class RequestGuard:
         self._token = token
 
     def require_known_host(self, request: Request) -> None:
-        """Refuse a name that is not this machine's: another site may have its name lead here (DNS rebinding)."""
+        """Refuse a name that is not this machine's: another site may point its name to this machine (DNS rebinding)."""
         host = _split(f"//{request.host}").hostname or ""
         if not self._is_known(host):
             raise MisdirectedRequest(
@@ -55,7 +55,7 @@ class RequestGuard:
         return host.partition(".")[0] == own or (_is_ip(host) and _is_every_address(self._address.host))
 
     def require_token(self, request: Request) -> None:
-        """Refuse who does not show the token."""
+        """Refuse a request that does not show the token."""
         if self._token is None:
             return
         given = request.authorization
@@ -68,7 +68,7 @@ class RequestGuard:
         return self._token is not None and _is_equal(given, self._token)
 
     def cookie(self) -> str:
-        """What a browser shows in place of the token, once a person has given that."""
+        """Return the cookie that a browser shows in place of the token, once a person has given the token."""
         return hmac.new((self._token or "").encode(), b"the cookie of the page", hashlib.sha256).hexdigest()
 
     def require_asked(self, request: Request) -> None:
@@ -82,7 +82,10 @@ class RequestGuard:
 
 
 def _is_same_site(request: Request) -> bool:
-    """By what a browser says; it says the first only to https and to this machine, and a program says neither."""
+    """Return whether a request comes from this site, by what a browser says.
+
+    It says the first only to https and to this machine, and a program says neither.
+    """
     if (said := request.headers.get("Sec-Fetch-Site")) is not None:
         return said in ("same-origin", "none")
     origin = request.headers.get("Origin")

@@ -1,4 +1,4 @@
-"""Where the page listens: a port of an address, or a unix socket."""
+"""The address at which the page listens: a port, or a unix socket."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ListenAddress:
 
     @classmethod
     def parse(cls, text: str) -> ListenAddress:
-        """Read it.
+        """Read an address.
 
         Raises:
-          ConfigError: it is none.
+          ConfigError: the text is not one.
         """
         if text.startswith(f"{_UNIX}/"):
             return cls(path=Path(text.removeprefix(_UNIX)))
@@ -46,7 +46,7 @@ class ListenAddress:
         return cls(host, int(port))
 
     def __str__(self) -> str:
-        """As a person gives it."""
+        """Return the address as a person writes it."""
         if self.path is not None:
             return f"{_UNIX}{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -125,7 +125,7 @@ def _remove_stale(path: Path) -> None:
 
 @contextlib.contextmanager
 def _as_config_error(address: ListenAddress) -> Iterator[None]:
-    """Say of an OSError what could not be listened on."""
+    """Turn an OSError in the block into a ConfigError that says which address could not be listened on."""
     try:
         yield
     except OSError as error:

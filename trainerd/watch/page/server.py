@@ -91,7 +91,7 @@ class Page:
 
     @property
     def url(self) -> str:
-        """What a person types into a browser; the address of a unix socket."""
+        """The URL that a person types into a browser; for a unix socket, its address."""
         return str(self.address) if self.address.path is not None else f"http://{self.address}/"
 
     def serve(self) -> None:
@@ -109,5 +109,5 @@ class Page:
             self._server.trigger.pull_trigger(self._close_all)
 
     def _close_all(self) -> None:
-        """On the thread of `serve`: what is in the map is served, and `run` returns when it is empty."""
+        """Close all connections, on the thread of `serve`: `run` returns when the map of connections is empty."""
         wasyncore.close_all(self._connections, ignore_all=True)

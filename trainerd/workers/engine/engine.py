@@ -65,7 +65,7 @@ class Engine:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """A context in which variables are made that all workers have alike, but for the totals of metrics.
+        """Make variables the same on all workers while the block runs, except for the totals of metrics.
 
         TensorFlow adds those up over the workers whenever they are read. That would be a collective operation, and a
         chief that saves or evaluates is alone. So each worker has its own.
@@ -81,7 +81,7 @@ class Engine:
         return self.totals[-1]
 
     def own(self, variables: Iterable[Any]) -> None:
-        """Make the totals of metrics each worker's own that Keras has made while a step was traced.
+        """Give each worker its own totals of the metrics that Keras has made while a step was traced.
 
         Args:
           variables: of Keras; others than those totals are left as they are.
@@ -121,7 +121,7 @@ def abort(why: str) -> None:
 
 
 def _choose_gpu(number: int) -> None:
-    """One GPU for each worker of a machine."""
+    """Use one GPU for each worker of a machine."""
     gpus = tf.config.list_physical_devices("GPU")
     if len(gpus) > 1:
         tf.config.set_visible_devices(gpus[number % len(gpus)], "GPU")

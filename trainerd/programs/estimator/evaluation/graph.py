@@ -35,7 +35,7 @@ class EvaluationGraph:
     Args:
       blueprint: the model.
       input_fn: the input.
-      is_new: whether what is evaluated is no checkpoint, but a new model.
+      is_new: whether a new model is evaluated, and not a checkpoint.
 
     Attributes:
       has_hooks: whether the model has hooks, which may add to the graph each time.
@@ -120,7 +120,7 @@ class EvaluationGraph:
         return found
 
     def close(self) -> None:
-        """No evaluation follows."""
+        """Close the session that is kept: no evaluation follows."""
         if self._kept is not None:
             self._kept.close()
 
@@ -139,7 +139,7 @@ class EvaluationGraphs:
           blueprint: the model.
           input_fn: the input.
           hooks: whether the evaluation has hooks of its own.
-          is_new: whether what is evaluated is no checkpoint, but a new model.
+          is_new: whether a new model is evaluated, and not a checkpoint.
         """
         if self._kept is not None and self._made_for is input_fn and not hooks and not is_new:
             return self._kept

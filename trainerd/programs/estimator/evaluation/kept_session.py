@@ -1,4 +1,4 @@
-"""A session that one evaluation after the other uses, where each finds it as a new one would be.
+"""A session that all evaluations of a graph use; each finds it in the state of a new one.
 
 A new session costs more than a small evaluation: TensorFlow optimizes the graph anew for each of its first runs.
 """
@@ -21,8 +21,7 @@ _REMEMBERS = ("random", "shuffle", "sample", "pyfunc", "generator", "oneshot", "
 
 
 def can_be_kept(graph: Any, fetches: Sequence[Any]) -> bool:
-    """Return whether nothing that an evaluation runs remembers it, but variables and iterators, which are initialized
-    anew.
+    """Return whether only variables and iterators remember an evaluation: they are initialized again.
 
     Args:
       graph: the graph.
@@ -68,7 +67,7 @@ class KeptSession:
         return self._session
 
     def rest(self) -> None:
-        """An evaluation is over. Its input is ended in the background, and not when the next one begins.
+        """End the input of an evaluation, which is over, in the background, and not when the next one begins.
 
         TensorFlow waits for the thread that tunes an input, which sleeps the longer the older the input is.
         """

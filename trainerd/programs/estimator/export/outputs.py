@@ -1,4 +1,4 @@
-"""What an exported model gives, as the classes of `tf.estimator.export` were.
+"""The outputs of an exported model, as the classes of `tf.estimator.export` were.
 
 The signatures are those of TensorFlow Serving's predict, classify and regress.
 """
@@ -19,7 +19,7 @@ class ExportOutput:
     """One signature of an exported model."""
 
     def signature(self, receivers: Mapping[str, Any]) -> Any | None:
-        """Its SignatureDef on these inputs; None if it does not fit them."""
+        """Return its SignatureDef on these inputs; None if it does not fit them."""
         raise NotImplementedError
 
 

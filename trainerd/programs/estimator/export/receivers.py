@@ -1,4 +1,4 @@
-"""What an exported model is fed with, as `tf.estimator.export` had it."""
+"""The inputs that an exported model is fed with, as `tf.estimator.export` had them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ServingInputReceiver(_Fields):
 
 
 class TensorServingInputReceiver(_Fields):
-    """As `ServingInputReceiver`, for a model_fn that takes a tensor: a single one stays as it is."""
+    """A `ServingInputReceiver` for a model_fn that takes a tensor: a single one stays as it is."""
 
     def __new__(cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None) -> Self:
         if features is None:
@@ -101,7 +101,7 @@ def _op_name(value: Any, name: str) -> str:
 
 
 def _checked(given: Any, what: str, single: str) -> dict[Any, Any]:
-    """These tensors by name."""
+    """Return these tensors by name."""
     if given is None:
         raise ValueError(f"{what}s must be defined.")
     named = given if isinstance(given, dict) else {single: given}

@@ -80,7 +80,7 @@ def write_below(
     """Write an export into a new folder below this one.
 
     Args:
-      base: where.
+      base: the folder.
       prefix: the checkpoint that is exported.
       write: writes it into an empty folder.
       assets_extra: the path below assets.extra to the file that is copied there.
@@ -169,7 +169,7 @@ def _restore(saver: Any, session: Any, prefix: str) -> None:
 
 
 def describe(folder: Path, prefix: str) -> None:
-    """Say of which checkpoint the export was made, with the checksums of its files."""
+    """Write of which checkpoint the export was made, with the checksums of its files."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     about = {
         "checkpoint": Path(prefix).name,

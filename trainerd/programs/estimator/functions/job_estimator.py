@@ -56,7 +56,7 @@ class JobEstimator(BaseEstimator):
         return replace(self._job, dataset=self._dataset(input_fn, ModeKeys.TRAIN))
 
     def _dataset(self, input_fn: Callable[..., Any], mode: str) -> tf.data.Dataset:
-        """What an input function gives.
+        """Return the dataset that an input function gives.
 
         Raises:
           ValueError: it is no dataset.
@@ -71,7 +71,7 @@ class JobEstimator(BaseEstimator):
         return given
 
     def _evaluation(self, input_fn: Any, steps: int | None) -> Callable[[], Mapping[str, Any]]:
-        """What measures the model as it is, on this input.
+        """Return the function that evaluates the model as it is, on this input.
 
         Raises:
           ValueError: there is none.
@@ -89,7 +89,7 @@ class JobEstimator(BaseEstimator):
         return FunctionTraining(self._job_on(input_fn), self._config, input_fn, extras, begins_anew=begins_anew)
 
     def trial(self, train_input_fn: Any, eval_input_fn: Any, eval_steps: int | None) -> Job:
-        """Its training as a job, with its evaluation."""
+        """Return its training as a job, with its evaluation."""
         job = self._job_on(train_input_fn)
         return replace(job, evaluate=self._evaluation(eval_input_fn, eval_steps))
 
@@ -139,7 +139,7 @@ class JobEstimator(BaseEstimator):
         return os.fsencode(folder)
 
     def export_savedmodel(self, *arguments: Any, strip_default_attrs: bool = True, **options: Any) -> bytes:
-        """As `export_saved_model`, by its name in TensorFlow 1."""
+        """Call `export_saved_model`, by its name in TensorFlow 1."""
         return self.export_saved_model(*arguments, **options)
 
     def _export(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every graph of an Estimator is built of."""
+"""The blueprint of an Estimator's graphs: the model, its parameters and its settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Blueprint:
         return call_model_fn(self.model_fn, features, labels, mode, copy.deepcopy(self.params), self.config)
 
     def start_warm(self, has_checkpoint: bool) -> None:
-        """Have a new model begin with what another has learned."""
+        """Have a new model start with values that another one has learned."""
         if self.warm_start is not None and not has_checkpoint:
             tf1.logging.info("Warm-starting with WarmStartSettings: %s", self.warm_start)
             tf1.train.warm_start(*self.warm_start)

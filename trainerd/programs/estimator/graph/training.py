@@ -97,7 +97,7 @@ class GraphTraining(Training):
 
 
 def device_of(config: Any) -> Any:
-    """Where ops are placed: variables on the parameter servers, if there are any."""
+    """Return the placement of ops: variables are on the parameter servers, if there are any."""
     if config.device_fn is not None:
         return config.device_fn
     if not config.num_ps_replicas:

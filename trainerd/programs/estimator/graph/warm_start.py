@@ -1,4 +1,4 @@
-"""What a new model begins with, as `tf.estimator.WarmStartSettings` was."""
+"""The settings of a warm start, as `tf.estimator.WarmStartSettings` was."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class WarmStartSettings(NamedTuple):
-    """Which variables begin with the values of another model's checkpoint; see `tf.compat.v1.train.warm_start`.
+    """The variables that begin with values of another model's checkpoint; see `tf.compat.v1.train.warm_start`.
 
     Attributes:
       ckpt_to_initialize_from: a checkpoint, or a folder with one.

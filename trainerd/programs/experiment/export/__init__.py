@@ -1,1 +1,1 @@
-"""What is exported after an evaluation."""
+"""Exports after an evaluation."""

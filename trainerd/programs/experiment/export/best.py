@@ -1,4 +1,6 @@
-"""What is best so far, kept on disk beside the folder of the exports: it outlives restarts, and the checkpoint itself.
+"""The best metrics so far, on disk beside the folder of the exports: they outlive restarts, and the checkpoint itself.
+
+They are not among the exports: programs take the last name in that folder for the newest export.
 
 It is not among the exports: programs take the last name in that folder for the newest export.
 """

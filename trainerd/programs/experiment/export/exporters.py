@@ -1,4 +1,4 @@
-"""What is exported after an evaluation, as the exporters of `tf.estimator` did.
+"""Exports after an evaluation, as the exporters of `tf.estimator` did.
 
 An export of a checkpoint that is there already is not made again: so a run that is killed between an export and the
 note of it exports the same as one that is not.

@@ -1,4 +1,4 @@
-"""What an Experiment exports, as the export strategies of `tf.contrib.learn` did."""
+"""The exports of an Experiment, as the export strategies of `tf.contrib.learn` did."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def make_parsing_export_strategy(
     target_core: bool = True,
     strip_default_attrs: bool | None = None,
 ) -> ExportStrategy:
-    """As `make_export_strategy`, fed with serialized `tf.train.Example`s.
+    """Return a strategy of `make_export_strategy` that is fed with serialized `tf.train.Example`s.
 
     Args:
       feature_columns: the columns of `tf.feature_column` that are parsed.
